@@ -21,12 +21,15 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from control.jobs import InstanceType
 from testbed.cloud import steps
 from testbed.containers import leftovers, machine, network
 from testbed.containers.cgroup.drivers import Driver, detect
 from testbed.containers.host.container import Container, ContainerSpec, stop
+from testbed.containers.host.identity import Identity
+from testbed.containers.host.identity import identity as identity_of
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import new_run
 from twinbed import BackendError, ScenarioError
@@ -87,8 +90,10 @@ class Measured:
 class Cluster:
     """The processes of a job, one per worker; a context manager that starts and removes them.
 
-    command: command of each process, which must run until it is ended. Raises ScenarioError for a command
-        that cannot be executed, BackendError if the machine refuses.
+    command: command of each process, which must run until it is ended.
+    identity: who they run as, without capabilities, and their environment; None = the user who called sudo,
+        or else this process's.
+    Raises ScenarioError for a command that cannot be executed, BackendError if the machine refuses.
     """
 
     def __init__(
@@ -98,11 +103,13 @@ class Cluster:
         *,
         directory: Path | None = None,
         driver: Driver | None = None,
+        identity: Identity | None = None,
     ) -> None:
         if workers < 1:
             raise ScenarioError(f"{workers} workers: expected at least 1")
         self._command, self._workers, self._directory = tuple(command), workers, directory
         self._driver = driver or detect()
+        self._identity = identity or identity_of(None, (), os.environ)
         self._containers: list[Container] = []
         self._undo = ExitStack()
 
@@ -123,7 +130,11 @@ class Cluster:
         leftovers.sweep(self._driver)
         interrupts = self._undo.enter_context(Interrupts())
         temporary = self._undo.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-cluster-"))
-        self._folder = Path(temporary)
+        # The job's user writes its steps and logs there. The folder above stays this process's.
+        self._folder = Path(temporary, "job")
+        self._folder.mkdir(mode=0o700)
+        os.chown(self._folder, self._identity.uid, self._identity.gid)
+        Path(temporary).chmod(0o711)
         run = new_run()
         self._undo.callback(self._driver.finish, run)
         names = [f"worker-{index}" for index in range(self._workers)]
@@ -139,9 +150,10 @@ class Cluster:
             _shaped(endpoint.link)
             _shaped("eth0", endpoint.namespace)
         for rank, name in enumerate(names):
-            environment = steps.environment(self._folder, rank, self._workers, os.environ)
+            inherited = self._identity.environment
+            environment = steps.environment(self._folder, rank, self._workers, inherited)
             spec = ContainerSpec(name, self._command, env=environment, directory=self._directory)
-            self._containers.append(Container(spec, groups[rank], self._endpoints[rank]))
+            self._containers.append(Container(spec, groups[rank], self._endpoints[rank], self._identity))
         self._undo.callback(lambda: stop(self._containers, lambda: interrupts.hurry))
         self._undo.callback(interrupts.shield)
         for container in self._containers:
@@ -154,7 +166,8 @@ class Cluster:
     @property
     def model(self) -> steps.Model:
         """What the job trains; known after its first step."""
-        return steps.model(self._folder)
+        with self._identity.acting():
+            return steps.model(self._folder)
 
     def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> Measured:
         """Return `count` steps on a cluster of a type after warming up, measured while the machine is quiet.
@@ -180,7 +193,7 @@ class Cluster:
         self._past(count + 1, within_s)
         took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns
         others = ((cpu_busy_s() - busy_s) * 1e9 - ours_ns) / took_ns
-        ends_ns = steps.step_ends_ns(self._folder)[begun : begun + count + 1]
+        ends_ns = self._step_ends_ns()[begun : begun + count + 1]
         return others, Measured(np.diff(ends_ns) * 1e-9, ours_ns / took_ns / self._workers, fits=True)
 
     def _limit(self, kind: Emulated) -> None:
@@ -204,15 +217,21 @@ class Cluster:
             time.sleep(_POLL_S)
 
     def _steps(self) -> int:
-        return len(steps.step_ends_ns(self._folder))
+        return len(self._step_ends_ns())
+
+    def _step_ends_ns(self) -> NDArray[np.int64]:
+        # The job may have put links into its folder.
+        with self._identity.acting():
+            return steps.step_ends_ns(self._folder)
 
     def _cpu_ns(self) -> int:
         return sum(container.group.read().cpu_ns for container in self._containers)
 
     def _last_words(self) -> str:
-        for log in sorted((self._folder / "logs").glob("*.log")):
-            if lines := log.read_text(errors="replace").strip().splitlines():
-                return lines[-1]
+        with self._identity.acting():
+            for log in sorted((self._folder / "logs").glob("*.log")):
+                if lines := log.read_text(errors="replace").strip().splitlines():
+                    return lines[-1]
         return "it printed nothing"
 
 

@@ -64,6 +64,9 @@ class LimitedGroup(Protocol):
         """Write the quota (at least the kernel's 1 ms per period), even if it is unchanged: a write refills
         the group's runtime and lets throttled tasks run."""
 
+    def set_cpu_request(self, cores: float) -> None:
+        """Write the weight that goes with a CPU request, in cores (control/allocator/shares.py)."""
+
     def set_memory_limit(self, limit_bytes: int) -> int:
         """Write the limit and return the one in force, which is larger where the kernel could not shrink the
         group so far."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from testbed.fabric.model import Daemon
-from testbed.fabric.ownership import FRR_FOLDERS, fabric_of, state_folder
+from testbed.fabric.ownership import FRR_FOLDERS, fabric_of, frr_folders_of, state_folder
 from twinbed import BackendError
 
 USER = "frr"
@@ -28,6 +28,10 @@ _CONFIGURATIONS, _RUNNING = FRR_FOLDERS
 _STARTED = ".started"
 """Suffix of the file with the process id that a daemon was started with."""
 
+_BOOT = "boot"
+"""File beside the configurations: since which start of the machine they are there."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PID_CHARACTERS = 16
@@ -51,7 +55,7 @@ def make(namespace: str, texts: Mapping[str, str]) -> None:
                 if folder == _RUNNING:
                     os.fchown(made, owner.pw_uid, owner.pw_gid)
                     continue
-                for name, text in texts.items():
+                for name, text in {**texts, _BOOT: _BOOT_ID.read_text()}.items():
                     _new_file(made, name, text, owner.pw_gid)
                 os.fchown(made, -1, owner.pw_gid)
                 os.fchmod(made, 0o750)
@@ -61,6 +65,13 @@ def make(namespace: str, texts: Mapping[str, str]) -> None:
             raise BackendError(
                 f"{folder / namespace}: cannot be made ({error.strerror}); run as root, remove what is there"
             ) from error
+
+
+def is_since_start(fabric: str) -> bool:
+    """Return whether the fabric's configurations were made since this machine was started, so that daemons
+    may use them."""
+    folders = (folder for folder in frr_folders_of(fabric) if folder.parent == _CONFIGURATIONS)
+    return any(_read(folder / _BOOT, len(_boot_id())) == _boot_id() for folder in folders)
 
 
 def configuration(namespace: str, daemon: Daemon) -> Path:
@@ -87,14 +98,8 @@ def started(namespace: str, daemon: Daemon) -> Path:
 def written_pid(namespace: str, daemon: Daemon) -> int | None:
     """Return the process id that a daemon wrote; None if it wrote none."""
     try:
-        # A pipe in the file's place must not make us wait.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        file = os.open(_RUNNING / namespace / f"{daemon}.pid", flags)
-        try:
-            return int(os.read(file, _PID_CHARACTERS))
-        finally:
-            os.close(file)
-    except (OSError, ValueError):
+        return int(_read(_RUNNING / namespace / f"{daemon}.pid", _PID_CHARACTERS))
+    except ValueError:
         return None
 
 
@@ -142,6 +147,23 @@ def _new_file(folder: int, name: str, text: str, group: int) -> None:
         os.fchown(file, -1, group)
         os.fchmod(file, 0o640)
         out.write(text)
+
+
+def _read(path: Path, most: int) -> bytes:
+    """Return the first bytes of a file that the user frr may have replaced, none if it cannot be read."""
+    try:
+        # A pipe in the file's place must not make us wait.
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(file, most)
+        finally:
+            os.close(file)
+    except OSError:
+        return b""
+
+
+def _boot_id() -> bytes:
+    return _BOOT_ID.read_bytes()
 
 
 def _notes(namespace: str) -> Path:

@@ -33,13 +33,14 @@ _LOOKS, _LOOK_AGAIN_S = 3, 0.02
 class Standing:
     """What one fabric has on this machine.
 
-    alive: its maker is alive, or it is to outlive its maker; pid: its maker (None if it is to outlive it, or
-    its maker is not visible in this PID namespace); hosts, tors: of its plan (None: no longer known);
+    alive: its maker is alive, or it is to outlive its maker; None: only FRR's configurations of it are here,
+    so its maker may have another /run, as in a container; pid: its maker (None if it is to outlive it, or its
+    maker is not visible in this PID namespace); hosts, tors: of its plan (None: no longer known);
     namespaces, processes: their numbers; daemons: number of FRR's that run.
     """
 
     name: str
-    alive: bool
+    alive: bool | None
     pid: int | None
     hosts: int | None
     tors: int | None
@@ -65,7 +66,7 @@ def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing
         if not chosen:
             state.read(name)
     else:
-        chosen = [fabric for fabric in fabrics if everything or not fabric.alive]
+        chosen = [fabric for fabric in fabrics if everything or fabric.alive is False]
         # This process removes its own fabrics itself.
         chosen = [fabric for fabric in chosen if not is_mine(state.lock_of(fabric.name))]
     state.sweep()
@@ -86,7 +87,7 @@ def make_way(name: str) -> None:
     """Remove what is left over under a name. Raises BackendError if a fabric of that name is in use."""
     if name not in ownership.fabrics():
         return
-    if _standing(name).alive:
+    if _standing(name).alive is not False:
         raise BackendError(state.taken(name))
     remove(name)
 
@@ -121,7 +122,7 @@ def _standing(name: str) -> Standing:
         hosts, tors = plan.hosts, plan.tors
     return Standing(
         name,
-        state.in_use(name),
+        None if not places and _may_be_elsewhere(name) else state.in_use(name),
         None if state.is_lasting(name) else holder(state.lock_of(name)),
         hosts,
         tors,
@@ -129,6 +130,12 @@ def _standing(name: str) -> Standing:
         sum(frr.pid_of(place, daemon) is not None for place in places for daemon in Daemon),
         len(ownership.processes_of(name)),
     )
+
+
+def _may_be_elsewhere(name: str) -> bool:
+    """Return whether the fabric's lock may be in another /run. Who is killed here leaves the lock's file,
+    until the machine is started anew."""
+    return not ownership.state_folder(name).exists() and frr_folders.is_since_start(name)
 
 
 def _end_processes(name: str) -> None:

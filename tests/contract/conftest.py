@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.containers.cgroup.drivers import detect
 from tests.contract.contract_backends import Backend, Linux, Twin
+from tests.contract.pod_backend import LinuxPod
 from tests.contract.remote_backend import LinuxRemote
 from twinbed import BackendError
 
@@ -21,7 +23,11 @@ def _linux_version() -> int | None:
 
 
 VERSION = _linux_version() or 1
-REAL = {f"linux-v{VERSION}": Linux, f"linux-remote-v{VERSION}": LinuxRemote}
+REAL = {
+    f"linux-v{VERSION}": Linux,
+    f"linux-remote-v{VERSION}": LinuxRemote,
+    f"linux-podman-v{VERSION}": LinuxPod,
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -33,12 +39,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Backend:
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     if request.param == "twin":
-        return Twin()
+        yield Twin()
+        return
     if os.geteuid() != 0 or _linux_version() is None:
         pytest.skip("real cgroups need root and a cpu and a memory controller mounted for writing")
-    return REAL[request.param](detect(), Path(tmp_path_factory.mktemp("contract")))
+    found = REAL[request.param](detect(), Path(tmp_path_factory.mktemp("contract")))
+    yield found
+    if isinstance(found, LinuxPod):
+        found.close()
 
 
 @pytest.fixture(autouse=True)

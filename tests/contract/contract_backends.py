@@ -15,28 +15,15 @@ from typing import Protocol
 
 import numpy as np
 
-from control.allocator.model import Application
 from control.allocator.ports import Allocator
+from lab.check.behaviour import MACHINE, PERIOD_S, scripts_of
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.loop import Settings, control
 from testbed.containers.host.observed import Observed
-from testbed.containers.load.stress_scripts import StressScripts
-from twin.containers.model import Machine, Outcome, Workload
+from twin.containers.model import Outcome, Workload
 from twin.containers.run import simulate
 
-MIB = 1 << 20
-PERIOD_S = 0.1
-HOST_CORES = 2.0
 SLICE = Path("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
-
-MACHINE = Machine(
-    telemetry_delay_s=0.002,
-    telemetry_jitter_s=0.0,
-    quota_write_delay_s=0.0002,
-    oom_grant_delay_s=0.0005,
-    reclaim_delay_s=0.001,
-    restart_s=0.3,
-)
 
 
 @dataclass
@@ -129,21 +116,6 @@ class Linux:
         return Ran(observed, seen.sums)
 
 
-def scripts_of(workload: Workload, folder: Path) -> StressScripts:
-    """The workload as real containers, with their scripts in `folder`."""
-    return StressScripts(
-        folder,
-        workload.names,
-        workload.demand_cores,
-        workload.memory_bytes,
-        threads=workload.threads.astype(int).tolist(),
-        app=workload.app.tolist(),
-        peak_cores=workload.peak_cores.tolist(),
-        peak_bytes=workload.peak_bytes.tolist(),
-        present=workload.present,
-    )
-
-
 class _Quotas:
     """A driver that keeps the groups it made, to ask the kernel for their quotas between two decisions."""
 
@@ -182,28 +154,3 @@ def in_force_cores(group) -> float:
             quota, period = (directory / "cpu.max").read_text().split()
             return np.inf if quota == "max" else int(quota) / int(period)
     return 0.0
-
-
-def workload(
-    demand, memory=24 * MIB, *, omega=2.0, total_bytes=1 << 30, present=None, threads=1.0
-) -> Workload:
-    """demand: [T, N] cores; memory: bytes, one number or [T, N]; one application for all."""
-    demand = np.asarray(demand, np.float64)
-    count = demand.shape[1]
-    wanted = np.broadcast_to(np.asarray(memory, np.int64), demand.shape).copy()
-    return Workload(
-        names=tuple(f"c{i}" for i in range(count)),
-        applications=(Application("app", omega, total_bytes),),
-        app=np.zeros(count, np.int64),
-        period_s=PERIOD_S,
-        demand_cores=demand,
-        memory_bytes=wanted,
-        present=np.ones(demand.shape, np.bool_) if present is None else np.asarray(present),
-        threads=np.full(count, threads),
-        host=np.zeros(count, np.int64),
-        host_cores=np.full(count, HOST_CORES),
-        weight=np.ones(count),
-        peak_cores=demand.max(0),
-        # A real process holds more than its script says: page tables, its program.
-        peak_bytes=2 * wanted.max(0),
-    )

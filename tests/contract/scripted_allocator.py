@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from control.allocator.model import (
     NOTHING,
     Application,
     CpuLimits,
+    CpuRequests,
     Decision,
     Join,
     MemoryLimits,
@@ -34,6 +35,11 @@ def cpu(ids, cores) -> CpuLimits:
     )
 
 
+def requests(ids, cores) -> CpuRequests:
+    ids = np.atleast_1d(np.asarray(ids, np.int64))
+    return CpuRequests(ids, np.broadcast_to(np.float64(cores), ids.shape).copy())
+
+
 def memory(ids, limit) -> MemoryLimits:
     ids = np.atleast_1d(np.asarray(ids, np.int64))
     return MemoryLimits(
@@ -50,12 +56,14 @@ def copied(stats: PeriodStats) -> PeriodStats:
 
 @dataclass
 class Scripted:
-    """quota, limit: of everyone at first (one value, or one per container in the order they are given)."""
+    """quota, limit, requests: of everyone at first (one value, or one per container in the order they are
+    given); requests None: nobody gets one."""
 
     quota: float | Sequence[float] = np.inf
     limit: int | Sequence[int] = NO_LIMIT
     traps_oom: bool = True
     reclaim: ReclaimRule | None = None
+    requests: float | Sequence[float] | None = None
     period: Callable[[PeriodStats], Decision | None] = lambda stats: None
     oom: Callable[[OomEvents], Decision | None] = lambda event: None
     name: str = "scripted"
@@ -72,7 +80,9 @@ class Scripted:
         quota = np.broadcast_to(np.float64(self.quota), ids.shape)
         limit = np.broadcast_to(np.int64(self.limit), ids.shape)
         reason = np.full(len(ids), Reason.INITIAL, np.uint8)
-        return Decision(CpuLimits(ids, quota.copy(), reason), MemoryLimits(ids, limit.copy(), reason))
+        decision = Decision(CpuLimits(ids, quota.copy(), reason), MemoryLimits(ids, limit.copy(), reason))
+        asked = self.requests
+        return decision if asked is None else replace(decision, requests=requests(ids, asked))
 
     def on_leave(self, ids) -> Decision:
         self.left.extend(ids.tolist())

@@ -28,13 +28,16 @@ from twinbed import BackendError, ScenarioError
 Found = Sequence[tuple[Path, str]]
 """Control files and their content when they were found, in the order in which they are put back."""
 
+UNIFIED = "unified"
+"""Key of the one directory that a group of version 2 has."""
+
 _FOLDER = "attached"
 _KILLER = "memory.oom_control"
 _V1_FILES = {
-    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us"),
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares"),
     "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", _KILLER),
 }
-_V2_FILES = ("cpu.max", "memory.max", "memory.high", "memory.swap.max")
+_V2_FILES = ("cpu.max", "cpu.weight", "memory.max", "memory.high", "memory.swap.max")
 _FILES = {*_V2_FILES, *(name for names in _V1_FILES.values() for name in names)}
 
 
@@ -106,21 +109,28 @@ def attach(
     there is no such group (yet), BackendError for a group that lacks a controller, or that holds this
     process: its own trap would hold it.
     """
+    by_controller = directories_of(path, driver)
     if isinstance(driver, V2):
-        if isinstance(path, Mapping):
-            raise ScenarioError("attach: version 2 has one hierarchy; give one path, not one per controller")
-        directory = _directory(path, driver.base, (driver.base,), "unified")
-        _check_v2(directory)
-        return AttachedV2(directory, run)
-    by_controller = dict(_by_controller(path, driver))
+        return AttachedV2(by_controller[UNIFIED], run)
     return AttachedV1(by_controller, run)
+
+
+def directories_of(path: str | Path | Mapping[str, str | Path], driver: V1 | V2) -> dict[str, Path]:
+    """Return the group's directory by controller, in v2 under UNIFIED. Arguments, errors: as of `attach`."""
+    if isinstance(driver, V1):
+        return dict(_by_controller(path, driver))
+    if isinstance(path, Mapping):
+        raise ScenarioError("attach: version 2 has one hierarchy; give one path, not one per controller")
+    directory = _directory(path, driver.base, (driver.base,), UNIFIED)
+    _check_v2(directory)
+    return {UNIFIED: directory}
 
 
 def restore_run(run: str) -> list[BackendError]:
     """Put back the limits that a run's killed keeper found; return what could not be put back."""
     problems = []
     for file in files_of(run):
-        problems += _put_back(_load(file))
+        problems += put_back(_load(file))
         file.unlink(missing_ok=True)
     ownership.forget_directory(run, _FOLDER)
     return problems
@@ -153,7 +163,7 @@ class _Keeper:
             ) from error
 
     def put_back(self) -> list[BackendError]:
-        return _put_back(self._found)
+        return put_back(self._found)
 
     def forget(self) -> None:
         self._found = ()
@@ -246,9 +256,9 @@ def _value(path: Path) -> str:
     return content.decode().strip()
 
 
-def _put_back(limits: Found) -> list[BackendError]:
-    """Write limits back, twice where needed: a limit may have to wait for the one that bounds it. The OOM
-    killer is switched back last, when what a trap held has gone on."""
+def put_back(limits: Found) -> list[BackendError]:
+    """Write limits back and return what was refused. It is tried twice: a limit may have to wait for the one
+    that bounds it. The OOM killer is switched back last, when what a trap held has gone on."""
     left = [entry for entry in limits if entry[0].name != _KILLER]
     problems: list[BackendError] = []
     for _ in range(2):

@@ -37,6 +37,7 @@ __all__ = [
     "GroupV2",
     "Usage",
     "detect",
+    "membership",
     "own_directories",
 ]
 
@@ -57,7 +58,7 @@ def detect(proc: Path = Path("/proc/self")) -> Driver:
             f"{proc / 'mountinfo'}: missing, so this is not Linux; record on a Linux host or VM"
         )
     hierarchies, others, unified = _mounted((proc / "mountinfo").read_text())
-    own = _membership((proc / "cgroup").read_text())
+    own = membership((proc / "cgroup").read_text())
     if unified is not None and {"cpu", "memory"} <= _controllers(unified):
         _check_writable(unified)
         return V2(unified)
@@ -76,7 +77,7 @@ def detect(proc: Path = Path("/proc/self")) -> Driver:
 
 def own_directories(proc: Path = Path("/proc/self")) -> set[Path]:
     """Return the caller's own group in every mounted hierarchy, also in v2 and where we use no controller."""
-    own = _membership((proc / "cgroup").read_text())
+    own = membership((proc / "cgroup").read_text())
     return {
         _below_own(place, root, own[name])
         for kind, place, root, options in _mounts((proc / "mountinfo").read_text())
@@ -116,8 +117,8 @@ def _mounts(mountinfo: str) -> Iterator[tuple[str, Path, str, set[str]]]:
         yield kind, Path(point.replace("\\040", " ")), root, set(options.split(","))
 
 
-def _membership(cgroup: str) -> dict[str, str]:
-    """Return controller → the caller's path in its v1 hierarchy (proc(5), /proc/PID/cgroup)."""
+def membership(cgroup: str) -> dict[str, str]:
+    """Return controller → path in its v1 hierarchy, "" → path in v2 (proc(5), /proc/PID/cgroup)."""
     paths: dict[str, str] = {}
     for line in cgroup.splitlines():
         _, controllers, path = line.split(":", 2)

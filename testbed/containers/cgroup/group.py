@@ -13,6 +13,10 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.shares import shares
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.files import ControlFile
 from testbed.containers.cgroup.meter import Meter
@@ -109,6 +113,11 @@ class Group(ABC):
         tasks run."""
 
     @abstractmethod
+    def set_cpu_request(self, cores: float) -> None:
+        """Give the group the CPU weight of a request of `cores`, by Kubernetes' formula (control.allocator
+        .shares): who gets how much while the CPUs are short."""
+
+    @abstractmethod
     def set_memory_limit(self, limit_bytes: int) -> int:
         """Limit memory and swap together, and return the limit in force, in whole pages. It is larger than
         asked for where the group holds more that cannot be reclaimed: a smaller limit kills nothing. What
@@ -163,6 +172,11 @@ class Group(ABC):
 def quota_us(cores: float) -> int | None:
     """Return the quota of a period for `cores`, µs; None for no limit."""
     return None if math.isinf(cores) else max(MIN_QUOTA_US, round(cores * QUOTA_PERIOD_US))
+
+
+def shares_of(cores: float) -> NDArray[np.int64]:
+    """Return cpu.shares of a CPU request in cores, int64[1]."""
+    return shares(np.array([cores]))
 
 
 def whole_pages(limit_bytes: int) -> int:

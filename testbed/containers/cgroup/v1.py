@@ -20,6 +20,7 @@ from testbed.containers.cgroup.group import (
     QUOTA_PERIOD_US,
     Group,
     quota_us,
+    shares_of,
     whole_pages,
 )
 from testbed.containers.cgroup.oom_trap import TrapV1
@@ -65,6 +66,10 @@ class GroupV1(Group):
         wanted_us = quota_us(cores)
         self._quota.write("-1" if wanted_us is None else str(wanted_us))
         self._quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
+
+    def set_cpu_request(self, cores: float) -> None:
+        """See Group.set_cpu_request."""
+        write(self._by_controller["cpu"] / "cpu.shares", str(shares_of(cores)[0]))
 
     def set_memory_limit(self, limit_bytes: int) -> int:
         """See Group.set_memory_limit. memsw covers swap; it cannot be below the limit itself."""

@@ -12,9 +12,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from control.allocator.shares import weight
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.files import write
-from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, quota_us
+from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, quota_us, shares_of
 from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.cgroup.oom_trap import TrapV2
 from testbed.containers.ownership import MARK, end_run
@@ -48,6 +49,10 @@ class GroupV2(Group):
         wanted_us = quota_us(cores)
         self._quota.write(f"{'max' if wanted_us is None else wanted_us} {QUOTA_PERIOD_US}")
         self._quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
+
+    def set_cpu_request(self, cores: float) -> None:
+        """See Group.set_cpu_request."""
+        write(self._directory / "cpu.weight", str(weight(shares_of(cores))[0]))
 
     def set_memory_limit(self, limit_bytes: int) -> int:
         """See Group.set_memory_limit. Swap has a limit of its own here, which is set to 0."""

@@ -17,7 +17,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from control.allocator.model import NOTHING, PAGE_BYTES, CpuLimits, Decision, Ids, MemoryLimits
+from control.allocator.model import (
+    NOTHING,
+    PAGE_BYTES,
+    CpuLimits,
+    CpuRequests,
+    Decision,
+    Ids,
+    MemoryLimits,
+)
 from control.allocator.ports import shrink
 from testbed.containers.cgroup.group import MIN_QUOTA_US, QUOTA_PERIOD_US
 from testbed.containers.cgroup.meter import AnyOomKills
@@ -61,13 +69,14 @@ class HostExecutor:
     logs: folder for the commands' output, NAME.log, which restarts append to; lasting: whether commands are
     to outlive this process. containers: by name, those that are not there included. due_ns: when `serve` is
     to be called next, CLOCK_MONOTONIC. limit_changes, skipped: limits changed, and quotas not written because
-    they were the same, so far; untrapped: containers for which the kernel has no trap; restarts_s: seconds
-    from a container's end until it was up again, for each restart.
+    they were the same, so far; holds: times that a container was held at its memory limit; untrapped:
+    containers for which the kernel has no trap; restarts_s: seconds from a container's end until it was up
+    again, for each restart.
     """
 
     def __init__(self, listener: Listener, logs: Path | None, *, lasting: bool) -> None:
         self.containers: dict[str, HostedContainer] = {}
-        self.limit_changes = self.skipped = self.untrapped = 0
+        self.limit_changes = self.skipped = self.holds = self.untrapped = 0
         self.restarts_s: list[float] = []
         self.due_ns = NEVER_NS
         self._listener, self._logs, self._lasting = listener, logs, lasting
@@ -103,6 +112,7 @@ class HostExecutor:
         if id_ is not None:
             self._by_id.pop(id_, None)
         container.quota_cores, container.limit_bytes, container.wanted_bytes = 0.0, 0, None
+        container.request_cores = math.nan
         container.starts_ns = NEVER_NS
         self._move(container, Event.LEAVE)
         return id_
@@ -135,10 +145,23 @@ class HostExecutor:
             self.take_down(container, "restart")
         for container in self.members(decision.kill):
             self.take_down(container, "kill")
+        if decision.requests.ids.size:
+            self.write_requests(decision.requests)
         if decision.memory.ids.size:
             self._write_memory(decision.memory, answer=answer)
         if decision.cpu.ids.size:
             self._write_quotas(decision.cpu)
+
+    def write_requests(self, requests: CpuRequests) -> None:
+        """Write CPU weights. They bound nobody, so their order does not matter."""
+        for id_, cores in zip(requests.ids.tolist(), requests.cores.tolist(), strict=True):
+            container = self._by_id.get(id_)
+            if container is None or cores == container.request_cores:
+                continue
+            if not cores >= 0:
+                self._refuse(container, f"a request of {cores:g} cores is below zero")
+            elif self._try(container.write_request, container, cores):
+                self._listener.changed(container)
 
     def _write_memory(self, limits: MemoryLimits, *, answer: bool) -> None:
         ordered = []
@@ -219,6 +242,7 @@ class HostExecutor:
             self._vanished(container)
             return False
         if held and container.state in AWAKE:
+            self.holds += 1
             self._move(container, Event.HOLD)
         elif not held and container.held:
             self._move(container, Event.RELEASE)

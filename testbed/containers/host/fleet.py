@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Bytes, Floats, Ids, Join
+from control.allocator.model import Bytes, Floats, History, Ids, Join
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.host.identity import Identity
 from testbed.containers.ports import GroupGoneError, HostGroup, Records
 from twinbed import InvariantError, ScenarioError
 
@@ -65,14 +66,21 @@ class Fleet:
     """The N containers of one run, in the order given.
 
     managed, groups: what was asked for, and the cgroup of each that is ours; host_cores: the largest useful
-    quota. containers: their state. app: int64[N]; quota_cores: float64[N], cores, inf = none; limit_bytes:
-    int64[N], 2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there.
+    quota; profile: what each used in a profile, None = not profiled; identity: see loop.Settings.
+    containers: their state. app: int64[N]; quota_cores: float64[N], cores, inf = none; limit_bytes: int64[N],
+    2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there. request_cores:
+    float64[N], cores, NaN = none.
     """
 
     def __init__(
-        self, managed: Sequence[Managed], groups: Sequence[HostGroup | None], host_cores: float
+        self,
+        managed: Sequence[Managed],
+        groups: Sequence[HostGroup | None],
+        host_cores: float,
+        profile: History | None = None,
+        identity: Identity | None = None,
     ) -> None:
-        self.managed = tuple(managed)
+        self.managed, self._profile = tuple(managed), profile
         self.containers = tuple(
             HostedContainer(
                 asked.spec.name,
@@ -81,6 +89,7 @@ class Fleet:
                 app=asked.app,
                 index=index,
                 ready=asked.ready,
+                identity=identity,
             )
             for index, (asked, group) in enumerate(zip(managed, groups, strict=True))
         )
@@ -89,6 +98,7 @@ class Fleet:
         self.app = np.array([container.app for container in self.containers], np.int64)
         self.quota_cores: Floats = np.zeros(count)
         self.limit_bytes: Bytes = np.zeros(count, np.int64)
+        self.request_cores: Floats = np.full(count, np.nan)
         self.up: NDArray[np.bool_] = np.zeros(count, np.bool_)
         self._column_of: dict[int, int] = {}
         self._known: dict[int, tuple[Ids, Columns, bool]] = {}
@@ -98,6 +108,7 @@ class Fleet:
         column = container.index
         self.quota_cores[column] = container.quota_cores
         self.limit_bytes[column] = container.limit_bytes
+        self.request_cores[column] = container.request_cores
         self.up[column] = container.up
 
     def add(self, containers: Sequence[HostedContainer], ids: Ids) -> None:
@@ -155,9 +166,15 @@ class Fleet:
         chosen = [self.managed[container.index] for container in containers]
         cores = [managed.peak_cores for managed in chosen]
         sizes = [managed.peak_bytes for managed in chosen]
+        columns, profile = [container.index for container in containers], self._profile
+        if profile is not None:
+            usage, used = profile.usage_cores[:, columns], profile.memory_bytes[:, columns]
+            profile = History(usage, used, profile.period_s)
         return Join(
             np.array([managed.app for managed in chosen], np.int64),
             np.full(len(chosen), self.host_cores),
             None if None in cores else np.array(cores, np.float64),
             None if None in sizes else np.array(sizes, np.int64),
+            profile,
+            np.zeros(len(chosen), np.int64),
         )

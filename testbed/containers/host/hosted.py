@@ -7,6 +7,7 @@ next agent adopts it by its cgroup, and sees its end when that cgroup is empty.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from testbed.containers.cgroup.meter import OomKills
 from testbed.containers.host.container import TERMINATION_GRACE_S, Container, ContainerSpec
+from testbed.containers.host.identity import Identity
 from testbed.containers.host.life import ASLEEP, NEVER_NS, NS, RUNNING, Event, Life, State
 from testbed.containers.host.runtimes import Entering
 from testbed.containers.ports import GroupGoneError, HostGroup, Trap
@@ -28,7 +30,8 @@ class HostedContainer:
     name: unique on this machine's side of the run; spec: the command, None for a cgroup that somebody else
     filled (attached), which is limited and never ended; group: None while an attached cgroup is not there;
     app: index of its application; index: its place among the containers of a local run; ready: asked after a
-    start until it returns True, None = ready at once; adopted: its command already runs, with limits.
+    start until it returns True, None = ready at once; adopted: its command already runs, with limits;
+    identity: see Entering.
 
     id: the allocator's, None before it has one and after it left; quota_cores, limit_bytes: limits in force
     that an allocator gave, 0 before the first; wanted_bytes: a lower memory limit that the kernel could not
@@ -47,11 +50,12 @@ class HostedContainer:
         index: int = 0,
         ready: Callable[[], bool] | None = None,
         adopted: bool = False,
+        identity: Identity | None = None,
     ) -> None:
         self.name, self.spec, self.group, self.app, self.index = name, spec, group, app, index
         self.life = Life(State.UP if adopted else State.ABSENT)
         self.id: int | None = None
-        self.quota_cores, self.limit_bytes = 0.0, 0
+        self.quota_cores, self.limit_bytes, self.request_cores = 0.0, 0, math.nan
         if adopted and group is not None:
             self.quota_cores, self.limit_bytes = group.quota_cores, group.limit_bytes
         self.wanted_bytes: int | None = None
@@ -65,7 +69,7 @@ class HostedContainer:
         self._ready = ready
         self._oom_kills: OomKills | None = None
         if spec is not None and group is not None:
-            self.command = Entering(spec, group)
+            self.command = Entering(spec, group, identity=identity)
 
     @property
     def state(self) -> State:
@@ -111,6 +115,12 @@ class HostedContainer:
         assert self.group is not None
         self.group.set_cpu_quota(cores)
         self.quota_cores = cores
+
+    def write_request(self, cores: float) -> None:
+        """Write the weight of a CPU request. Raises as write_quota does."""
+        assert self.group is not None
+        self.group.set_cpu_request(cores)
+        self.request_cores = cores
 
     def write_memory(self, limit_bytes: int) -> None:
         """Write the memory limit and keep the one in force. Raises as write_quota does."""

@@ -31,6 +31,10 @@ KEPT_BEGINNINGS = (
 """Beginnings of further such variables: settings of Python, PyTorch, GPUs, collectives and threads. Families
 that hold passwords and tokens too, such as those of clouds and model hubs, are not among them."""
 
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
+"""Runs the command line behind it as `Identity.become` would for this process's own user. Source:
+setpriv(1)."""
+
 _SET_NO_NEW_PRIVS, _CAPBSET_DROP, _CAP_AMBIENT, _CLEAR_ALL = 38, 24, 47, 4
 """linux/prctl.h."""
 _MOST_CAPABILITIES = 64
@@ -107,6 +111,12 @@ def identity(user: str | None, variables: Sequence[str], inherited: Mapping[str,
     environment |= dict(_asked(variable, inherited) for variable in variables)
     groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
     return Identity(entry.pw_name, entry.pw_uid, entry.pw_gid, groups, environment)
+
+
+def own(inherited: Mapping[str, str]) -> Identity:
+    """Return this process's own user, whoever called sudo: for twinbed's own programs, which need no rights
+    but to read its files. inherited: this process's environment."""
+    return identity(_entry(None).pw_name, (), inherited)
 
 
 def _caller(inherited: Mapping[str, str]) -> str | None:

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from control.allocator.model import Application
+from control.allocator.model import Application, History
 from control.allocator.ports import Allocator, ServiceAware
 from testbed.containers import leftovers, machine
 from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Group, Usage, detect
@@ -26,6 +26,7 @@ from testbed.containers.cgroup.polling import Polling
 from testbed.containers.host.container import ContainerSpec, stop
 from testbed.containers.host.fleet import AttachedSpec, Fleet, Managed
 from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.host.identity import Identity
 from testbed.containers.host.life import NS, State
 from testbed.containers.host.observed import LoopTimes, Observed
 from testbed.containers.host.priority import urgent
@@ -49,7 +50,9 @@ class Settings:
     or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the commands'
     output, None = it passes through; host_cores: the largest useful quota, None = this machine's;
     host_memory_bytes: memory that all containers may hold together, inf = no limit; report_interval_s: time
-    between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling."""
+    between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling;
+    identity: this process's own user, as which the commands run without capabilities, None = with all that
+    this process has."""
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None
@@ -58,6 +61,7 @@ class Settings:
     host_cores: float | None = None
     host_memory_bytes: float = math.inf
     report_interval_s: float = 0.0
+    identity: Identity | None = None
 
     def __post_init__(self) -> None:
         if self.period_s != _PERIOD_S:
@@ -79,13 +83,15 @@ def control(
     client: Client | None = None,
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
+    profile: History | None = None,
 ) -> Observed:
     """Run the containers under the allocator and return what the kernel showed.
 
     The run ends when settings.duration_s is over, the client has no work left, or all commands have ended.
     Commands that are killed or fail are started again; a command that exits with 0 leaves. on_tick: called
-    once a period; driver: None = this machine's. The loop runs at real-time priority where that is allowed,
-    and without garbage collection. Allocators are told no service statistics: the loop sees no requests.
+    once a period; driver: None = this machine's; profile: what the containers, in the order given, used in
+    their profile. The loop runs at real-time priority where that is allowed, and without garbage collection.
+    Allocators are told no service statistics: the loop sees no requests.
 
     Raises ScenarioError for containers that do not fit and for a command that cannot be executed,
     BackendError where the machine refuses. On these, and on KeyboardInterrupt (SIGTERM is turned into it),
@@ -96,7 +102,8 @@ def control(
     leftovers.sweep(driver)
     with Interrupts() as interrupts, ExitStack() as undo:
         groups = _prepare(containers, driver, settings.host_memory_bytes, undo)
-        fleet = Fleet(containers, groups, settings.host_cores or float(os.cpu_count() or 1))
+        host_cores = settings.host_cores or float(os.cpu_count() or 1)
+        fleet = Fleet(containers, groups, host_cores, profile, settings.identity)
         undo.callback(_detach, fleet)
         record = RunRecord(fleet, settings.period_s, settings.report_interval_s)
         source, telemetry = _telemetry(settings)

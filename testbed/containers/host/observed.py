@@ -27,6 +27,7 @@ class ObservedSeries:
     throttled_s: NDArray[np.float32]
     memory_bytes: NDArray[np.int64]
     limit_bytes: NDArray[np.int64]
+    request_cores: NDArray[np.float32]
     cpu_reason: NDArray[np.uint8]
     up: NDArray[np.bool_]
     reported: NDArray[np.bool_]

@@ -26,6 +26,7 @@ _TYPES: dict[str, type] = {
     "throttled_s": np.float32,
     "memory_bytes": np.int64,
     "limit_bytes": np.int64,
+    "request_cores": np.float32,
     "cpu_reason": np.uint8,
     "up": np.bool_,
     "reported": np.bool_,
@@ -93,6 +94,7 @@ class RunRecord:
         rows = slice(first, ended)
         self._arrays["limit_bytes"][rows] = fleet.limit_bytes
         self._arrays["up"][rows] = fleet.up
+        self._arrays["request_cores"][rows] = fleet.request_cores
         # A record that came already is about the container's own period, and stays.
         unknown = ~self._arrays["reported"][rows]
         if not unknown.any():

@@ -76,7 +76,8 @@ class ControlLoop:
         slow = any(self._fleet.managed[container.index].ready is not None for container in first)
         self._chores_ns = time.monotonic_ns() + _CHORES_NS
         if slow:
-            self._admit(first, Decision(memory=decision.memory), decision.cpu.ids)
+            early = Decision(memory=decision.memory, requests=decision.requests)
+            self._admit(first, early, decision.cpu.ids)
             self._start_all(first)
             self._await_ready(first)
             self._carry_out(Decision(cpu=decision.cpu, reclaim=decision.reclaim))

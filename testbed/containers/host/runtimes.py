@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.containers.host.container import Container, ContainerSpec
-from testbed.containers.host.identity import Identity
+from testbed.containers.host.identity import WITHOUT_RIGHTS, Identity
 from testbed.containers.host.oci import OciBundle, exit_code
 from testbed.containers.network import Endpoint
 from testbed.containers.ports import HostGroup
-from twinbed import ScenarioError
+from twinbed import InvariantError, ScenarioError
 
 _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 """A shell that moves itself into the directories given before `--`, and becomes the command after it."""
@@ -29,7 +29,8 @@ class Entering(Container):
     To enter between fork and exec, as the recorder's processes do, costs the container's quota what Python
     does there, and the loop waits for it: half a second at 2 ms per period. It is not safe beside threads
     either. group: made by a driver as `twinbed/<run>/<name>`; identity: the user of the command, without
-    capabilities (None: root). Raises BackendError where runc is wanted and missing.
+    capabilities (None: root); without runc it must be this process's own user. It loses its rights before it
+    gets inside, which costs the container nothing. Raises BackendError where runc is wanted and missing.
     """
 
     def __init__(
@@ -61,7 +62,20 @@ class Entering(Container):
             )
         if self._bundle is not None:
             return self._bundle.prepare(environment)
-        return ["/bin/sh", "-c", _ENTER, "sh", *self.group.directories, "--", *spec.command]
+        inside: list[str | Path] = [
+            "/bin/sh",
+            "-c",
+            _ENTER,
+            "sh",
+            *self.group.directories,
+            "--",
+            *spec.command,
+        ]
+        if self.identity is None:
+            return inside
+        if self.identity.uid != os.geteuid():
+            raise InvariantError(f"container {spec.name}: only runc can make it user {self.identity.name}")
+        return [*WITHOUT_RIGHTS, *inside]
 
     def poll(self) -> int | None:
         """See Container.poll."""

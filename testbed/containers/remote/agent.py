@@ -22,11 +22,13 @@ from typing import Any
 import grpc
 import numpy as np
 
+from testbed.containers.cgroup.group import QUOTA_PERIOD_US
 from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.ports import TelemetrySource
 from testbed.containers.remote import service
 from testbed.containers.remote.certificates import Identity
 from testbed.containers.remote.datagrams import Sealer
+from testbed.containers.remote.figures import Figures
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report, Welcome
 from testbed.containers.remote.origin import Watcher
@@ -42,6 +44,7 @@ _HELD_AGAIN_S = 1.0
 _GOODBYE_S = 1.0
 _DUE_S = 1.0
 _NS = 1_000_000_000
+_PERIOD_NS = QUOTA_PERIOD_US * 1000
 _ROUND_TRIPS = 10_000
 _log = logging.getLogger("twinbed.agent")
 
@@ -56,7 +59,7 @@ class Agent:
     address: the controller's HOST:PORT; hosting: its containers; source: makes the telemetry source; watcher:
     finds cgroups that appear; host_cores: None = this machine's. round_trips_ns: the latest times from
     sending a record to writing the limits that came of it, ns; connected: whether the controller has welcomed
-    it.
+    it; figures: what it counts.
     """
 
     def __init__(
@@ -71,10 +74,11 @@ class Agent:
     ) -> None:
         self.round_trips_ns: deque[int] = deque(maxlen=_ROUND_TRIPS)
         self.connected = False
+        self.figures = Figures()
         self._address = address
         self._identity = identity
-        self._hosting = hosting
-        self._source = source()
+        self.hosting = hosting
+        self.source = source()
         self._watcher = watcher
         self._host_cores = float(host_cores or os.cpu_count() or 1)
         self._instance = random.SystemRandom().getrandbits(63)
@@ -83,6 +87,7 @@ class Agent:
         self._applied = 0
         self._conversation: asyncio.Task[tuple[str, bool]] | None = None
         self._wake = asyncio.Event()
+        self._watching = asyncio.Lock()
         self._asked_s: dict[str, float] = {}
         self._trapped: dict[str, int] = {}
         hosting.on_ids, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
@@ -121,8 +126,13 @@ class Agent:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if stop.is_set():
-                self._hosting.close()
-            self._source.close()
+                self.hosting.close()
+            self.source.close()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._identity.name
 
     def rotate(self, identity: Identity) -> None:
         """Connect anew, with another certificate of the same name. Containers keep their limits meanwhile."""
@@ -132,7 +142,7 @@ class Agent:
 
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
         """End everything in good order, and tell the controller who left while it listens."""
-        self._hosting.close()
+        self.hosting.close()
         # A container without an id was not reported as leaving.
         self._reports.put_nowait(Report(joined=Joined(complete=True)))
         self._reports.put_nowait(None)
@@ -149,9 +159,10 @@ class Agent:
             welcome = await self._greet(call)
             self._reports = asyncio.Queue()
             self._applied, self._welcome, self.connected = 0, welcome, True
+            self.figures.sessions += 1
             self._asked_s.clear()
             _log.info("registered with %s", self._address)
-            self._tell_joined(self._converge(welcome))
+            self._tell_joined(await self._converge(welcome))
             tasks = [
                 asyncio.create_task(task)
                 for task in (
@@ -194,11 +205,14 @@ class Agent:
             welcome.MergeFrom(order.welcome)
         return welcome
 
-    def _converge(self, welcome: Welcome) -> Joined:
-        self._source.remove(np.array(self._hosting.executor.forget_ids(), np.int64))
-        self._hosting.traps_oom = welcome.traps_oom
-        watched = self._watcher.begin([(watch.parent, watch.pattern) for watch in welcome.watches])
-        return self._hosting.converge(welcome.containers, watched)
+    async def _converge(self, welcome: Welcome) -> Joined:
+        self.source.remove(np.array(self.hosting.executor.forget_ids(), np.int64))
+        self.hosting.traps_oom = welcome.traps_oom
+        watches = [(watch.parent, watch.pattern) for watch in welcome.watches]
+        # An engine that is asked for a name may take its time.
+        async with self._watching:
+            watched = await asyncio.to_thread(self._watcher.begin, watches)
+        return self.hosting.converge(welcome.containers, watched)
 
     def _tell_joined(self, joined: Joined) -> None:
         """Say it in pieces; the last one says that it is complete, where it is."""
@@ -230,8 +244,10 @@ class Agent:
 
     def carry_out(self, order: Order) -> None:
         """Carry out a controller's order, and send the report of it."""
-        report = Report()
-        self._hosting.carry_out(order, report)
+        report, began_ns = Report(), time.monotonic_ns()
+        self.hosting.carry_out(order, report)
+        self.figures.orders += 1
+        self.figures.on_order((time.monotonic_ns() - began_ns) / _NS)
         self._applied = order.number
         if order.caused_ns:
             report.round_trip_ns = time.monotonic_ns() - order.caused_ns
@@ -254,36 +270,47 @@ class Agent:
             wire.connect(addresses[0][4])
             while True:
                 await self._due()
-                records = self._source.collect(time.monotonic_ns())
+                now_ns = time.monotonic_ns()
+                self.figures.late += now_ns - self.source.due_ns() > _PERIOD_NS
+                records = self.source.collect(now_ns)
+                self.figures.records += len(records.ids)
                 for datagram in sealer.seal(records, time.monotonic_ns()):
-                    # A datagram that the network does not take is lost, like one that it drops.
-                    with suppress(OSError):
-                        wire.send(datagram)
-                self._lose(self._source.gone.tolist())
+                    self._send(wire, datagram)
+                self._lose(self.source.gone.tolist())
+
+    def _send(self, wire: socket.socket, datagram: bytes) -> None:
+        """Send a datagram. One that the network does not take is lost, like one that it drops."""
+        try:
+            wire.send(datagram)
+        except OSError:
+            self.figures.dropped += 1
+        else:
+            self.figures.datagrams += 1
+            self.figures.telemetry_bytes += len(datagram)
 
     async def _due(self) -> None:
         """Wait until the source is due or readable, or until its containers have changed."""
         loop = asyncio.get_running_loop()
-        timer = loop.call_at(min(self._source.due_ns() / _NS, loop.time() + _DUE_S), self._wake.set)
-        if self._source.descriptor >= 0:
-            loop.add_reader(self._source.descriptor, self._wake.set)
+        timer = loop.call_at(min(self.source.due_ns() / _NS, loop.time() + _DUE_S), self._wake.set)
+        if self.source.descriptor >= 0:
+            loop.add_reader(self.source.descriptor, self._wake.set)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
-            if self._source.descriptor >= 0:
-                loop.remove_reader(self._source.descriptor)
+            if self.source.descriptor >= 0:
+                loop.remove_reader(self.source.descriptor)
         self._wake.clear()
 
     def _lose(self, gone: Sequence[int]) -> None:
         for container in [
-            container for container in self._hosting.containers.values() if container.id in gone
+            container for container in self.hosting.containers.values() if container.id in gone
         ]:
-            self._hosting.gone(container, "its cgroup was removed")
+            self.hosting.gone(container, "its cgroup was removed")
 
     def _named(self, containers: Sequence[HostedContainer]) -> None:
         groups = [container.group for container in containers if container.group is not None]
-        self._source.add(np.array([container.id for container in containers], np.int64), groups)
+        self.source.add(np.array([container.id for container in containers], np.int64), groups)
         self._wake.set()
 
     def _gone(self, container: HostedContainer, why: str) -> None:
@@ -292,7 +319,7 @@ class Agent:
         if descriptor is not None:
             asyncio.get_running_loop().remove_reader(descriptor)
         if container.id is not None:
-            self._source.remove(np.array([container.id], np.int64))
+            self.source.remove(np.array([container.id], np.int64))
             report = Report()
             report.left.ids.append(container.id)
             report.left.reason = why
@@ -307,14 +334,14 @@ class Agent:
 
     def _look(self, container: HostedContainer) -> None:
         """Read a trap that may have something to say; ask for memory when tasks are held."""
-        if not self._hosting.executor.look(container):
+        if not self.hosting.executor.look(container):
             self._asked_s.pop(container.name, None)
             return
         self._ask([container])
 
     def _killed(self, container: HostedContainer) -> None:
         """The OOM killer took a process of it: an allocator that traps nobody hears of it now."""
-        if not self._hosting.traps_oom:
+        if not self.hosting.traps_oom:
             self._ask([container])
 
     def _ask(self, held: Sequence[HostedContainer]) -> None:
@@ -326,7 +353,7 @@ class Agent:
                 continue
             self._asked_s[container.name] = time.monotonic()
             report.held.ids.append(container.id)
-            report.held.needed_bytes.append(self._hosting.executor.needed_bytes(container))
+            report.held.needed_bytes.append(self.hosting.executor.needed_bytes(container))
         if report.held.ids:
             self._reports.put_nowait(report)
 
@@ -334,7 +361,7 @@ class Agent:
         if self._welcome is None:
             return
         apps = None if app is None else {app}
-        lowered = self._hosting.executor.shrink(self._welcome.reclaim_margin_bytes, apps)
+        lowered = self.hosting.executor.shrink(self._welcome.reclaim_margin_bytes, apps)
         self._tell_shrunk(request, lowered)
 
     def _tell_shrunk(self, request: int, lowered: Sequence[HostedContainer]) -> None:
@@ -355,8 +382,8 @@ class Agent:
         while True:
             await asyncio.sleep(_SUPERVISE_S)
             now_s = time.monotonic()
-            self._hosting.supervise(now_s)
-            for container in list(self._hosting.containers.values()):
+            self.hosting.supervise(now_s)
+            for container in list(self.hosting.containers.values()):
                 if (
                     now_s - self._asked_s.get(container.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S
                     and self.connected
@@ -370,15 +397,16 @@ class Agent:
                 self._shrink(0, None)
             if now_s - watched_s >= self._watcher.interval_s:
                 watched_s = now_s
-                self._watch()
-                self._tell_shrunk(0, self._hosting.executor.try_again())
+                await self._watch()
+                self._tell_shrunk(0, self.hosting.executor.try_again())
 
-    def _watch(self) -> None:
-        appeared, vanished = self._watcher.look()
-        for name in vanished & self._hosting.containers.keys():
-            self._hosting.gone(self._hosting.containers[name], "its cgroup was removed")
+    async def _watch(self) -> None:
+        async with self._watching:
+            appeared, vanished = await asyncio.to_thread(self._watcher.look)
+        for name in vanished & self.hosting.containers.keys():
+            self.hosting.gone(self.hosting.containers[name], "its cgroup was removed")
         for origin in appeared:
-            self._tell_joined(self._hosting.appeared(origin))
+            self._tell_joined(self.hosting.appeared(origin))
 
 
 async def _read(call: Any) -> Order:

@@ -31,7 +31,7 @@ from testbed.containers.remote.latest import Latest, rounds
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Ledger
 from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims, Sent
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Present, Report
-from testbed.containers.remote.refusals import Refusals, RefusedError
+from testbed.containers.remote.refusals import Kind, Refusals, RefusedError
 from twinbed import ScenarioError
 
 GATHER_S = 5.0
@@ -226,7 +226,7 @@ class ControllerBooks:
         for state, (_, batch) in zip(states, batches, strict=True):
             self._sent_ns.setdefault(state.number, batch.sent_ns)
 
-    def _refuse_records(self, kind: str, speakers: Ids) -> None:
+    def _refuse_records(self, kind: Kind, speakers: Ids) -> None:
         for number, count in zip(*np.unique(speakers, return_counts=True), strict=True):
             self._refusals.add(kind, f"{count} records of agent {self._by_number[number].name}", int(count))
 
@@ -401,6 +401,10 @@ class ControllerBooks:
         if memory.ids.size:
             self.memory.decide(memory.ids, memory.limit_bytes.astype(np.float64), memory.reason)
         self.limit_changes += len(cpu.ids) + len(memory.ids)
+        for id_, cores in zip(decision.requests.ids.tolist(), decision.requests.cores.tolist(), strict=True):
+            if (member := self.members.get(id_)) is not None:
+                self.members[id_] = self.agents[member.agent].request(member, cores)
+                self._spoken_to.add(self.agents[member.agent].number)
         if answer:
             self.oom_grants += len(memory.ids)
         for id_ in decision.restart.tolist():

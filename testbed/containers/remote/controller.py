@@ -12,8 +12,8 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -33,6 +33,13 @@ from twinbed import BackendError
 
 _TICK_S = 0.25
 _RECEIVE_BYTES = 4 << 20
+_SO_RCVBUFFORCE = 33
+"""asm-generic/socket.h."""
+
+_DATAGRAMS_AT_ONCE = 64
+_DATAGRAM_BYTES = 2 * datagrams.MAX_BYTES
+"""What is read of a datagram: enough to see that it is too large."""
+
 _REST = 4
 """Rest after each time that reports were decided on, in multiples of what that took. Under load more reports
 are then decided on together, and deciding takes at most a fifth of the time."""
@@ -61,7 +68,7 @@ class _Connection:
             self.closing.set_result((code, why))
 
 
-class Controller(asyncio.DatagramProtocol):
+class Controller:
     """Runs `allocator` for a deployment.
 
     identity: read anew for each connection; revoked: serial numbers of certificates that are not good any
@@ -113,8 +120,7 @@ class Controller(asyncio.DatagramProtocol):
                 ) from error
             ending.callback(listener.close)
             self._port = listener.getsockname()[1]
-            transport = await self._listen_for_telemetry(host)
-            ending.callback(transport.close)
+            ending.enter_context(self._listen_for_telemetry(host))
             server, credentials = service.server(self._attend, self._identity)
             try:
                 server.add_secure_port(f"unix:{inside}", credentials)
@@ -157,19 +163,37 @@ class Controller(asyncio.DatagramProtocol):
             len(self._revoked()),
         )
 
-    async def _listen_for_telemetry(self, host: str) -> asyncio.DatagramTransport:
-        loop = asyncio.get_running_loop()
-        try:
-            transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, self._port))
-        except OSError as error:
-            raise BackendError(
-                f"{host}:{self._port}: cannot be listened on (UDP, {error.strerror}); choose another --listen"
-            ) from error
-        # Many agents' periods may end at the same moment.
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
-        return transport
+    @contextmanager
+    def _listen_for_telemetry(self, host: str) -> Iterator[None]:
+        family, kind, _, _, address = socket.getaddrinfo(host, self._port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind | socket.SOCK_NONBLOCK) as wire:
+            try:
+                wire.bind(address)
+            except OSError as error:
+                raise BackendError(
+                    f"{host}:{self._port}: cannot be listened on (UDP, {error.strerror}); choose another "
+                    "--listen"
+                ) from error
+            # Many agents' periods may end at the same moment. Only root may have more than rmem_max.
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+            with suppress(PermissionError):
+                wire.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+            loop = asyncio.get_running_loop()
+            loop.add_reader(wire, self._drain, wire)
+            try:
+                yield
+            finally:
+                loop.remove_reader(wire)
 
     # --- telemetry -------------------------------------------------------------------------------
+
+    def _drain(self, wire: socket.socket) -> None:
+        """Take in what has come, but let others have their turn: a pass of the loop costs more than reading
+        a datagram."""
+        # An error of the network is told here, too; the next pass reads on.
+        with suppress(OSError):
+            for _ in range(_DATAGRAMS_AT_ONCE):
+                self.datagram_received(*wire.recvfrom(_DATAGRAM_BYTES))
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
         """Take in a datagram, from whomever."""

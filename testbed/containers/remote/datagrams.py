@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from control.allocator.model import Flags
 from testbed.containers.cgroup.group import QUOTA_PERIOD_US
 from testbed.containers.ports import Records
-from testbed.containers.remote.refusals import Refusals
+from testbed.containers.remote.refusals import Kind, Refusals
 
 VERSION = 1
 KEY_BYTES = 32
@@ -115,7 +115,7 @@ class _Session:
     def lost(self) -> int:
         return self.highest - self.received
 
-    def refusal(self, sequence: int) -> str | None:
+    def refusal(self, sequence: int) -> Kind | None:
         """Return why a datagram of this sequence number must be refused; None = accept it, which is then
         noted."""
         ahead = sequence - self.highest
@@ -170,7 +170,7 @@ class Gate:
             self.refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
         return batch
 
-    def _judge(self, data: bytes) -> tuple[str | None, Batch | None]:
+    def _judge(self, data: bytes) -> tuple[Kind | None, Batch | None]:
         if len(data) > MAX_BYTES:
             return "oversized", None
         if len(data) < _HEADER.size + _MAC_BYTES:

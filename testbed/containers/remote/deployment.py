@@ -35,12 +35,15 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Watch:
     """Cgroups that appear below `parent` on an agent, with a name like `pattern` (fnmatch), join application
-    `app`."""
+    `app`. In place of a path, `parent` may be a name (attach.names): then the containers of that name join.
+    peak_cores, peak_bytes: profiled maxima of each, None = unknown."""
 
     agent: str
     app: int
     parent: str
     pattern: str
+    peak_cores: float | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

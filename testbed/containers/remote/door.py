@@ -236,6 +236,9 @@ async def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 def origin(address: str) -> str:
-    """Return what counts as one address: of IPv6 the /64 network, which one machine may have to itself."""
+    """Return what counts as one address: of IPv6 the /64 network, which one machine may have to itself. An
+    IPv4 address that reached a listener on [::] counts as itself."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    return str(ipaddress.ip_network((ip, 64), strict=False)) if ip.version == 6 else address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return address
+    return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))

@@ -9,20 +9,23 @@ because a controller is not there.
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from control.allocator.model import CpuLimits, Decision, MemoryLimits
+from control.allocator.model import CpuLimits, CpuRequests, Decision, MemoryLimits
+from testbed.containers.attach.audit import Audit
 from testbed.containers.cgroup.group import NO_LIMIT_BYTES
 from testbed.containers.host.container import TERMINATION_GRACE_S
 from testbed.containers.host.executor import HostExecutor
 from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.host.life import NS, RUNNING, State
-from testbed.containers.ports import GroupGoneError
+from testbed.containers.ports import GroupGoneError, HostGroup
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
 from testbed.containers.remote.origin import Origin
@@ -40,13 +43,15 @@ _log = logging.getLogger("twinbed.agent")
 class Hosting:
     """The host's containers, and the listener of their executor.
 
-    logs: folder for the commands' output, None = it is thrown away. containers: by name; traps_oom: whether
+    logs: folder for the commands' output, None = it is thrown away; audit: told of every container of
+    somebody else's that is attached or detached, None = nobody is. containers: by name; traps_oom: whether
     the controller's allocator wants tasks held at their memory limit. on_ids: called with the containers that
     the controller gave ids; on_trap: with one whose trap was armed; on_killed: with one that the OOM killer
-    took a process of; on_gone: with one that left, and why.
+    took a process of; on_gone: with one that left, and why; on_quota: with the seconds that each write of a
+    quota took. events: how often each kind of event happened, and limits were "refused".
     """
 
-    def __init__(self, place: CgroupPlace, logs: Path | None) -> None:
+    def __init__(self, place: CgroupPlace, logs: Path | None, audit: Audit | None = None) -> None:
         self.executor = HostExecutor(self, logs, lasting=True)
         self.containers = self.executor.containers
         self.traps_oom = False
@@ -54,8 +59,10 @@ class Hosting:
         self.on_gone: Callable[[HostedContainer, str], None] = lambda _container, _why: None
         self.on_killed: Callable[[HostedContainer], None] = lambda _container: None
         self.on_trap: Callable[[HostedContainer], None] = lambda _container: None
+        self.on_quota: Callable[[float], None] = lambda _seconds: None
+        self.events: Counter[str] = Counter()
         self._origins: dict[str, Origin] = {}
-        self._place = place
+        self._place, self._audit = place, audit
         self._noted = True
 
     # --- which containers there are --------------------------------------------------------------
@@ -114,6 +121,8 @@ class Hosting:
             if group is None:
                 attach, create = self._place.attach, self._place.create
                 group = attach(origin.attach) if spec is None else create(origin.name)
+            if spec is None:
+                self._tell("attach", origin, group, "the controller decides for it from now on")
             self.containers[origin.name] = HostedContainer(origin.name, spec, group, adopted=adopted)
         except TwinbedError as error:
             _log.warning("container %s: %s", origin.name, error)
@@ -123,6 +132,17 @@ class Hosting:
             return False
         self._origins[origin.name] = origin
         return True
+
+    def _tell(self, what: str, origin: Origin, group: HostGroup | None, why: str) -> None:
+        """Audit it. limits: those that were found, and that the end of the attachment puts back."""
+        if self._audit is None:
+            return
+        paths = " ".join(dict.fromkeys(origin.attach.values()))
+        said: dict[str, str | float] = {"container": origin.name, "cgroup": paths, "why": why}
+        if group is not None:
+            said["cpu_limit_cores"] = group.quota_cores if math.isfinite(group.quota_cores) else "none"
+            said["memory_limit_bytes"] = group.limit_bytes if group.limit_bytes < NO_LIMIT_BYTES else "none"
+        self._audit.note(what, by="agent", **said)
 
     def _note(self) -> None:
         """Where notes cannot be kept, for want of room, the containers go on, and it is tried again."""
@@ -151,10 +171,14 @@ class Hosting:
 
     def carry_out(self, order: Order, report: Report) -> None:
         """Do what the order says; note in `report` which memory limits are larger than ordered."""
-        admitted = []
+        admitted, requests = [], {}
         for named in order.named:
             container = self.containers.get(named.name)
-            if container is not None:
+            if container is None:
+                continue
+            if named.HasField("request_cores"):
+                requests[named.id] = named.request_cores
+            if container.id != named.id:
                 container.app = named.app
                 self.executor.admit(container, named.id)
                 admitted.append(container)
@@ -163,6 +187,9 @@ class Hosting:
         for name in order.rejected:
             if name in self.containers:
                 self.gone(self.containers[name], "the controller says that it does not fit")
+        self.executor.write_requests(
+            CpuRequests(np.array(list(requests), np.int64), np.array(list(requests.values()), np.float64))
+        )
         # Orders do not say which of them answer: every raise of a held container lets it go on.
         self.executor.carry_out(_decision(order), answer=True)
         for id_, ordered in zip(order.memory.ids, order.memory.bytes, strict=True):
@@ -211,10 +238,13 @@ class Hosting:
 
     def happened(self, kind: str, container: HostedContainer) -> None:
         """See Listener."""
+        self.events[kind] += 1
         _log.debug("container %s: %s", container.name, kind)
 
     def quota_written(self, container: HostedContainer, reason: int, took_ns: int) -> None:
-        """See Listener: agents keep no record."""
+        """See Listener."""
+        del container, reason
+        self.on_quota(took_ns / NS)
 
     def started(self, container: HostedContainer) -> None:
         """See Listener: `supervise` looks for ends."""
@@ -228,14 +258,20 @@ class Hosting:
         limits back."""
         if self.containers.pop(container.name, None) is None:
             return
-        del self._origins[container.name]
+        origin = self._origins.pop(container.name)
         self.on_gone(container, why)
         self.executor.dismiss(container)
         container.remove()
+        if container.attached:
+            try:
+                self._tell("detach", origin, None, why)
+            except BackendError as error:
+                _log.warning("%s", error)
         self._note()
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:
         """See Listener. One refused write is no reason to end other people's containers."""
+        self.events["refused"] += 1
         _log.error("container %s: %s", container.name, error)
 
 

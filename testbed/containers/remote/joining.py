@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.containers.remote.deployment import Deployment, Placed
+from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.messages_pb2 import Present
 from testbed.containers.remote.refusals import Refusals
@@ -19,22 +19,22 @@ _LONGEST_NAME = 300
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A container that may join. placed: its place in the deployment, None = a watch found it."""
+    """A container that may join. placed: its place in the deployment, or the watch that found it."""
 
     agent: str
     app: int
     present: Present
-    placed: Placed | None
+    placed: Placed | Watch
 
     @property
     def peak_cores(self) -> float | None:
         """Profiled maximum, None = unknown."""
-        return None if self.placed is None else self.placed.peak_cores
+        return self.placed.peak_cores
 
     @property
     def peak_bytes(self) -> int | None:
         """Profiled maximum, None = unknown."""
-        return None if self.placed is None else self.placed.peak_bytes
+        return self.placed.peak_bytes
 
 
 class Newcomers:
@@ -54,7 +54,8 @@ class Newcomers:
         placed = self._deployment.containers_of(agent).get(present.name)
         named = 0 < len(present.name) <= _LONGEST_NAME and present.name.isprintable()
         if named and present.watch and present.watch <= len(watches):
-            newcomer = Newcomer(agent, watches[present.watch - 1].app, present, None)
+            watch = watches[present.watch - 1]
+            newcomer = Newcomer(agent, watch.app, present, watch)
         elif placed is not None and not present.watch:
             newcomer = Newcomer(agent, placed.app, present, placed)
         else:

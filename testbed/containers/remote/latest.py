@@ -24,6 +24,7 @@ class Latest(Columns):
         self._end_ns = self.column(np.int64)
         self._usage_cores = self.column(np.float64)
         self._memory_bytes = self.column(np.int64)
+        self._periods = self.column(np.int64)
         self._throttled_periods = self.column(np.int64)
         self._throttled_s = self.column(np.float64)
 
@@ -62,6 +63,7 @@ class Latest(Columns):
         self._end_ns.values[slots] = records.end_ns[rows]
         self._usage_cores.values[slots] = records.usage_cores[rows]
         self._memory_bytes.values[slots] = records.memory_bytes[rows]
+        self._periods.values[slots] += 1
         self._throttled_periods.values[slots] += records.throttled[rows]
         self._throttled_s.values[slots] += records.throttled_s[rows]
         return rows
@@ -77,6 +79,10 @@ class Latest(Columns):
     def memory_bytes(self, ids: Ids) -> Bytes:
         """Return the memory at the end of the last period, bytes."""
         return self._memory_bytes.values[slot(ids)]
+
+    def periods(self, ids: Ids) -> NDArray[np.int64]:
+        """Return the number of periods that were reported since the container joined."""
+        return self._periods.values[slot(ids)]
 
     def throttled_periods(self, ids: Ids) -> NDArray[np.int64]:
         """Return the number of periods with throttling since the container joined."""

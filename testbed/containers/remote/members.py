@@ -30,13 +30,15 @@ MOST_CONTAINERS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A container of an agent, live or lost. incarnation: tells its cgroup from another of the same name."""
+    """A container of an agent, live or lost. incarnation: tells its cgroup from another of the same name;
+    request_cores: its CPU request, None = it has none."""
 
     id: int
     agent: str
     name: str
     app: int
     incarnation: int
+    request_cores: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,16 @@ class AgentState:
         self.name_again(member)
 
     def name_again(self, member: Member) -> None:
-        """Tell it the id of a container."""
-        self.outbox.named[member.name] = Named(name=member.name, id=member.id, app=member.app)
+        """Tell it the id of a container, and its CPU request."""
+        self.outbox.named[member.name] = Named(
+            name=member.name, id=member.id, app=member.app, request_cores=member.request_cores
+        )
+
+    def request(self, member: Member, cores: float) -> Member:
+        """Note a container's CPU request, which its name is told with again; return the container."""
+        member = replace(member, request_cores=cores)
+        self.add(member)
+        return member
 
     def remove(self, member: Member) -> None:
         """Forget a container, and what it was to be told about it."""

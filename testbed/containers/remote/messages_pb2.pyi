@@ -187,14 +187,16 @@ class Watched(_message.Message):
     def __init__(self, parent: _Optional[str] = ..., pattern: _Optional[str] = ...) -> None: ...
 
 class Named(_message.Message):
-    __slots__ = ("name", "id", "app")
+    __slots__ = ("name", "id", "app", "request_cores")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_CORES_FIELD_NUMBER: _ClassVar[int]
     name: str
     id: int
     app: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., app: _Optional[int] = ...) -> None: ...
+    request_cores: float
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., app: _Optional[int] = ..., request_cores: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("ids", "cores", "bytes", "reasons")

@@ -1,148 +1,131 @@
-"""The controller's metrics for Prometheus.
+"""The figures of a controller and of an agent, as series of the table of metrics.
 
-For: the metrics, and the HTTP port at which they are read. Not for: counting, which the books, the gate and
-the refusals do. Values are read in the controller's own loop when they are scraped, so they fit together.
+For: which count stands behind which metric. Not for: counting, which the books, the gate, the refusals and
+the agent do; nor for names and meanings (exporting/table.py). Functions here are called in the loop of the
+program, so what they return fits together.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from itertools import islice
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Histogram, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
+from testbed.containers.exporting.reading import Series, plain
+from testbed.containers.host.life import State
+from testbed.containers.remote.agent import Agent
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
-from twinbed import BackendError
+from testbed.containers.remote.refusals import KINDS
 
-LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-_SCRAPE_TIMEOUT_S = 5.0
-_LABELS = ("application", "agent", "container")
-
-
-class Latency:
-    """The histogram of decision latencies, in a registry of its own, which is that of all metrics."""
-
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        histogram = Histogram(
-            "twinbed_decision_latency_seconds",
-            "From an agent's sending a record to its having written the last limit that came of it.",
-            buckets=LATENCY_BUCKETS_S,
-            registry=self.registry,
-        )
-        self.observe: Callable[[float], None] = histogram.observe
+MOST_LISTED = 10_000
+"""Containers with series of their own. More would keep the loop and Prometheus busy at every scrape."""
 
 
-class ControllerMetrics(Collector):
-    """Reads a controller in its own loop. Register it with the registry that is served."""
-
-    def __init__(self, controller: Controller, loop: asyncio.AbstractEventLoop) -> None:
-        self._controller = controller
-        self._loop = loop
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing in advance: registering must not wait for a loop that does not run yet."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the metrics. Prometheus's HTTP server calls this from its thread."""
-
-        async def read() -> list[Metric]:
-            return [
-                *_containers(self._controller),
-                *_applications(self._controller),
-                *_counts(self._controller),
-            ]
-
-        yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_SCRAPE_TIMEOUT_S)
+def of_controller(controller: Controller) -> list[Series]:
+    """Returns every metric of the controller except the histogram."""
+    return [*_containers(controller), *_applications(controller), *_agents(controller), *_counts(controller)]
 
 
-def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], None]:
-    """Answer GET /metrics in a thread; return a function that ends it. Raises BackendError."""
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise BackendError(
-            f"{host}:{port}: metrics cannot be served there ({error.strerror}); choose another --metrics"
-        ) from error
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop
-
-
-def _containers(controller: Controller) -> list[Metric]:
-    books = controller.books
-    kinds: list[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str]] = [
-        (GaugeMetricFamily, "cpu_limit_cores", "CPU limit decided."),
-        (GaugeMetricFamily, "memory_limit_bytes", "Memory limit decided."),
-        (GaugeMetricFamily, "cpu_usage_cores", "CPU used in the last period."),
-        (GaugeMetricFamily, "memory_usage_bytes", "Memory at the end of the last period."),
-        (CounterMetricFamily, "throttled_periods", "Periods in which it was throttled."),
-        (CounterMetricFamily, "throttled_seconds", "Time for which it was throttled."),
+def of_agent(agent: Agent) -> list[Series]:
+    """Returns every metric of the agent except the histograms."""
+    figures, hosting = agent.figures, agent.hosting
+    executor, events, own = hosting.executor, hosting.events, (agent.name,)
+    states = Counter(container.state for container in hosting.containers.values())
+    values = {
+        "connected": agent.connected,
+        "sessions_total": figures.sessions,
+        "records_sent_total": figures.records,
+        "datagrams_sent_total": figures.datagrams,
+        "datagrams_dropped_total": figures.dropped,
+        "telemetry_bytes_total": figures.telemetry_bytes,
+        "periods_unread_total": agent.source.lost,
+        "late_readings_total": figures.late,
+        "orders_total": figures.orders,
+        "limit_changes_total": executor.limit_changes,
+        "writes_refused_total": events["refused"],
+        "oom_held_total": executor.holds,
+        "oom_grants_total": events["grant"],
+        "oom_kills_total": events["oom"],
+        "restarts_total": events["restart"],
+    }
+    return [
+        Series(
+            "twinbed_agent_containers",
+            [states[state] for state in State],
+            [(agent.name, state.name.lower()) for state in State],
+        ),
+        *plain({f"twinbed_agent_{name}": value for name, value in values.items()}, own),
     ]
-    families = [kind(f"twinbed_container_{name}", text, labels=_LABELS) for kind, name, text in kinds]
-    members = list(books.members.values())
+
+
+def _containers(controller: Controller) -> list[Series]:
+    books = controller.books
+    members = list(islice(books.members.values(), MOST_LISTED))
+    names = [application.name for application in books.deployment.applications]
+    labels = [(names[member.app], member.agent, member.name) for member in members]
     ids = np.array([member.id for member in members], np.int64)
     cores, sizes = books.cpu.wanted(ids), books.memory.wanted(ids)
-    columns = (
-        np.where(cores < LARGE_CORES, cores, np.inf),
-        np.where(sizes < LARGE_BYTES, sizes, np.inf),
-        books.latest.usage_cores(ids),
-        books.latest.memory_bytes(ids),
-        books.latest.throttled_periods(ids),
-        books.latest.throttled_s(ids),
-    )
-    for family, column in zip(families, columns, strict=True):
-        for member, value in zip(members, column.tolist(), strict=True):
-            application = books.deployment.applications[member.app].name
-            family.add_metric((application, member.agent, member.name), value)
-    return [*families]
-
-
-def _applications(controller: Controller) -> list[Metric]:
-    books = controller.books
-    cpu = GaugeMetricFamily("twinbed_pool_cpu_cores", "CPU of no container.", labels=["application"])
-    memory = GaugeMetricFamily("twinbed_pool_memory_bytes", "Memory of no container.", labels=["application"])
-    bounds = zip(books.cpu.bounds().tolist(), books.memory.bounds().tolist(), strict=True)
-    for application, (cores, size) in zip(books.deployment.applications, bounds, strict=True):
-        cpu.add_metric([application.name], application.cpu_limit_cores - cores)
-        memory.add_metric([application.name], application.memory_limit_bytes - size)
-    return [cpu, memory]
-
-
-def _counts(controller: Controller) -> list[Metric]:
-    books, gate = controller.books, controller.gate
-    agents = GaugeMetricFamily("twinbed_agents", "Agents by state.", labels=["state"])
-    up = sum(agent.live for agent in books.agents.values())
-    agents.add_metric(["up"], up)
-    agents.add_metric(["lost"], len(books.agents) - up)
-    agents.add_metric(["awaited"], len(books.deployment.agents - books.agents.keys()))
-    refused = CounterMetricFamily("twinbed_refused", "Messages and connections refused.", labels=["kind"])
-    for kind, count in sorted(controller.refusals.counts.items()):
-        refused.add_metric([kind], count)
-    plain = {
-        "agents_lost": ("Times that an agent was lost.", books.agents_lost),
-        "datagrams_received": ("Telemetry datagrams accepted.", gate.received),
-        "datagrams_lost": ("Telemetry datagrams missing.", gate.lost),
-        "telemetry_bytes": ("Bytes of all datagrams that came.", controller.telemetry_bytes),
-        "records": ("Period records handed to the policy.", books.reports),
-        "records_unlimited": (
-            "Records of containers that lack their CPU limit, not decided on.",
-            books.unlimited,
-        ),
-        "records_stale": ("Records older than their container's last.", books.stale),
-        "limit_changes": ("Limits decided.", books.limit_changes),
-        "oom_grants": ("Held containers given memory.", books.oom_grants),
-        "oom_kills": ("Containers killed for want of memory.", books.kills),
-        "oom_kills_withheld": ("Kills withheld because an agent is lost.", books.kills_withheld),
+    values = {
+        "cpu_limit_cores": np.where(cores < LARGE_CORES, cores, np.inf),
+        "memory_limit_bytes": np.where(sizes < LARGE_BYTES, sizes, np.inf),
+        "cpu_usage_cores": books.latest.usage_cores(ids),
+        "memory_usage_bytes": books.latest.memory_bytes(ids),
+        "periods_total": books.latest.periods(ids),
+        "throttled_periods_total": books.latest.throttled_periods(ids),
+        "throttled_seconds_total": books.latest.throttled_s(ids),
     }
-    counters = [CounterMetricFamily(f"twinbed_{name}", text, value) for name, (text, value) in plain.items()]
-    return [agents, refused, *counters]
+    return [
+        *(Series(f"twinbed_container_{name}", column, labels) for name, column in values.items()),
+        Series("twinbed_containers_unlisted", (len(books.members) - len(members),)),
+    ]
+
+
+def _applications(controller: Controller) -> list[Series]:
+    books = controller.books
+    labels = [(application.name,) for application in books.deployment.applications]
+    cores = np.array([application.cpu_limit_cores for application in books.deployment.applications])
+    sizes = np.array([application.memory_limit_bytes for application in books.deployment.applications])
+    return [
+        Series("twinbed_application_cpu_limit_cores", cores, labels),
+        Series("twinbed_application_memory_limit_bytes", sizes, labels),
+        Series("twinbed_pool_cpu_cores", cores - books.cpu.bounds(), labels),
+        Series("twinbed_pool_memory_bytes", sizes - books.memory.bounds(), labels),
+    ]
+
+
+def _agents(controller: Controller) -> list[Series]:
+    books = controller.books
+    up = {name: name in books.agents and books.agents[name].live for name in books.deployment.agents}
+    states = {
+        "up": sum(up.values()),
+        "lost": len(books.agents) - sum(up.values()),
+        "awaited": len(up) - len(books.agents),
+    }
+    return [
+        Series("twinbed_agents", list(states.values()), [(state,) for state in states]),
+        Series("twinbed_agent_up", list(up.values()), [(name,) for name in up]),
+    ]
+
+
+def _counts(controller: Controller) -> list[Series]:
+    books, gate = controller.books, controller.gate
+    refused = dict.fromkeys(KINDS, 0) | controller.refusals.counts
+    values = {
+        "agents_lost": books.agents_lost,
+        "datagrams_received": gate.received,
+        "datagrams_expected": gate.received + gate.lost,
+        "telemetry_bytes": controller.telemetry_bytes,
+        "records": books.reports,
+        "records_unlimited": books.unlimited,
+        "records_stale": books.stale,
+        "limit_changes": books.limit_changes,
+        "oom_grants": books.oom_grants,
+        "oom_kills": books.kills,
+        "oom_kills_withheld": books.kills_withheld,
+    }
+    return [
+        Series("twinbed_refused_total", list(refused.values()), [(kind,) for kind in refused]),
+        *plain({f"twinbed_{name}_total": value for name, value in values.items()}),
+    ]

@@ -1,5 +1,5 @@
 """Where an agent's containers come from: commands of its deployment, cgroups to attach to, watched
-directories.
+directories and names.
 
 For: what an agent notes, compares and finds again, and cgroups that something else makes (Docker,
 Kubernetes). Not for: the containers themselves (host/hosted.py), nor attaching to a cgroup
@@ -8,15 +8,21 @@ Kubernetes). Not for: the containers themselves (host/hosted.py), nor attaching 
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from testbed.containers.attach.finding import Found
+from testbed.containers.attach.names import is_name
 from testbed.containers.host.container import ContainerSpec, RuntimeName
 from testbed.containers.remote.messages_pb2 import Wanted
+from twinbed import TwinbedError
+
+_log = logging.getLogger("twinbed.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +60,60 @@ class Origin:
 
 
 class Watcher:
-    """Finds cgroups that appear and disappear: once a second, with one listing per watched directory. root:
-    the directory below which watched parents are, e.g. the mount point of a hierarchy."""
+    """Finds cgroups that appear and disappear: once a second, with one listing per watched directory or name.
+
+    root: the directory below which watched parents are, e.g. the mount point of a hierarchy; find: returns
+    the containers that a name means. What has another incarnation under the same name has disappeared, and
+    appeared.
+    """
 
     interval_s = 1.0
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, find: Callable[[str], Sequence[Found]] = lambda _name: ()) -> None:
+        self._root, self._find = root, find
         self._watches: list[tuple[str, str]] = []
-        self._known: dict[str, Origin] = {}
+        self._known: dict[str, tuple[Origin, str]] = {}
+        self._said: dict[str, str] = {}
 
     def begin(self, watches: Sequence[tuple[str, str]]) -> list[Origin]:
         """Watch these (parent, pattern) from now on; return what is there now."""
         self._watches = list(watches)
         self._known = self._there()
-        return list(self._known.values())
+        return [origin for origin, _ in self._known.values()]
 
     def look(self) -> tuple[list[Origin], set[str]]:
         """Return what appeared since the last look, and the names of what vanished."""
         present = self._there()
-        appeared = [origin for name, origin in present.items() if name not in self._known]
-        vanished = self._known.keys() - present.keys()
+        appeared = [origin for name, (origin, key) in present.items() if self._key(name) != key]
+        vanished = {name for name, (_, key) in self._known.items() if present.get(name, (None, ""))[1] != key}
         self._known = present
         return appeared, vanished
 
-    def _there(self) -> dict[str, Origin]:
-        origins = {}
+    def _key(self, name: str) -> str | None:
+        return self._known[name][1] if name in self._known else None
+
+    def _there(self) -> dict[str, tuple[Origin, str]]:
+        origins: dict[str, tuple[Origin, str]] = {}
         for number, (parent, pattern) in enumerate(self._watches, 1):
-            with suppress(OSError), os.scandir(self._root / parent.strip("/")) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False) and fnmatchcase(entry.name, pattern):
-                        path = f"{parent.rstrip('/')}/{entry.name}"
-                        name = f"{number}:{entry.name}"
-                        origins[name] = Origin(name, attach={"": path}, watch=number)
+            for last, paths, key in self._named(parent) if is_name(parent) else self._below(parent, pattern):
+                name = f"{number}:{last}"
+                origins[name] = Origin(name, attach=paths, watch=number), key
         return dict(sorted(origins.items()))
+
+    def _below(self, parent: str, pattern: str) -> Iterator[tuple[str, Mapping[str, str], str]]:
+        with suppress(OSError), os.scandir(self._root / parent.strip("/")) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and fnmatchcase(entry.name, pattern):
+                    yield entry.name, {"": f"{parent.rstrip('/')}/{entry.name}"}, str(entry.inode())
+
+    def _named(self, name: str) -> Iterator[tuple[str, Mapping[str, str], str]]:
+        """Say why there is nobody of that name, once for each reason."""
+        said = ""
+        try:
+            for found in self._find(name):
+                yield found.name, found.paths, found.incarnation
+        except TwinbedError as error:
+            said = str(error)
+        if said and said != self._said.get(name):
+            _log.warning("%s", said)
+        self._said[name] = said

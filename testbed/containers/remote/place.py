@@ -14,6 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed.containers.attach.finding import Found, find
+from testbed.containers.attach.names import parse
 from testbed.containers.cgroup.attached import attach
 from testbed.containers.cgroup.group import Group
 from testbed.containers.cgroup.v1 import V1, GroupV1
@@ -71,6 +73,10 @@ class CgroupPlace:
         """Return somebody else's group, by Origin.attach. Raises BackendError, GroupGoneError where there is
         none."""
         return attach(paths.get("") or paths, self._driver, self._run)
+
+    def find(self, name: str) -> list[Found]:
+        """Return the containers that a name means (attach.names). Raises as attach.finding.find does."""
+        return find(parse(name), self._driver)
 
     def incarnation(self, group: HostGroup) -> int:
         """Return a number that tells the group from another of the same name: its (first) directory's

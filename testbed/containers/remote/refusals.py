@@ -9,6 +9,32 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Literal, get_args
+
+Kind = Literal[
+    "another session",
+    "certificate",
+    "container failed",
+    "container twice",
+    "does not fit",
+    "forged",
+    "foreign",
+    "impossible record",
+    "malformed",
+    "malformed message",
+    "not deployed",
+    "not its container",
+    "oversized",
+    "protocol",
+    "registration",
+    "replayed",
+    "too many connections",
+    "too old",
+    "version",
+]
+"""Every kind of refusal: none comes from outside, so their number is bounded."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 LOG_INTERVAL_S = 1.0
 """Shortest time between two log lines of one kind, s."""
@@ -22,12 +48,12 @@ class Refusals:
     """Counts refusals. counts: by kind, since the start; clock: seconds, monotonic."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[Kind] = Counter()
         self._log = log
         self._clock = clock
-        self._logged: dict[str, tuple[float, int]] = {}
+        self._logged: dict[Kind, tuple[float, int]] = {}
 
-    def add(self, kind: str, detail: str, count: int = 1) -> None:
+    def add(self, kind: Kind, detail: str, count: int = 1) -> None:
         """Count a refusal; write `detail` to the log unless this kind was logged within the last second."""
         self.counts[kind] += count
         now = self._clock()

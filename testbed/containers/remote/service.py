@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from testbed.containers.remote.certificates import SERVER_NAME, Identity
 from testbed.containers.remote.messages_pb2 import Order, Report
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 HEARTBEAT_S = 1.0
 """Both sides say something at least this often, s."""
 

@@ -1,7 +1,9 @@
 """Real jobs in cgroups and networks of their own."""
 
 import os
+import pwd
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,27 @@ def test_one_start_serves_several_types_each_within_its_quota():
     assert [len(run.step_s) for run in runs] == [5, 5]
     assert all((run.step_s > 0).all() for run in runs)
     assert runs[1].cpu_cores < 1.3 * 4 * SCALE
+    assert detect().sweep() == network.sweep() == []
+
+
+def test_an_emulated_job_is_the_callers_and_has_no_rights_and_no_secrets(monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    show = "(cat /proc/self/status; env) >$TWINBED_STEPS/some; mv $TWINBED_STEPS/some $TWINBED_STEPS/all; "
+    with Cluster(("sh", "-c", f"{show} sleep 300"), 1) as cluster:
+        shown, deadline = cluster._folder / "all", time.monotonic() + 60
+        while not shown.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        text = shown.read_text()
+        assert shown.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+        (cluster._folder / "0.json").symlink_to("/etc/shadow")
+        with pytest.raises(PermissionError):
+            _ = cluster.model
+    for capabilities in ("CapPrm", "CapEff", "CapBnd", "CapInh"):
+        assert f"{capabilities}:\t0000000000000000" in text
+    assert "NoNewPrivs:\t1" in text
+    assert "AWS_SECRET_ACCESS_KEY" not in text
     assert detect().sweep() == network.sweep() == []
 
 

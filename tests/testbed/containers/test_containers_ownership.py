@@ -71,8 +71,10 @@ def recording(driver: V1 | V2) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     yield process
     process.kill()
-    process.communicate()
+    process.wait()
+    # The command outlives its killed recorder and holds the pipe.
     leftovers.sweep(driver)
+    process.communicate()
 
 
 def begun(recording: subprocess.Popen[bytes]) -> int:

@@ -184,6 +184,38 @@ def test_a_fabric_of_another_version_is_nobodys_leftover_while_its_maker_lives(f
         leftovers.remove(NAME)
 
 
+ELSEWHERE = (
+    "from testbed.fabric import frr_folders, state\nfrom testbed.fabric.model import Plan\n"
+    f"state.claim(state.FabricState(Plan(name={NAME!r})))\n"
+    f"frr_folders.make('tb-{NAME}-h0', {{'zebra.conf': ''}})\n"
+    "print('made', flush=True)\ninput()\n"
+)
+
+
+def test_a_fabric_whose_run_is_elsewhere_is_left_alone_unless_it_is_named(fabric_machine: None) -> None:
+    """As in a container that shares /etc/frr with this machine and has a /run of its own."""
+    private = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"', "sh"]
+    folder = FRR_FOLDERS[0] / f"tb-{NAME}-h0"
+    with subprocess.Popen(
+        [*private, sys.executable, "-c", ELSEWHERE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            wait_for_stage(process, "made")
+            (standing,) = [fabric for fabric in leftovers.standing() if fabric.name == NAME]
+            assert standing.alive is None
+            assert NAME not in [fabric.name for fabric in leftovers.down()]
+            with pytest.raises(BackendError, match=f"twinbed testbed down {NAME}"):
+                leftovers.make_way(NAME)
+            assert folder.exists()
+            # Before this machine was started, nobody can have made what is in use.
+            (folder / "boot").write_text("another\n")
+            assert leftovers._standing(NAME).alive is False
+        finally:
+            process.kill()
+            leftovers.remove(NAME)
+    assert whatever_is_left() == []
+
+
 def test_there_is_no_fabric_to_remove(fabric_machine: None) -> None:
     with pytest.raises(BackendError, match="no fabric nosuch is up; twinbed testbed up --name nosuch"):
         leftovers.down("nosuch")

@@ -247,6 +247,7 @@ def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2) -> No
     assert (group.quota_cores, group.limit_bytes) == (0.5, 256 * MIB)
     with Eater(container) as eater:
         group.set_cpu_quota(1.5)
+        group.set_cpu_request(0.25)
         group.set_memory_limit(16 * MIB)
         trap = group.trap()
         eater.take(32 * MIB)

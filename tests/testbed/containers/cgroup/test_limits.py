@@ -94,6 +94,11 @@ def test_no_quota_is_written_as_none(v2: GroupV2) -> None:
     assert v2.quota_cores == math.inf
 
 
+def test_a_cpu_request_is_written_as_kubernetes_weight(v2: GroupV2) -> None:
+    v2.set_cpu_request(0.5)
+    assert line(v2, "cpu.weight") == "20"
+
+
 def test_v2_is_never_limited_below_what_it_holds(v2: GroupV2) -> None:
     # The kernel would kill: 5 MiB are charged, and these files reclaim nothing.
     assert v2.set_memory_limit(3 * MIB) == 5 * MIB

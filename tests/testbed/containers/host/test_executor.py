@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from control.allocator.model import PAGE_BYTES, CpuLimits, Decision, MemoryLimits, Reason
+from control.allocator.model import PAGE_BYTES, CpuLimits, CpuRequests, Decision, MemoryLimits, Reason
 from testbed.containers.host.container import TERMINATION_GRACE_S, ContainerSpec
 from testbed.containers.host.executor import HostExecutor, whole_us
 from testbed.containers.host.hosted import HostedContainer
@@ -44,6 +44,10 @@ class FakeGroup:
     def set_cpu_quota(self, cores: float) -> None:
         self._check()
         self.log.append((self.name, cores))
+
+    def set_cpu_request(self, cores: float) -> None:
+        self._check()
+        self.log.append((self.name, f"weight of {cores}"))
 
     def set_memory_limit(self, limit: int) -> int:
         self._check()
@@ -371,3 +375,12 @@ def test_an_adopted_command_is_seen_to_end_by_its_empty_group(world: World, tmp_
     world.executor.see_end(adopted)
 
     assert adopted.state is State.DOWN
+
+
+def test_a_request_is_written_once_and_no_limit_with_it() -> None:
+    world = World()
+    asked = Decision(requests=CpuRequests(np.array([10, 11, 99]), np.array([0.25, 0.75, 1.0])))
+    world.executor.carry_out(asked)
+    world.executor.carry_out(asked)
+    assert world.log == [("a", "weight of 0.25"), ("b", "weight of 0.75")]
+    assert (world.a.request_cores, world.executor.limit_changes) == (0.25, 0)

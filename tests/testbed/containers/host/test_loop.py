@@ -22,10 +22,11 @@ from testbed.containers.cgroup.attached import attach, files_of
 from testbed.containers.cgroup.drivers import V1, Group, detect
 from testbed.containers.host import hosted
 from testbed.containers.host.container import Container, ContainerSpec
+from testbed.containers.host.identity import identity, own
 from testbed.containers.host.loop import AttachedSpec, Managed, Settings, control
 from testbed.containers.ownership import RUN_ROOT, end_run, new_run
 from testbed.containers.ports import GroupGoneError
-from twinbed import ScenarioError
+from twinbed import InvariantError, ScenarioError
 
 MIB = 1 << 20
 APP = (Application("app", 1.0, 400 * MIB),)
@@ -367,3 +368,22 @@ def test_a_hundred_containers_are_served_for_ten_seconds(cgroups: None) -> None:
     assert used_s == pytest.approx(observed.done_s, abs=0.1)
     assert observed.reports + times.lost >= 0.98 * rows * count
     assert observed.limit_changes > 0
+
+
+def test_a_command_of_ours_can_be_run_without_capabilities_and_secrets(cgroups, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    script = f"cat /proc/self/status >{tmp_path}/status; env >{tmp_path}/env; sleep 300"
+    settings = Settings(duration_s=1.0, identity=own(os.environ))
+    observed = control([shell("a", script)], APP, escra(), settings)
+    status = dict(line.split(":", 1) for line in (tmp_path / "status").read_text().splitlines())
+    sets = ("CapPrm", "CapEff", "CapInh", "CapBnd", "CapAmb")
+    assert [int(status[name], 16) for name in sets] == [0] * len(sets)
+    assert status["NoNewPrivs"].strip() == "1"
+    assert "AWS_SECRET_ACCESS_KEY" not in (tmp_path / "env").read_text()
+    assert "PATH=" in (tmp_path / "env").read_text()
+    assert observed.series.usage_cores.shape[1] == 1
+
+
+def test_another_user_is_refused_where_the_command_gets_inside_by_itself(cgroups):
+    with pytest.raises(InvariantError, match="only runc can make it user nobody"):
+        control([shell("a", "true")], APP, escra(), Settings(identity=identity("nobody", (), os.environ)))

@@ -48,13 +48,14 @@ class FakeTrap:
 
 
 class FakeGroup:
-    """quotas, limits: what was written, in order. gone: set it to make every access fail."""
+    """quotas, requests, limits: what was written, in order. gone: set it to make every access fail."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         self.name, self.incarnation = name, incarnation
         self.directories = (QUIET,)
         self.quota_cores, self.limit_bytes = math.inf, 2**63 - 1
         self.quotas: list[float] = []
+        self.requests: list[float] = []
         self.limits: list[int] = []
         self.charged = 10 << 20
         self.gone = self.removed = False
@@ -70,6 +71,10 @@ class FakeGroup:
         self._check()
         self.quota_cores = cores
         self.quotas.append(cores)
+
+    def set_cpu_request(self, cores: float) -> None:
+        self._check()
+        self.requests.append(cores)
 
     def set_memory_limit(self, limit_bytes: int) -> int:
         self._check()
@@ -139,6 +144,7 @@ class FakeSource:
     """Reports every container once a period, and who is gone. use_cores: what each used, by group's name."""
 
     descriptor = -1
+    lost = 0
 
     @property
     def gone(self) -> np.ndarray:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator import make
+from control.allocator.model import CpuRequests, Decision
 from testbed.containers.ports import Records
 from testbed.containers.remote import books as books_module
 from testbed.containers.remote import members as members_module
@@ -349,3 +350,20 @@ def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:
     assert books.kills_withheld == 0
     books.register(Hello(name="a1", instance=1, host_cores=4), 9, 2.2)
     assert books.kills + books.kills_withheld == 1, "the policy was answered"
+
+
+def test_a_cpu_request_goes_with_the_name_again_when_it_is_new_and_when_an_agent_is_back() -> None:
+    books = started(agents=1, each=1, policy="unlimited")
+    applied(books)
+    (id_,) = books.members
+    for cores in (0.25, 0.5):
+        books._carry_out(Decision(requests=CpuRequests(np.array([id_, 99]), np.array([cores, 1.0]))))
+        (order,) = applied(books)["a0"]
+        assert [(named.id, named.request_cores) for named in order.named] == [(id_, cores)]
+        assert not order.cpu.ids
+    books.lost("a0", "a test", 1.0)
+    books.register(Hello(name="a0", instance=2, host_cores=4), 9, 1.0)
+    joined = Joined(complete=True)
+    joined.containers.add(name="a0-c0", incarnation=7, running=True, quota_cores=1.0, limit_bytes=1 << 30)
+    say(books, "a0", Report(joined=joined), 1.1)
+    assert applied(books)["a0"][0].named[0].request_cores == 0.5

@@ -12,25 +12,22 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from prometheus_client import generate_latest
 
 from testbed.containers.ports import Records
 from testbed.containers.remote import certificates, door, service
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote import pieces as pieces_module
+from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Report
-from testbed.containers.remote.metrics import ControllerMetrics, Latency, serve
-from tests.testbed.containers.remote.cluster import cluster, deployment, until
+from tests.testbed.containers.remote.cluster import Cluster, cluster, deployment, until
 
 
 @pytest.mark.slow
 def test_agents_register_and_their_containers_share_the_global_limit(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            for name in here.hosts:
-                here.agent(name)
+            controller = await started(here)
             await until(lambda: len(here.quotas()) == 4 and max(here.quotas().values()) < math.inf, "limits")
             assert sum(here.quotas().values()) <= 4.0 + 1e-9
             await until(lambda: controller.books.reports > 20, "telemetry")
@@ -126,10 +123,7 @@ def test_without_a_controller_limits_hold_and_the_next_one_takes_over(tmp_path: 
 def test_held_containers_are_granted_memory_and_reclaims_ask_every_host(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            for name in here.hosts:
-                here.agent(name)
-            await until(lambda: len(controller.books.members) == 4, "all joined")
+            controller = await joined(here)
             await until(lambda: max(here.quotas().values()) < math.inf, "limits")
             group = here.hosts["a0"].place.groups["a0-c0"]
             everyone = [each for host in here.hosts.values() for each in host.place.groups.values()]
@@ -225,10 +219,7 @@ def test_long_lists_go_in_pieces_both_ways(tmp_path: Path, monkeypatch: pytest.M
 def test_a_cgroup_removed_under_an_agent_leaves_alone(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            for name in here.hosts:
-                here.agent(name)
-            await until(lambda: len(controller.books.members) == 4, "all joined")
+            controller = await joined(here)
             here.hosts["a1"].place.groups["a1-c0"].gone = True
             await until(lambda: len(controller.books.members) == 3, "left")
             assert controller.books.agents_lost == 0
@@ -305,9 +296,7 @@ def test_an_agent_cannot_register_under_another_name_or_twice(tmp_path: Path) ->
 def test_datagrams_of_others_change_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            for name in here.hosts:
-                here.agent(name)
+            controller = await started(here)
             await until(lambda: controller.books.reports > 4, "telemetry")
             (session,) = [s for s, each in controller.by_session.items() if each.agent == "a0"]
             victim = next(each for each in controller.books.members.values() if each.agent == "a1")
@@ -359,9 +348,7 @@ def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
         profiled = {"peak_cores": 0.5, "peak_bytes": 1 << 28}
         placed = tuple(dataclasses.replace(each, **profiled) for each in deployed.containers)
         async with cluster(tmp_path, dataclasses.replace(deployed, containers=placed), policy) as here:
-            controller, _ = await here.controller()
-            for name in here.hosts:
-                here.agent(name)
+            controller = await started(here)
             await until(lambda: controller.books.reports > 20, "telemetry")
             groups = [group for host in here.hosts.values() for group in host.place.groups.values()]
             assert all(group.quotas and group.limits for group in groups)
@@ -369,28 +356,19 @@ def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
     asyncio.run(scene())
 
 
-@pytest.mark.slow
-def test_metrics_are_of_the_controller(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            latency = Latency()
-            latency.registry.register(ControllerMetrics(controller, asyncio.get_running_loop()))
-            here.agent("a0")
-            here.agent("a1")
-            await until(lambda: controller.books.reports > 4, "telemetry")
-            end = serve(latency.registry, "127.0.0.1", 0)
-            try:
-                text = (await asyncio.to_thread(generate_latest, latency.registry)).decode()
-            finally:
-                await asyncio.to_thread(end)
-            assert 'twinbed_agents{state="up"} 2.0' in text
-            assert (
-                'twinbed_container_cpu_limit_cores{agent="a0",application="shop",container="a0-c0"}' in text
-            )
-            assert "twinbed_decision_latency_seconds_bucket" in text
+async def started(here: Cluster) -> Controller:
+    """Start a controller and every agent."""
+    controller, _ = await here.controller()
+    for name in here.hosts:
+        here.agent(name)
+    return controller
 
-    asyncio.run(scene())
+
+async def joined(here: Cluster) -> Controller:
+    """Start a controller and every agent, and wait until all four containers have joined."""
+    controller = await started(here)
+    await until(lambda: len(controller.books.members) == 4, "all joined")
+    return controller
 
 
 def spoofed(id_: int) -> Records:

@@ -154,6 +154,7 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
     assert origin("2001:db8::1") == origin("2001:db8::2") != origin("2001:db8:0:1::1")
     assert origin("fe80::1%eth0") == "fe80::/64"
     assert origin("10.0.0.1") != origin("10.0.0.2")
+    assert origin("::ffff:10.0.0.1") == origin("10.0.0.1")
 
 
 def test_too_few_open_files_are_said_at_the_start_with_how_many_it_takes(

@@ -69,6 +69,13 @@ class Verb:
         self.process.wait(DEADLINE_S)
 
 
+def start(log: Path, inside: list[str], *arguments: str) -> Verb:
+    """Starts `twinbed …`, behind the words of a command that brings it elsewhere."""
+    command = [*inside, sys.executable, "-m", "lab.cli.main", *arguments]
+    with log.open("wb") as file:
+        return Verb(subprocess.Popen(command, stdout=file, stderr=file), log)
+
+
 class World:
     """The bridge, the two namespaces and what runs in them."""
 
@@ -95,10 +102,7 @@ class World:
 
     def _start(self, inside: list[str], *arguments: str) -> Verb:
         self._verbs += 1
-        log = self.folder / f"{self._verbs}-{arguments[0]}.log"
-        command = [*inside, sys.executable, "-m", "lab.cli.main", *arguments]
-        with log.open("wb") as file:
-            verb = Verb(subprocess.Popen(command, stdout=file, stderr=file), log)
+        verb = start(self.folder / f"{self._verbs}-{arguments[0]}.log", inside, *arguments)
         self._undo.callback(verb.end)
         return verb
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from testbed.containers.attach.finding import Found
+from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.origin import Origin, Watcher
 
 
@@ -31,3 +35,40 @@ def test_a_watched_directory_may_come_later(tmp_path: Path) -> None:
     assert watcher.begin([("/docker", "*")]) == []
     (tmp_path / "docker" / "abc").mkdir(parents=True)
     assert [each.name for each in watcher.look()[0]] == ["1:abc"]
+
+
+def test_a_directory_that_was_made_anew_between_two_looks_vanished_and_appeared(tmp_path: Path) -> None:
+    (tmp_path / "docker" / "abc").mkdir(parents=True)
+    watcher = Watcher(tmp_path)
+    watcher.begin([("/docker", "*")])
+    (tmp_path / "docker" / "new").mkdir()
+    (tmp_path / "docker" / "abc").rmdir()
+    (tmp_path / "docker" / "new").rename(tmp_path / "docker" / "abc")
+    appeared, vanished = watcher.look()
+    assert [each.name for each in appeared] == ["1:abc"]
+    assert vanished == {"1:abc"}
+
+
+def test_containers_of_a_name_join_leave_and_come_back_after_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = {"docker:web": "monday"}
+
+    def find(name: str) -> list[Found]:
+        assert name == "docker:web"
+        if not here:
+            raise GroupGoneError("docker:web: no such container runs here")
+        return [Found(each, {"": f"/docker/{each}"}, started) for each, started in here.items()]
+
+    watcher = Watcher(tmp_path, find)
+    first = watcher.begin([("docker:web", "*")])
+    assert first == [Origin("1:docker:web", attach={"": "/docker/docker:web"}, watch=1)]
+    assert watcher.look() == ([], set())
+    here["docker:web"] = "tuesday"
+    assert watcher.look() == (first, {"1:docker:web"})
+    del here["docker:web"]
+    assert watcher.look() == ([], {"1:docker:web"})
+    assert watcher.look() == ([], set())
+    assert [record.message for record in caplog.records] == ["docker:web: no such container runs here"]
+    here["docker:web"] = "friday"
+    assert watcher.look() == (first, set())

@@ -1,0 +1,185 @@
+"""Carries a scheduler's decisions out on real training jobs, in compressed time.
+
+For: `carry_out`, which does for real what twin.cluster simulates, with the same scheduler object and the same
+books. Not for: the processes (gangs.py). A second of this machine stands for `compression` seconds of the
+cluster: submissions, rounds, faults and all that is reported are in the cluster's time. A job's work is that
+much shorter. What a start and a preemption take is not, and counts that many times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
+from control.scheduler.books import Books, refuse_impossible
+from control.scheduler.model import Cluster
+from control.scheduler.ports import Scheduler
+from testbed.cluster.gangs import Seen
+from twinbed import InvariantError
+
+_TICK_S = 0.02
+"""Time between two looks at the jobs, s of this machine."""
+
+_IDLE_ROUNDS = 1_000
+"""After so many rounds in which jobs wait, nothing runs and nothing is to come, the scheduler is at fault."""
+
+Servers = Mapping[int, int]
+"""GPUs of a job on each of its servers."""
+
+
+class Executor(Protocol):
+    """What starts and stops jobs; see testbed.cluster.gangs.Gangs."""
+
+    def start(self, job: int, servers: Servers, quota_cores: float) -> None: ...  # noqa: D102
+    def stop(self, job: int) -> None: ...  # noqa: D102
+    def kill(self, job: int) -> None: ...  # noqa: D102
+    def look(self, job: int) -> Seen: ...  # noqa: D102
+
+
+def carry_out(
+    cluster: Cluster,
+    jobs: Workload,
+    total: Sequence[int],
+    scheduler: Scheduler,
+    timing: Timing,
+    executor: Executor,
+    *,
+    compression: float,
+    quota_cores: Callable[[int, float], float],
+    downtime: Downtime = NEVER_DOWN,
+    progress: Callable[[float], None] | None = None,
+) -> Outcome:
+    """Return what became of the jobs. `timing` says when the scheduler is asked; the rest is as it happens.
+
+    total: steps of training that stand for all of a job's steps, by job. quota_cores: job and its steps per
+    second on its servers → CPU quota of each of its processes, cores. Raises ScenarioError for a job that can
+    never run, BackendError for one that fails.
+    """
+    refuse_impossible(cluster, jobs)
+    real = _Real(cluster, jobs, total, scheduler, timing, executor, downtime, quota_cores)
+    began, last_s, told = time.monotonic(), 0.0, 0.0
+    while real.books.unfinished:
+        now_s = (time.monotonic() - began) * compression
+        real.tick(now_s, now_s - last_s)
+        last_s = now_s
+        share = 1 - float(real.books.left @ jobs.gpus) / float(jobs.steps @ jobs.gpus)
+        if progress is not None and share >= told + 0.01:
+            told = share
+            progress(share)
+        time.sleep(_TICK_S)
+    return real.books.outcome(last_s, scheduler.remarks())
+
+
+class _Real:
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: Workload,
+        total: Sequence[int],
+        scheduler: Scheduler,
+        timing: Timing,
+        executor: Executor,
+        downtime: Downtime,
+        quota_cores: Callable[[int, float], float],
+    ) -> None:
+        self.books = Books(cluster, jobs, len(jobs))
+        self.jobs, self.total, self.scheduler, self.executor = jobs, total, scheduler, executor
+        self.timing, self.quota_cores = timing, quota_cores
+        self.by_events = timing.at_events and scheduler.at_events
+        self.room = cluster.server_gpus
+        self.changes = downtime.changes()
+        self.there: dict[int, Servers] = {}
+        """Jobs that have processes, with the servers that these occupy until they are gone."""
+        self.leaving: set[int] = set()
+        self.due: dict[int, Servers] = {}
+        """Jobs that have GPUs and are to be started once there is room."""
+        self.ask_s, self.idle = -np.inf, 0
+
+    def tick(self, now_s: float, passed_s: float) -> None:
+        """Look at all jobs, ask the scheduler if it is time, and start and stop."""
+        books = self.books
+        happened = self._look(now_s, passed_s)
+        happened |= self._fail(now_s)
+        happened |= books.arrive(now_s)
+        if not books.active.size:
+            self.ask_s = -np.inf
+        elif now_s >= self.ask_s or (happened and self.by_events):
+            self._ask(now_s)
+        self._start()
+
+    def _look(self, now_s: float, passed_s: float) -> bool:
+        """Book the time since the last look; return whether a job has ended."""
+        books, waits = self.books, np.zeros(self.books.running.size)
+        seen: dict[int, Seen] = {}
+        for job in list(self.there):
+            seen[job] = self.executor.look(job)
+            books.left[job] = self.jobs.steps[job] * (1 - seen[job].done / self.total[job])
+            if not seen[job].alive:
+                del self.there[job]
+        for place, job in enumerate(books.running.tolist()):
+            works = job in seen and job not in self.leaving and seen[job].begun
+            waits[place] = 0.0 if works else passed_s
+        books.spend(passed_s, np.full(books.running.size, passed_s), waits)
+        gone = [job for job in seen if not seen[job].alive]
+        self.leaving.difference_update(gone)
+        # A job that was asked to leave may have come to its end before it heard of it.
+        ended = np.array([job for job in gone if seen[job].done >= self.total[job]], np.int64)
+        for job in ended.tolist():
+            self.due.pop(job, None)
+        books.end(ended, np.full(ended.size, now_s), now_s)
+        return bool(gone)
+
+    def _fail(self, now_s: float) -> bool:
+        """Let servers fail and return whose time has come."""
+        happened = False
+        while self.changes and self.changes[0][0] <= now_s:
+            _, step, server = self.changes.pop(0)
+            happened = True
+            for job in (self.books.fail(server, now_s) if step > 0 else self.books.repair(server)).tolist():
+                self.due.pop(job, None)
+                if job in self.there:
+                    self.executor.kill(job)
+                    self.there.pop(job)
+                    self.leaving.discard(job)
+                    left = self.jobs.steps[job] * (1 - self.executor.look(job).done / self.total[job])
+                    self.books.undone[job] += (left - self.books.left[job]) / self.books.rate[job]
+                    self.books.left[job] = left
+        return happened
+
+    def _ask(self, now_s: float) -> None:
+        books = self.books
+        state = books.state(now_s)
+        given = self.scheduler.on_round(state)
+        wake_s = self.scheduler.wake_s(state, given)
+        stopped, moved, _ = books.give(state, given)
+        for job in (*stopped.tolist(), *moved.tolist()):
+            self.due.pop(job, None)
+            if job in self.there and job not in self.leaving:
+                self.leaving.add(job)
+                self.executor.stop(job)
+        for job in moved.tolist():
+            lines = np.flatnonzero(books.line_job == job)
+            self.due[job] = dict(
+                zip(books.line_server[lines].tolist(), books.line_gpus[lines].tolist(), strict=True)
+            )
+        self.ask_s = wake_s if self.by_events else now_s + self.timing.round_s
+        nothing = not (books.running.size or self.there or self.changes or np.isfinite(books.arrival_s()))
+        self.idle = self.idle + 1 if nothing else 0
+        if nothing and (self.idle > _IDLE_ROUNDS or np.isinf(self.ask_s)):
+            raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
+
+    def _start(self) -> None:
+        """Start what has GPUs whose former holders are gone."""
+        for job, servers in list(self.due.items()):
+            if job in self.there or any(gpus > self._free(server) for server, gpus in servers.items()):
+                continue
+            rate = float(self.books.rate[job])
+            self.executor.start(job, servers, self.quota_cores(job, rate))
+            self.there[job] = self.due.pop(job)
+
+    def _free(self, server: int) -> int:
+        return int(self.room[server]) - sum(servers.get(server, 0) for servers in self.there.values())

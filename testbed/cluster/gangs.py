@@ -1,0 +1,251 @@
+"""Real training jobs that are started, stopped and started again elsewhere: a process for each GPU of a gang.
+
+For: one life of a gang, from its start to its end, in cgroups of its own. Not for: when jobs start and stop
+(carrying_out.py), nor what a life costs. A GPU of a type is a CPU quota: jobs whose computing is bound by the
+CPU then have speeds in the ratio of the quotas. While a process starts or saves it has no quota, because that
+is no work of its GPU. SIGTERM asks a job to save and to end. A process has no capability, as a recorded one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from testbed.cloud import steps
+from testbed.containers import leftovers
+from testbed.containers.cgroup.drivers import Driver, detect
+from testbed.containers.host.container import Container, ContainerSpec
+from testbed.containers.host.identity import Identity
+from testbed.containers.host.identity import identity as identity_of
+from testbed.containers.interrupts import Interrupts
+from testbed.containers.ownership import new_run, temporary_directory
+from testbed.containers.record.watchdog import watchdog
+from twinbed import BackendError
+
+GRACE_S = 20.0
+"""Time from SIGTERM to SIGKILL for a job that saves, s. A process that is still starting may need long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A job as a program.
+
+    command: of each process; it takes `--checkpoint FILE --every STEPS`, goes on from the file, and saves and
+        ends at SIGTERM.
+    directory: where it runs.
+    processes: GPUs of the gang.
+    steps: steps until it ends by itself.
+    every: steps between two saves.
+    """
+
+    command: tuple[str, ...]
+    directory: Path
+    processes: int
+    steps: int
+    every: int
+
+
+@dataclass(slots=True)
+class Life:
+    """One life of a gang. base: steps done before it; quota_cores: of each process; leaving: when it was
+    asked to end, s of the monotonic clock, None if it was not; limited: whether the quota is in force."""
+
+    base: int
+    quota_cores: float
+    containers: list[Container]
+    folder: Path
+    leaving: float | None = None
+    limited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of a job. done: steps; begun: whether this life has taken a step; alive: whether a
+    process of it is there."""
+
+    done: int
+    begun: bool
+    alive: bool
+
+
+class Gangs:
+    """The jobs' processes; a context manager that ends and removes all that it started.
+
+    Raises BackendError where the machine refuses, ScenarioError for a command that cannot be executed.
+    """
+
+    def __init__(
+        self, jobs: Sequence[Training], *, driver: Driver | None = None, identity: Identity | None = None
+    ) -> None:
+        self._jobs = jobs
+        self._driver = driver or detect()
+        self._identity = identity or identity_of(None, (), os.environ)
+        self._lives: dict[int, Life] = {}
+        self._done = [0] * len(jobs)
+        self._started = 0
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+        except BaseException:
+            self._undo.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+    def _prepare(self) -> None:
+        leftovers.sweep(self._driver)
+        interrupts = self._undo.enter_context(Interrupts())
+        self._undo.enter_context(watchdog())
+        above = self._undo.enter_context(temporary_directory())
+        # The jobs' user writes there. The folder above stays this process's, which marks it.
+        self._folder = above / "jobs"
+        self._folder.mkdir(mode=0o700)
+        os.chown(self._folder, self._identity.uid, self._identity.gid)
+        above.chmod(0o711)
+        self._run = new_run()
+        self._undo.callback(self._driver.finish, self._run)
+        self._undo.callback(self._end_all)
+        self._undo.callback(interrupts.shield)
+
+    def _end_all(self) -> None:
+        for job in list(self._lives):
+            self._remove(job)
+
+    def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None:
+        """Start a gang that has no life. servers: GPUs on each server; quota_cores: of each process."""
+        training, self._started = self._jobs[job], self._started + 1
+        folder = self._folder / f"{self._started}"
+        with self._identity.acting():
+            folder.mkdir()
+        life = Life(self._done[job], quota_cores, [], folder)
+        self._lives[job] = life
+        port = free_port()
+        for rank in range(training.processes):
+            inherited = self._identity.environment
+            environment = {
+                **steps.environment(folder, rank, training.processes, inherited),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "GLOO_SOCKET_IFNAME": "lo",
+            }
+            saved = ("--checkpoint", str(self._folder / f"job-{job}"), "--every", str(training.every))
+            spec = ContainerSpec(
+                f"job-{job}-{self._started}-{rank}",
+                (*training.command, *saved),
+                env=environment,
+                directory=training.directory,
+            )
+            group = self._driver.create(self._run, spec.name)
+            life.containers.append(Container(spec, group, None, self._identity))
+        self._launch(job, life, servers)
+
+    def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:  # noqa: ARG002 - Slurm's does
+        for container in life.containers:
+            container.start(life.containers, life.folder / "logs", None)
+
+    def stop(self, job: int) -> None:
+        """Ask a gang to save and to end. It is gone once `look` says so."""
+        life = self._lives[job]
+        if life.leaving is None:
+            life.leaving = time.monotonic()
+            self._limit(life, math.inf)
+            self._terminate(job, life)
+
+    def _terminate(self, job: int, life: Life) -> None:  # noqa: ARG002 - Slurm's does
+        for container in life.containers:
+            container.group.send(signal.SIGTERM)
+
+    def kill(self, job: int) -> None:
+        """End a gang at once, as a fault of its server does; what it did since it last saved is lost."""
+        life, training = self._lives[job], self._jobs[job]
+        saved = (life.base + _steps(life.folder)) // training.every * training.every
+        self._remove(job)
+        self._done[job] = max(life.base, saved)
+
+    def look(self, job: int) -> Seen:
+        """Return what is known of a job, after its quota followed what it does.
+
+        Raises BackendError for a job that failed.
+        """
+        life, training = self._lives.get(job), self._jobs[job]
+        if life is None:
+            return Seen(self._done[job], begun=False, alive=False)
+        new = _steps(life.folder)
+        done = min(life.base + new, training.steps)
+        if life.leaving is None:
+            if done >= training.steps and life.limited:
+                self._limit(life, math.inf)
+            elif new and not life.limited and math.isfinite(life.quota_cores) and done < training.steps:
+                self._limit(life, life.quota_cores)
+                life.limited = True
+        codes = self._codes(job, life)
+        if None in codes:
+            if life.leaving is not None and time.monotonic() > life.leaving + GRACE_S:
+                self.kill(job)
+                return Seen(self._done[job], begun=bool(new), alive=False)
+            return Seen(done, begun=bool(new), alive=True)
+        failed = [code for code in codes if code and not (life.leaving is not None and code < 0)]
+        if failed or (life.leaving is None and life.base + _steps(life.folder) < training.steps):
+            raise BackendError(
+                f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"
+            )
+        self._remove(job)
+        # What a signal ended before it could save begins where it began.
+        self._done[job] = life.base if any(codes) else min(life.base + _steps(life.folder), training.steps)
+        return Seen(self._done[job], begun=bool(new), alive=False)
+
+    def _codes(self, job: int, life: Life) -> list[int | None]:  # noqa: ARG002 - Slurm's does
+        return [container.poll() for container in life.containers]
+
+    def _limit(self, life: Life, cores: float) -> None:
+        for container in life.containers:
+            container.group.set_cpu_quota(cores)
+
+    def _remove(self, job: int) -> None:
+        life = self._lives.pop(job)
+        for container in life.containers:
+            container.group.send(signal.SIGKILL)
+        for container in life.containers:
+            if container.process is not None:
+                container.process.kill()
+                container.process.wait()
+            container.group.remove()
+
+    def _last_words(self, life: Life) -> str:
+        with self._identity.acting():
+            for log in sorted((life.folder / "logs").glob("*.log")):
+                if lines := log.read_text(errors="replace").strip().splitlines():
+                    return lines[-1]
+        return "it printed nothing"
+
+
+def _steps(folder: Path) -> int:
+    """Return the number of steps that the first process has recorded in its life."""
+    with suppress(FileNotFoundError):
+        about = (folder / "0.steps").lstat()
+        return about.st_size // 8 if stat.S_ISREG(about.st_mode) else 0
+    return 0
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,269 @@
+"""A real Slurm of our own: it runs jobs where our scheduler says, or decides itself (FIFO with backfill).
+
+For: `SlurmGangs`, an executor whose processes Slurm starts and ends, and `Backfill`, Slurm's own decisions as
+a scheduler. Not for: a cluster that somebody uses. munged, slurmctld and a slurmd for each server run on this
+machine in cgroups, folders and ports of the run, and end with it. A CPU of a slurmd stands for a GPU.
+Sources: slurm.conf(5), scontrol(1), squeue(1) of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from control.scheduler.model import Assignment, Cluster, State
+from control.scheduler.ports import Scheduler
+from testbed.cluster.gangs import GRACE_S, Gangs, Life, Training, free_port
+from testbed.containers.host.container import Container, ContainerSpec
+from testbed.containers.host.identity import WITHOUT_RIGHTS
+from twinbed import BackendError
+
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "srun")
+_UP_S = 20.0
+_LOOK_S = 0.2
+"""Time between two questions to Slurm about all jobs, s."""
+
+_CONF = """
+ClusterName=twinbed
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min_interval=0
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait={grace}
+MpiDefault=none
+SwitchType=switch/none
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> list[str]:
+    """Return the programs of Slurm that are not installed."""
+    return [name for name in NEEDED if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None]
+
+
+class SlurmGangs(Gangs):
+    """The jobs' processes as a Slurm of our own starts and ends them; otherwise as Gangs."""
+
+    def __init__(self, jobs: Sequence[Training], cluster: Cluster) -> None:
+        if absent := missing():
+            raise BackendError(f"{absent[0]}: not installed; apt-get install slurmctld slurmd munge")
+        super().__init__(jobs)
+        self._cluster = cluster
+        self._ids: dict[int, str] = {}
+        self._states: dict[str, tuple[str, str]] = {}
+        self._looked = -math.inf
+        self._daemons: list[Container] = []
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        own = self._folder.parent / "slurm"
+        own.mkdir(mode=0o711)
+        (own / "state").mkdir()
+        (own / "key").write_bytes(secrets.token_bytes(1024))
+        (own / "key").chmod(0o400)
+        host = socket.gethostname()
+        nodes = [
+            f"NodeName=n{server} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs={gpus} "
+            "RealMemory=1000"
+            for server, gpus in enumerate(self._cluster.server_gpus.tolist())
+        ]
+        self._conf = own / "slurm.conf"
+        text = _CONF.format(host=host, port=free_port(), folder=own, grace=round(GRACE_S))
+        self._conf.write_text(text + "\n".join(nodes) + "\n")
+        self._undo.callback(self._end_daemons)
+        files = ("key-file=key", "socket=munge.socket", "pid-file=pid", "log-file=log", "seed-file=seed")
+        options = [f"--{key}={own / name}" for key, name in (file.split("=") for file in files)]
+        self._daemon("munged", "--foreground", "--force", *options)
+        self._until_there(own / "munge.socket")
+        self._daemon("slurmctld", "-D")
+        for server in range(len(nodes)):
+            self._daemon("slurmd", "-D", "-N", f"n{server}")
+        deadline = time.monotonic() + _UP_S
+        while self._ask("sinfo", "-h", "-o", "%D", "-t", "idle", check=False).strip() != str(len(nodes)):
+            if time.monotonic() > deadline:
+                raise BackendError(f"Slurm is not up within {_UP_S:g} s: {self._words_of_daemons()}")
+            time.sleep(_LOOK_S)
+
+    def _daemon(self, program: str, *options: str) -> None:
+        spec = ContainerSpec(
+            f"{program}-{len(self._daemons)}", (program, *options), env={"SLURM_CONF": str(self._conf)}
+        )
+        container = Container(spec, self._driver.create(self._run, spec.name), None)
+        self._daemons.append(container)
+        container.start((container, container), self._conf.parent / "logs", None)
+
+    def _until_there(self, path: Path) -> None:
+        deadline = time.monotonic() + _UP_S
+        while not path.exists():
+            if time.monotonic() > deadline:
+                raise BackendError(f"munged does not start: {self._words_of_daemons()}")
+            time.sleep(0.02)
+
+    def _words_of_daemons(self) -> str:
+        logs = [*self._conf.parent.glob("*.log"), *(self._conf.parent / "logs").glob("*.log")]
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if "error" in line.lower()), "no error was logged")
+
+    def _end_daemons(self) -> None:
+        for container in reversed(self._daemons):
+            container.group.send(signal.SIGKILL)
+            if container.process is not None:
+                container.process.wait()
+            container.group.remove()
+
+    def _ask(self, *command: str, check: bool = True) -> str:
+        environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if check and done.returncode:
+            raise BackendError(f"{shlex.join(command)}: {done.stderr.strip() or 'no reason given'}")
+        return done.stdout
+
+    def submit(self, job: int) -> None:
+        """Hand a job over to Slurm, which decides when and where it runs."""
+        super().start(job, {}, math.inf)
+
+    def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None:
+        """Have Slurm start a gang on these servers; of one that Slurm started itself, set the quota."""
+        if job in self._lives:
+            self._lives[job].quota_cores = quota_cores
+        else:
+            super().start(job, servers, quota_cores)
+
+    def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:
+        for rank, container in enumerate(life.containers):
+            (life.folder / f"{rank}.sh").write_text(self._script(container, life.folder / f"{rank}.log"))
+        # Slurm keeps the script of the first life, which reads where the present one is.
+        (self._folder / f"life-{job}").write_text(str(life.folder))
+        nodes = ",".join(f"n{server}" for server in servers)
+        if job in self._ids:
+            where = (f"ReqNodeList={nodes}", f"NumNodes={len(servers)}")
+            self._ask("scontrol", "update", f"JobId={self._ids[job]}", "StartTime=now", *where)
+            self._ask("scontrol", "release", self._ids[job])
+        else:
+            script = self._folder / f"job-{job}.sh"
+            life_of = f"{self._folder}/life-{job}"
+            ranks = "exec sh $0/$SLURM_PROCID.sh"
+            run = f"exec srun -Q --mpi=none sh -c '{ranks}' $(cat {life_of})"
+            script.write_text(f"#!/bin/sh\n{run}\n")
+            there = ("-w", nodes, "-N", str(len(servers))) if servers else ()
+            options = (
+                "--parsable",
+                "--requeue",
+                "-o",
+                "/dev/null",
+                "-t",
+                "60",
+                "-n",
+                str(len(life.containers)),
+            )
+            self._ids[job] = self._ask("sbatch", *options, *there, str(script)).strip()
+        self._looked = -math.inf
+
+    def _script(self, container: Container, log: Path) -> str:
+        """Return the shell script of a process: it enters its cgroup, gives up all rights, and trains."""
+        doors = "\n".join(f"echo $$ > {place}/cgroup.procs" for place in container.group.directories)
+        spec, who = container.spec, self._identity
+        variables = [f"{key}={value}" for key, value in {**who.environment, **spec.env}.items()]
+        user = (f"--reuid={who.uid}", f"--regid={who.gid}", "--clear-groups")
+        command = ("env", "-i", *variables, "setpriv", *user, *WITHOUT_RIGHTS[1:], *spec.command)
+        return f"{doors}\ncd {spec.directory}\nexec {shlex.join(command)} >> {log} 2>&1\n"
+
+    def _terminate(self, job: int, life: Life) -> None:  # noqa: ARG002 - the processes are Slurm's
+        self._ask("scontrol", "requeuehold", self._ids[job], check=False)
+        self._looked = -math.inf
+
+    def _codes(self, job: int, life: Life) -> list[int | None]:
+        state, _ = self.states().get(self._ids[job], ("GONE", ""))
+        alive = state in ("RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING")
+        if alive or (state == "PENDING" and life.leaving is None):
+            return [None]
+        return [0 if state in ("COMPLETED", "PENDING", "REQUEUE_HOLD") else 1]
+
+    def states(self) -> dict[str, tuple[str, str]]:
+        """Return state and nodes of each of Slurm's jobs, by its id there."""
+        if time.monotonic() > self._looked + _LOOK_S:
+            lines = self._ask("squeue", "-h", "-t", "all", "-o", "%i|%T|%N").splitlines()
+            self._states = {parts[0]: (parts[1], parts[2]) for parts in (line.split("|") for line in lines)}
+            self._looked = time.monotonic()
+        return self._states
+
+    def holders(self) -> dict[int, list[int]]:
+        """Return the servers of each job that Slurm runs, one entry for each."""
+        states = self.states()
+        running = {
+            job: states[number][1]
+            for job, number in self._ids.items()
+            if number in states and states[number][0] in ("RUNNING", "COMPLETING")
+        }
+        return {job: self._servers(nodes) for job, nodes in running.items() if nodes}
+
+    def _servers(self, nodes: str) -> list[int]:
+        names = (
+            self._ask("scontrol", "show", "hostnames", nodes).split() if "[" in nodes else nodes.split(",")
+        )
+        return [int(name.removeprefix("n")) for name in names]
+
+    def _remove(self, job: int) -> None:
+        if self._lives[job].leaving is None and self.states().get(self._ids[job], ("", ""))[0] == "RUNNING":
+            # Killed, or the run ends: Slurm may start it again when it is released.
+            self._ask("scontrol", "requeuehold", self._ids[job], check=False)
+        super()._remove(job)
+
+
+class Backfill(Scheduler):
+    """Slurm's own decisions: jobs are handed over as they arrive, and it is asked who runs where."""
+
+    at_events = True
+
+    def __init__(self, gangs: SlurmGangs, every_s: float) -> None:
+        self._gangs, self._every_s = gangs, every_s
+        self._known: set[int] = set()
+
+    def on_round(self, state: State) -> Assignment:
+        """Return who has which GPUs, as Slurm says."""
+        for row in state.by_arrival().tolist():
+            job = int(state.job[row])
+            if job not in self._known:
+                self._known.add(job)
+                self._gangs.submit(job)
+        holders = self._gangs.holders()
+        lines = []
+        for row, job in enumerate(state.job.tolist()):
+            left, servers = int(state.gpus[row]), holders.get(job, [])
+            for place, server in enumerate(servers):
+                gpus = -(-left // (len(servers) - place))
+                lines.append((row, server, gpus))
+                left -= gpus
+        rows = np.array(sorted(lines), np.int64).reshape(-1, 3)
+        return Assignment(rows[:, 0], rows[:, 1], rows[:, 2])
+
+    def wake_s(self, state: State, given: Assignment) -> float:  # noqa: ARG002 - Slurm decides when it likes
+        """Return when Slurm is asked again, s."""
+        return state.now_s + self._every_s

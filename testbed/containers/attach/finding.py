@@ -1,0 +1,178 @@
+"""Finds the containers that a name means, and the cgroup that each of them is in.
+
+For: `docker:web` → the running container and its path in every hierarchy. Not for: the form of names
+(names.py), nor limits (limits.py). A container that restarts is found again by asking again: it has another
+process and another `incarnation`. A process id may have become another's since the engine told it. So a path
+counts only if it has the container's id in it, and what the container made below that is cut off.
+"""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.containers.attach.engines import Container, Engine, engine, present
+from testbed.containers.attach.names import CGROUP, ContainerName
+from testbed.containers.cgroup.attached import directories_of
+from testbed.containers.cgroup.drivers import V1, V2, membership
+from testbed.containers.cgroup.v1 import CONTROLLERS
+from testbed.containers.ports import GroupGoneError
+from twinbed import BackendError
+from twinbed.text import printable
+
+PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
+"""Labels that compose gives its containers."""
+
+_SYSTEMCTL_S = 10.0
+_MOST_CLOSE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A container that runs.
+
+    name: `docker:web`, `podman:shop-web`, `systemd:shop.service`, or the path
+    paths: as cgroup.attached.attach takes them: by controller, or under "" one for all
+    incarnation: differs after a restart
+    restarts: how often its engine started it again by itself
+    engine: who runs it, None for a bare cgroup or a unit of systemd
+    container: what that engine says of it
+    record: limits in that engine's own record
+    """
+
+    name: str
+    paths: Mapping[str, str]
+    incarnation: str
+    restarts: int = 0
+    engine: Engine | None = None
+    container: Container | None = None
+    record: Mapping[str, int] | None = None
+
+
+def find(name: ContainerName, driver: V1 | V2, proc: Path = Path("/proc")) -> list[Found]:
+    """Return the containers that the name means, at least one, in order of their names.
+
+    Raises GroupGoneError, with names that are close, when none of that name runs; BackendError when its
+    engine does not answer.
+    """
+    if name.kind == CGROUP:
+        return [_bare(str(name), {"": name.name}, driver)]
+    if name.kind == "systemd":
+        return [_unit(name, driver)]
+    engines = _asked(name)
+    listed = [(asked, container) for asked in engines for container in asked.containers()]
+    meant = [(asked, container) for asked, container in listed if _is_meant(name, container)]
+    if not meant:
+        raise _nobody(name, {_as_named(name, container) for _, container in listed})
+    return [located(asked, container, driver, proc) for asked, container in meant]
+
+
+def located(asked: Engine, container: Container, driver: V1 | V2, proc: Path = Path("/proc")) -> Found:
+    """Return where a container is. Raises GroupGoneError when it has ended meanwhile."""
+    state = asked.state(container)
+    name = f"{container.kind}:{container.name}"
+    if state.pid <= 0:
+        raise GroupGoneError(f"{printable(name)}: does not run; start it")
+    try:
+        member = membership((proc / str(state.pid) / "cgroup").read_text())
+    except FileNotFoundError:
+        raise GroupGoneError(f"{printable(name)}: process {state.pid} is not here; has it ended?") from None
+    except OSError as error:
+        raise BackendError(f"{proc / str(state.pid) / 'cgroup'}: cannot be read ({error.strerror})") from None
+    wanted = {"": member.get("", "")} if isinstance(driver, V2) else {key: member[key] for key in CONTROLLERS}
+    paths = {key: _own_path(path, container.id) for key, path in wanted.items()}
+    if not all(paths.values()):
+        raise GroupGoneError(f"{printable(name)}: process {state.pid} is in no cgroup of its id; try again")
+    return Found(name, paths, state.started, state.restarts, asked, container, state.record)
+
+
+def everyone(driver: V1 | V2) -> list[Found]:
+    """Return all containers of the engines whose sockets are here. What ends meanwhile is left out."""
+    found = []
+    for asked in present():
+        for container in asked.containers():
+            try:
+                found.append(located(asked, container, driver))
+            except GroupGoneError:
+                continue
+    return found
+
+
+def _asked(name: ContainerName) -> list[Engine]:
+    """Return whom to ask about a name."""
+    if name.kind == "docker":
+        return [engine("docker")]
+    if name.kind == "podman":
+        return [engine("podman")]
+    engines = present()
+    if not engines:
+        raise BackendError(f"{name}: neither Docker's nor Podman's socket is here; start one of them")
+    return engines
+
+
+def _is_meant(name: ContainerName, container: Container) -> bool:
+    if name.kind == container.kind and len(name.name) >= 12 and container.id.startswith(name.name):
+        return True
+    return _as_named(name, container) == name.name
+
+
+def _as_named(name: ContainerName, container: Container) -> str:
+    """Return what a name of this kind would have to be to mean the container."""
+    if name.kind == "compose":
+        return f"{container.labels.get(PROJECT, '')}/{container.labels.get(SERVICE, '')}"
+    return container.pod if name.kind == "pod" else container.name
+
+
+def _nobody(name: ContainerName, known: Iterable[str]) -> GroupGoneError:
+    known = {text for text in known if text.strip("/")}
+    close = difflib.get_close_matches(name.name, known, n=_MOST_CLOSE, cutoff=0.4)
+    names = ", ".join(printable(f"{name.kind}:{text[:100]}") for text in close)
+    hint = f"did you mean {names}?" if close else "nothing here has a name like it"
+    return GroupGoneError(f"{name}: no such container runs here; {hint}")
+
+
+def _own_path(path: str, id_: str) -> str:
+    """Return the path down to the part that has the container's id in it, "" without such a part."""
+    parts = path.split("/")
+    for count, part in enumerate(parts, 1):
+        if id_ and id_ in part:
+            return "/".join(parts[:count])
+    return ""
+
+
+def _bare(name: str, paths: Mapping[str, str], driver: V1 | V2, restarts: int = 0) -> Found:
+    directory = next(iter(directories_of(paths.get("") or paths, driver).values()))
+    return Found(name, paths, str(directory.stat().st_ino), restarts)
+
+
+def _unit(name: ContainerName, driver: V1 | V2) -> Found:
+    said = _systemctl("show", "--property=ControlGroup,NRestarts", "--", name.name)
+    values = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    path = values.get("ControlGroup", "")
+    if not path.startswith("/"):
+        listed = _systemctl("list-units", "--all", "--plain", "--no-legend", "--no-pager")
+        raise _nobody(name, {line.split()[0] for line in listed.splitlines() if line.split()})
+    restarts = values.get("NRestarts", "")
+    try:
+        return _bare(str(name), {"": path}, driver, int(restarts) if restarts.isdigit() else 0)
+    except GroupGoneError as error:
+        raise GroupGoneError(
+            f"{name}: {error}; have systemd account for it: "
+            f"systemctl set-property {name.name} CPUAccounting=yes MemoryAccounting=yes"
+        ) from None
+
+
+def _systemctl(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["systemctl", *arguments], capture_output=True, text=True, timeout=_SYSTEMCTL_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BackendError(f"systemctl: {type(error).__name__}; units need systemd on this machine") from None
+    if done.returncode:
+        said = printable(" ".join(done.stderr.split())[:300])
+        raise BackendError(f"systemctl {arguments[0]}: failed ({said}); does systemd run here?")
+    return done.stdout

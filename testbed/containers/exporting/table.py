@@ -1,0 +1,53 @@
+"""The table of all metrics that twinbed's programs export to Prometheus: metrics.csv beside this file.
+
+For: names, types, units, labels and meanings, from which the exporters, the reference page and the checks of
+the dashboard and the alerts are made. Not for: values. The names are stable: dashboards and alerts of users
+have them. They follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One metric.
+
+    program: the verb that exports it with --metrics
+    name: as Prometheus shows it; a histogram's series add _bucket, _sum and _count
+    kind: gauge, counter or histogram
+    unit: of its values, "" for a number of things
+    labels: names of its labels
+    meaning: one sentence
+    """
+
+    program: str
+    name: str
+    kind: str
+    unit: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+def _read() -> list[Exported]:
+    text = (resources.files(__package__) / "metrics.csv").read_text(encoding="utf-8")
+    rows = csv.reader(text.splitlines()[1:])
+    return [
+        Exported(program, name, kind, unit, tuple(labels.split()), meaning)
+        for program, name, kind, unit, labels, meaning in rows
+    ]
+
+
+METRICS = _read()
+"""All metrics, by program and in the order of the reference page."""
+
+TABLE = {metric.name: metric for metric in METRICS}
+"""All metrics by name."""
+
+
+def of(program: str) -> list[Exported]:
+    """Returns the metrics of one program."""
+    return [metric for metric in METRICS if metric.program == program]

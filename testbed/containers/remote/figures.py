@@ -1,0 +1,32 @@
+"""What an agent counts, for those who watch it. Not for: any decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+def _ignore(_seconds: float) -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Figures:
+    """What an agent counts, since its start.
+
+    sessions: times that a controller welcomed it
+    records, datagrams, telemetry_bytes: what it sent
+    dropped: datagrams that the network did not take
+    late: times that telemetry was read more than one CFS period late
+    orders: orders that it carried out
+    on_order: called with the time that carrying out each of them took, s
+    """
+
+    sessions: int = 0
+    records: int = 0
+    datagrams: int = 0
+    telemetry_bytes: int = 0
+    dropped: int = 0
+    late: int = 0
+    orders: int = 0
+    on_order: Callable[[float], None] = _ignore

@@ -1,0 +1,63 @@
+"""A real Slurm: our scheduler decides and it runs, or it decides itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from control.cluster import Timing
+from control.scheduler.ports import Scheduler
+from testbed.cluster.carrying_out import carry_out
+from testbed.cluster.slurm import Backfill, SlurmGangs, missing
+from tests.contract.cluster import cluster_backends
+from tests.contract.cluster.cluster_backends import trainings, workload
+from tests.contract.cluster.test_carrying_out_a_scheduler import Scripted, check_books, scheduler
+from tests.control.scheduler.worlds import cluster
+
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("cgroups", "slurm")]
+TIMING = Timing(checkpoint_s=5.0)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> None:
+    if absent := missing():
+        pytest.skip(f"{absent[0]} is not installed; see make system")
+
+
+def run(where, jobs, decides):
+    programs = trainings(jobs, TIMING)
+    with SlurmGangs(programs, where) as gangs:
+        chosen: Scheduler = decides(gangs)
+        return carry_out(
+            where,
+            jobs,
+            [program.steps for program in programs],
+            chosen,
+            TIMING,
+            gangs,
+            compression=cluster_backends.COMPRESSION,
+            quota_cores=lambda _, rate: cluster_backends.GPU_CORES * rate,
+        )
+
+
+def test_slurm_runs_what_our_scheduler_decides_and_what_it_preempts_goes_on() -> None:
+    where, jobs = cluster((0, 2), (0, 2)), workload([0, 1, 2, 12], [2, 1, 1, 2], [40, 30, 20, 10])
+    done = run(where, jobs, lambda _: scheduler("tiresias", where))
+    check_books(where, jobs, done)
+    assert done.preemptions.sum() > 0
+    assert (done.undone_s == 0).all()
+
+
+def test_slurm_moves_a_job_to_another_server() -> None:
+    where, jobs = cluster((0, 1), (0, 1)), workload([0], [1], [40])
+    done = run(where, jobs, lambda _: Scripted((0, 1), 25.0))
+    check_books(where, jobs, done)
+    assert done.spans.server.tolist() == [0, 1]
+
+
+def test_slurm_decides_itself_first_come_first_served() -> None:
+    where, jobs = cluster((0, 1), (0, 1)), workload([0, 1, 2, 3], [1] * 4, [20, 20, 10, 10])
+    done = run(where, jobs, lambda gangs: Backfill(gangs, 2.0))
+    check_books(where, jobs, done)
+    assert done.preemptions.sum() == 0
+    assert np.array_equal(np.argsort(done.first_start_s, kind="stable"), np.arange(4))
