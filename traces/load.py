@@ -30,6 +30,7 @@ from traces.readers import (
 from traces.schema import UsageTrace, select, validate
 from twinbed import TraceError
 from twinbed.files import open_regular
+from twinbed.own import find
 
 RECORDED = Path(__file__).parent / "recorded"
 """The recordings that ship with twinbed."""
@@ -149,7 +150,7 @@ def load(
 ) -> UsageTrace:
     """Returns the validated trace at `source`: a file, a public data set's folder, or a shipped recording.
 
-    format: a key of FORMATS (None = recognised by the content)
+    format: a key of FORMATS (None = recognised by the content), or a reader of the user's own (twinbed.own)
     containers, start_s, end_s: as in `select`
     max_containers: keep only this number of containers, the first ones
     options: the reader's own; text is converted to their types
@@ -222,6 +223,9 @@ def _file_of(reader: Reader, path: Path) -> Path:
 
 
 def _format(name: str) -> Reader:
+    if name not in FORMATS and (mine := find(name, "readers")) is not None:
+        reader = mine.make()
+        return Reader(mine.label, reader.description, reader.read, _has())
     if name not in FORMATS:
         close = get_close_matches(name, FORMATS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {_formats()}"

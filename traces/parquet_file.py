@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces.schema import MOST_READ_CELLS
-from twinbed import TraceError
+from twinbed import BackendError, TraceError
 from twinbed.files import MIB, open_regular
 from twinbed.text import printable
 
@@ -37,12 +38,18 @@ MOST_BYTES = 1024 * MIB
 
 _LENGTH_BYTES = 4
 
+_COLUMNS = """
+    SELECT row_group_id, row_group_num_rows, path_in_schema, num_values, total_uncompressed_size
+    FROM parquet_metadata(?)
+"""
+
 
 @contextmanager
 def opened(
     path: Path, text: Collection[str] = (), numbers: Collection[str] = (), most_rows: int = MOST_READ_CELLS
 ) -> Iterator[pq.ParquetFile]:
-    """The file at `path`, with whatever Arrow says against it turned into a TraceError of one line.
+    """The file at `path`, with whatever Arrow and DuckDB say against it turned into a TraceError of one line.
+    Raises BackendError if memory is short.
 
     text, numbers: names of columns that must be text or numbers where the file has them. Text stays
     dictionary-encoded, so that a long word that is repeated takes its room once.
@@ -53,7 +60,7 @@ def opened(
         try:
             _check_footer(path, raw)
             metadata = pq.read_metadata(raw)
-            _check_size(path, metadata, most_rows)
+            _check_size(path, raw, metadata, most_rows)
             leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
             kept = [name for name in text if name in leaves]
             raw.seek(0)
@@ -62,7 +69,10 @@ def opened(
             ) as file:
                 _check_types(path, file.schema_arrow, text, numbers)
                 yield file
-        except (pa.ArrowException, OSError, ValueError) as error:
+        except (pa.ArrowMemoryError, duckdb.OutOfMemoryException) as error:
+            # The machine is short of memory; the file may be whole.
+            raise BackendError(f"{path}: not enough memory to read it") from error
+        except (pa.ArrowException, duckdb.Error, OSError, ValueError) as error:
             raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
 
 
@@ -76,22 +86,27 @@ def _check_footer(path: Path, file: BinaryIO) -> None:
         raise TraceError(f"{path}: a footer of {length} bytes, expected at most {MOST_FOOTER_BYTES}")
 
 
-def _check_size(path: Path, metadata: pq.FileMetaData, most_rows: int) -> None:
+def _check_size(path: Path, file: BinaryIO, metadata: pq.FileMetaData, most_rows: int) -> None:
+    """Raise TraceError if the footer declares more columns, rows or bytes than a file may have.
+
+    DuckDB reads the columns' entries, because Arrow ends the process at some entries that contradict
+    themselves. The file is named by its descriptor, since DuckDB takes `*` and `[` in a path for patterns.
+    """
     if metadata.num_columns > MOST_COLUMNS:
         raise TraceError(f"{path}: {metadata.num_columns} columns, expected at most {MOST_COLUMNS}")
     if not 0 <= metadata.num_rows <= most_rows:
         raise TraceError(f"{path}: {metadata.num_rows} rows, expected at most {most_rows}")
-    rows = size = 0
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        rows += group.num_rows
-        for number in range(group.num_columns):
-            column = group.column(number)
-            if column.num_values != group.num_rows:
-                raise TraceError(f"{path}: column {column.path_in_schema!r} has not one value a row")
-            size += column.total_uncompressed_size
-    if rows != metadata.num_rows or not 0 <= size <= MOST_BYTES:
-        raise TraceError(f"{path}: {rows} rows in {size} bytes, expected {metadata.num_rows} in {MOST_BYTES}")
+    with duckdb.connect() as database:
+        columns = database.execute(_COLUMNS, [f"/dev/fd/{file.fileno()}"]).fetchall()
+    rows = {group: group_rows for group, group_rows, *_ in columns}
+    for _, group_rows, name, values, _ in columns:
+        if values != group_rows:
+            raise TraceError(f"{path}: column {name!r} has not one value a row")
+    size = sum(column_bytes for *_, column_bytes in columns)
+    if sum(rows.values()) != metadata.num_rows or not 0 <= size <= MOST_BYTES:
+        raise TraceError(
+            f"{path}: {sum(rows.values())} rows in {size} bytes, expected {metadata.num_rows} in {MOST_BYTES}"
+        )
 
 
 def _check_types(path: Path, schema: pa.Schema, text: Collection[str], numbers: Collection[str]) -> None:

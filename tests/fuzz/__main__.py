@@ -4,11 +4,13 @@ Each reader runs in a child process (child.py), which this process watches: a ca
 MOST_BYTES of memory. A case that breaks the bound is kept in the folder of findings under the reader's name
 and a number. The exit code is 1 if there is any. A case's time is the CPU time of its child, because a busy
 machine may stop the child for seconds. A case that waits instead of computing has _STUCK times as long.
+How many cases fit into a time depends on the machine. With `--cases N` each machine tries the same ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import secrets
 import selectors
@@ -47,16 +49,22 @@ class Turn:
     busy_s: float = 0.0
     findings: dict[str, Path] = field(default_factory=dict)
 
-    def take(self, seconds: float, seed: int) -> None:
-        """Try the reader for so many seconds; a child that dies or must be ended is followed by another."""
-        while (left_s := seconds - self.busy_s) > 0 and len(self.findings) < _MOST_FINDINGS:
+    def take(self, seconds: float, cases: int, seed: int) -> None:
+        """Try the reader until `seconds` or `cases` are over. A child that dies is followed by another."""
+        while (
+            (left_s := seconds - self.busy_s) > 0
+            and self.cases < cases
+            and len(self.findings) < _MOST_FINDINGS
+        ):
             with tempfile.TemporaryDirectory(prefix="twinbed-fuzz-") as work:
-                self._keep(self._watch(seed, left_s, Path(work)), Path(work))
+                broken = self._watch(seed, left_s, cases - self.cases, Path(work))
+                self.cases += bool(broken)
+                self._keep(broken, Path(work))
             seed += 1
 
-    def _watch(self, seed: int, seconds: float, work: Path) -> str:
-        """Watch one child. Return why it was ended or died; "" if its time was over."""
-        command = [*self.program, self.reader.name, str(seed), str(seconds), str(work)]
+    def _watch(self, seed: int, seconds: float, cases: int, work: Path) -> str:
+        """Watch one child. Return why it was ended or died; "" if its time or its cases were over."""
+        command = [*self.program, self.reader.name, str(seed), str(seconds), str(cases), str(work)]
         with (work / "stderr").open("wb") as errors:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
         began_s: float | None = None
@@ -133,6 +141,7 @@ def main() -> int:
     """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="time for all readers together, s")
+    parser.add_argument("--cases", type=int, help="end each reader after so many cases instead of by time")
     parser.add_argument("--seed", type=int, default=None, help="number from which the cases follow")
     parser.add_argument("--reader", choices=sorted(READERS), help="only this reader")
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="folder for findings")
@@ -140,11 +149,11 @@ def main() -> int:
     seed = secrets.randbelow(2**32) if options.seed is None else options.seed
     readers = [READERS[options.reader]] if options.reader else list(READERS.values())
     side_by_side = min(len(readers), os.cpu_count() or 1)
-    seconds = options.seconds * side_by_side / len(readers)
+    seconds = math.inf if options.cases else options.seconds * side_by_side / len(readers)
 
     def taken(reader: Reader) -> int:
         turn = Turn(reader, options.findings)
-        turn.take(seconds, seed)
+        turn.take(seconds, options.cases or sys.maxsize, seed)
         print(f"{reader.name}: {turn.cases} cases, {len(turn.findings)} findings, seed {seed}", flush=True)
         return len(turn.findings)
 

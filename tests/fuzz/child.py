@@ -1,8 +1,8 @@
-"""One reader, tried until its time is over. Run by __main__.py, which watches time and memory from outside.
+"""One reader, tried for a time or a number of cases. __main__.py runs it and watches its time and memory.
 
-For: `python -m tests.fuzz.child READER SEED SECONDS FOLDER`. The case that runs is FOLDER/case*. Lines on the
-standard output: `ready` before the first case, and for each case that ended `ok`, or `bad PROBLEM` and the
-case must be kept.
+For: `python -m tests.fuzz.child READER SEED SECONDS CASES FOLDER`. The case that runs is FOLDER/case*. Lines
+on the standard output: `ready` before the first case, and for each case that ended `ok`, or `bad PROBLEM`
+and the case must be kept.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.fuzz.mutations import damaged
 from tests.fuzz.readers import READERS
 
 
-def main(name: str, number: int, seconds: float, folder: Path) -> None:
-    """Try damaged input on one reader for so many seconds."""
+def main(name: str, number: int, seconds: float, cases: int, folder: Path) -> None:
+    """Try damaged input on one reader until `seconds` or `cases` are over."""
     logging.disable()
     reader = READERS[name]
     case = folder / f"case{reader.suffix}"
@@ -31,6 +31,7 @@ def main(name: str, number: int, seconds: float, folder: Path) -> None:
     problem(reader, case)
     print("ready", flush=True)
     end_s = time.monotonic() + seconds
+    left = iter(range(cases))
 
     @seed(number)
     @settings(
@@ -42,7 +43,7 @@ def main(name: str, number: int, seconds: float, folder: Path) -> None:
     )
     @given(data=damaged(seeds))
     def tried(data: bytes) -> None:
-        if time.monotonic() > end_s:
+        if time.monotonic() > end_s or next(left, None) is None:
             # Hypothesis has no other way to end early.
             raise SystemExit
         case.write_bytes(data)
@@ -58,4 +59,4 @@ def main(name: str, number: int, seconds: float, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[5]))

@@ -124,7 +124,14 @@ def _catalogue(path: Path) -> object:
     from traces.catalogue import catalogue
 
     read = catalogue.load(prices=path)
-    return priced(read, Market(read.listings[0].region, read.listings[0].market))
+    first = read.prices.iloc[0]
+    return priced(read, Market(str(first["region"]), str(first["market"])))
+
+
+def _sparecores(path: Path) -> object:
+    from traces.catalogue import sparecores, table
+
+    return table.listings(sparecores.read(path))
 
 
 def _billing(path: Path) -> object:
@@ -312,6 +319,8 @@ READERS = {
         Reader("training", _training, ".csv"),
         Reader("faults", _faults, ".csv"),
         Reader("catalogue", _catalogue, ".csv"),
+        Reader("price_table", _catalogue, ".parquet"),
+        Reader("sparecores", _sparecores, ".db"),
         Reader("billing", _billing, ".toml"),
         Reader("measurements", _measurements, ".csv"),
         Reader("measured_jobs", _measured_jobs, ".csv"),

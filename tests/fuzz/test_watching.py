@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -15,7 +16,7 @@ from twinbed import InvariantError, TraceError
 
 _CHILD = """
 import pathlib, sys, time
-pathlib.Path(sys.argv[4], "case.x").write_text("the case")
+pathlib.Path(sys.argv[5], "case.x").write_text("the case")
 print("ready", flush=True)
 {}
 """
@@ -70,6 +71,14 @@ def test_a_case_that_breaks_the_bound_is_kept(
         monkeypatch.setattr("tests.fuzz.__main__.MOST_S", 0.2)
     reader = Reader("made up", lambda path: None, ".x")
     turn = Turn(reader, tmp_path / "found", (sys.executable, "-c", _CHILD.format(does)))
-    turn.take(0.01, 1)
+    turn.take(0.01, 9, 1)
     assert found in turn.findings
     assert turn.findings[found].read_text() == "the case"
+
+
+def test_a_number_of_cases_ends_a_turn_and_a_dead_child_counts_as_one(tmp_path: Path) -> None:
+    dying = _CHILD.format("print('ok', flush=True); import os; os.abort()")
+    turn = Turn(Reader("made up", lambda path: None, ".x"), tmp_path / "found", (sys.executable, "-c", dying))
+    turn.take(math.inf, 3, 1)
+    assert turn.cases == 4
+    assert list(turn.findings) == ["ends the process with -6"]

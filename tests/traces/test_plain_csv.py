@@ -190,3 +190,63 @@ def test_a_file_beyond_the_cell_limit_is_refused(write: Write) -> None:
     # Few lines, but a large grid: each container is there at another time.
     with pytest.raises(TraceError, match="9 intervals × 9 containers"):
         load(write(LONG + "".join(f"c{i},{i},1\n" for i in range(9))), max_cells=80)
+
+
+def test_namespace_pod_and_container_together_are_the_name(write: Write) -> None:
+    trace = load(
+        write("namespace,pod,container,time,cpu\na,web-1,app,0,1\nb,web-1,app,0,2\na,web-1,app,1,3\n")
+    )
+    assert trace.containers == ("a/web-1/app", "b/web-1/app")
+    assert trace.cpu_cores.tolist() == [[1, 2], [3, 0]]
+
+
+def test_grafanas_time_stands_in_a_long_file_too(write: Write) -> None:
+    iso = load(write("Time,pod,cpu\n2024-05-01 10:00:00,web,1\n2024-05-01 10:01:00,web,2\n"))
+    numbers = load(write("Time,pod,cpu\n1714557600000,web,1\n1714557660000,web,2\n"))
+    assert iso.start_s == numbers.start_s == 1714557600
+    assert iso.interval_s == numbers.interval_s == 60
+    assert iso.containers == ("web",)
+
+
+def test_a_part_of_a_name_must_not_be_empty(write: Write) -> None:
+    with pytest.raises(TraceError, match=r"line 3: the pod has no name"):
+        load(write("namespace,pod,time,cpu\na,web,0,1\na,,1,1\n"))
+
+
+@pytest.mark.parametrize(
+    ("fill", "expected"), [("hold", [1, 1, 1, 4]), ("zero", [1, 0, 0, 4]), ("linear", [1, 2, 3, 4])]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "container,time,cpu\nweb,0,1\nlate,2,7\nweb,3,4\nlate,3,7\nlate,4,7\n",
+        "time,web,late\n0,1,\n2,,7\n3,4,7\n4,,7\n",
+    ],
+)
+def test_gaps_are_filled_as_asked(write: Write, text: str, fill: str, expected: list[float]) -> None:
+    trace = load(write(text), fill=fill, interval_s=1.0)
+    assert trace.cpu_cores[:4, 0].tolist() == expected
+    assert trace.present.T.tolist() == [[True] * 4 + [False], [False] * 2 + [True] * 3]
+    assert trace.cpu_cores[:, 1].tolist() == [0, 0, 7, 7, 7]
+    assert f"2 missing samples were filled (fill={fill})." in trace.notes
+
+
+@pytest.mark.parametrize(
+    "text", ["container,time,cpu\nweb,0,1\nweb,1,1\nweb,3,1\n", "time,web\n0,1\n1,\n2,1\n"]
+)
+def test_the_error_for_a_gap_names_its_cure(write: Write, text: str) -> None:
+    path = write(text)
+    with pytest.raises(TraceError, match=r"the option fill=hold \(or zero, linear\) fills gaps"):
+        load(path)
+    assert load(path, fill="hold").present.all()
+
+
+def test_a_gap_of_a_year_is_too_many_cells(write: Write) -> None:
+    path = write("container,time,cpu\nweb,0,1\nweb,0.001,1\nweb,99999999,1\n")
+    with pytest.raises(TraceError, match="are more than max_cells"):
+        load(path, fill="hold")
+
+
+def test_a_gap_of_memory_alone_is_filled(write: Write) -> None:
+    trace = load(write("time,web,web.memory_bytes\n0,1,\n1,1,10\n2,1,\n3,1,30\n"), fill="linear")
+    assert trace.memory_bytes[:, 0].tolist() == [10, 10, 20, 30]

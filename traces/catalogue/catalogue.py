@@ -1,86 +1,37 @@
-"""Instance types, their prices and how they are billed, each with its source and date.
+"""Looking up instance types and their prices, and how providers bill, each with its source and date.
 
-For: `load()` returns the catalogue that ships (prices.csv, billing.toml) or one of the user's in the same
-columns. Not for: price histories (traces/readers), nor for computing costs. A price holds for a region and a
-market from its date on. The source of a figure that could not be looked up says "assumption".
+For: `load()` returns the catalogue that ships (prices.parquet, billing.toml) or one of the user's in the same
+columns. Not for: reading tables (table.py), nor for computing costs. A price holds for a region and a market
+from its date until the next one. The source of a figure that could not be looked up says "assumption".
 """
 
 from __future__ import annotations
 
-import math
 import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator
+import pandas as pd
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from traces import rows
+from traces.catalogue import table
+from traces.catalogue.table import COLUMNS as COLUMNS
+from traces.catalogue.table import LARGEST, Currency, checked
+from traces.catalogue.table import Listing as Listing
 from twinbed import TraceError
 from twinbed.files import MIB, read_user_text
 
-_Currency = Literal["USD"]
-"""The one currency. Converting would need a rate and its date, which no table here has."""
-
-_T = TypeVar("_T")
-
-
-def _unless_empty(text: str, number: Callable[[str], float]) -> float:
-    return number(text) if text else math.nan
-
-
-_LARGEST = 1e15
-"""Largest number of a catalogue, in any unit: 1 Pbit/s. No product of two overflows."""
+PRICES = Path(__file__).with_name("prices.parquet")
+"""The table that ships; python -m studies prices makes it."""
 
 _MOST_BILLING_BYTES = MIB
 
-_Known = Annotated[float, Field(ge=0, le=_LARGEST), WrapValidator(_unless_empty)]
-_Count = Annotated[int, Field(ge=0, le=1_000_000)]
-_Price = Annotated[float, Field(alias="price_per_h", gt=0, le=_LARGEST, allow_inf_nan=False)]
-_Amount = Annotated[float, Field(ge=0, le=_LARGEST)]
-_Step = Annotated[float, Field(gt=0, le=_LARGEST)]
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """One row of prices.csv: a type's price in a region and market. Numbers that are not known are NaN.
-
-    name, provider, region: as the provider calls them
-    market: on-demand or spot
-    price_usd_h: price, USD per hour (column price_per_h)
-    as_of: the day from which the price holds
-    vcpus: virtual CPUs
-    memory_gib: memory, GiB
-    gpus, gpu_model: number of GPUs and their name
-    network_bps: bandwidth, bit/s
-    family: the provider's name for types of one kind
-    cpu_speed: speed of one CPU relative to others of the catalogue
-    disk_gib: local disk, GiB
-    source: where the price is from, or "assumption"
-    """
-
-    name: str
-    provider: str
-    region: str
-    market: Literal["on-demand", "spot"]
-    price_usd_h: _Price
-    currency: _Currency
-    as_of: date
-    vcpus: _Known
-    memory_gib: _Known
-    gpus: _Count
-    gpu_model: str
-    network_bps: _Known
-    family: str
-    cpu_speed: _Known
-    disk_gib: _Known
-    source: Annotated[str, Field(min_length=1)]
-
-
-COLUMNS = tuple(field.name.replace("price_usd_h", "price_per_h") for field in fields(Listing))
-"""The columns that a catalogue of prices has."""
+_Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+_Step = Annotated[float, Field(gt=0, le=LARGEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +60,16 @@ class Billing:
     disk_fee: _Amount
     startup_s: _Amount
     startup_billed: bool
-    currency: _Currency
+    currency: Currency
     as_of: date
     source: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Catalogue:
-    """Prices and billing rules. An error names the values that there are."""
+    """Prices, as a table by table.KEY, and billing rules. An error names the values that there are."""
 
-    listings: tuple[Listing, ...]
+    prices: pd.DataFrame
     billings: Mapping[str, Billing]
 
     def price(
@@ -128,28 +79,34 @@ class Catalogue:
 
         Raises TraceError for a type, region or market that is unknown, or a date before the first price.
         """
-        rows = list(self.listings)
+        rows = self.prices
         for column, value in (("name", name), ("region", region), ("market", market)):
-            known = sorted({str(getattr(row, column)) for row in rows})
-            rows = [row for row in rows if getattr(row, column) == value]
-            if not rows:
+            chosen = rows[rows[column] == value]
+            if chosen.empty:
                 noun = {"name": "instance type"}.get(column, column)
-                raise TraceError(f"catalogue has no {noun} {value!r} here; there are {', '.join(known)}")
-        held = [row for row in rows if on_date is None or row.as_of <= on_date]
-        if not held:
-            first = min(row.as_of for row in rows)
+                raise TraceError(f"catalogue has no {noun} {value!r} here; there are {_some(rows[column])}")
+            rows = chosen
+        held = _until(rows, on_date)
+        if held.empty:
+            first = rows["as_of"].min().date()
             raise TraceError(f"no price of {name} in {region} on {on_date}; the first is of {first}")
-        return max(held, key=lambda row: row.as_of)
+        return table.listings(held.tail(1))[0]
 
     def types(
         self, region: str, market: str = "on-demand", on_date: date | None = None
     ) -> dict[str, Listing]:
         """Returns every type that has a price there, by name. Raises TraceError if there is none."""
-        names = {row.name for row in self.listings if row.region == region and row.market == market}
-        if not names:
-            regions = sorted({row.region for row in self.listings if row.market == market})
-            raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {', '.join(regions)}")
-        return {name: self.price(name, region, market, on_date) for name in sorted(names)}
+        of_market = self.prices[self.prices["market"] == market]
+        here = _until(of_market[of_market["region"] == region], on_date)
+        if here.empty:
+            regions = _some(of_market["region"])
+            raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
+        return {listing.name: listing for listing in table.listings(newest(here))}
+
+    def distinct(self, column: str, region: str | None = None) -> list[str]:
+        """Returns the values of a column of text, in all regions or in one."""
+        rows = self.prices if region is None else self.prices[self.prices["region"] == region]
+        return sorted(map(str, rows[column].unique()))
 
     def billing(self, provider: str) -> Billing:
         """Returns a provider's rules. Raises TraceError, which names the known providers."""
@@ -159,34 +116,36 @@ class Catalogue:
         return self.billings[provider]
 
 
+def newest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Returns of each type, region and market its newest row."""
+    return rows.drop_duplicates(table.KEY[:-1], keep="last")
+
+
 def load(prices: Path | None = None, billing: Path | None = None) -> Catalogue:
     """Returns the catalogue that ships, or one of the user's tables.
 
     Raises TraceError, which names file, row and column.
     """
-    shipped = Path(__file__)
     return Catalogue(
-        _listings(prices or shipped.with_name("prices.csv")),
-        _billings(billing or shipped.with_name("billing.toml")),
+        _shipped() if prices is None else table.read(prices),
+        _billings(billing or Path(__file__).with_name("billing.toml")),
     )
 
 
-def _listings(path: Path) -> tuple[Listing, ...]:
-    names, cells = rows.read(path)
-    missing = [name for name in COLUMNS if name not in names]
-    if missing:
-        raise TraceError(f"{path}: no column {missing[0]!r}; a catalogue has {', '.join(COLUMNS)}")
-    checker, listings = TypeAdapter(Listing), dict[tuple[str, str, str, date], Listing]()
-    for number, text in cells:
-        row = _checked(checker, {**text, "gpus": text["gpus"] or 0}, f"{path}: row {number}")
-        key = (row.name, row.region, row.market, row.as_of)
-        if key in listings:
-            held = f"{row.name} in {row.region} ({row.market})"
-            raise TraceError(f"{path}: row {number}: {held} has two prices of {row.as_of}")
-        listings[key] = row
-    if not listings:
-        raise TraceError(f"{path}: no rows; a catalogue has at least one price")
-    return tuple(listings.values())
+@cache
+def _shipped() -> pd.DataFrame:
+    return table.read(PRICES)
+
+
+def _until(rows: pd.DataFrame, on_date: date | None) -> pd.DataFrame:
+    return rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
+
+
+def _some(values: pd.Series, most: int = 40) -> str:
+    """Returns the distinct values, those after the first ones as a number."""
+    known = sorted({str(value) for value in values})
+    more = f" and {len(known) - most} more; twinbed prices list shows them" if len(known) > most else ""
+    return ", ".join(known[:most]) + more
 
 
 def _billings(path: Path) -> dict[str, Billing]:
@@ -194,25 +153,15 @@ def _billings(path: Path) -> dict[str, Billing]:
         tables = tomllib.loads(read_user_text(path, _MOST_BILLING_BYTES, TraceError))
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise TraceError(f"{path}: not a TOML file: {str(error).splitlines()[0]}") from None
-    for provider, table in tables.items():
-        if not isinstance(table, dict):
+    for provider, rules in tables.items():
+        if not isinstance(rules, dict):
             raise TraceError(f"{path}: {provider!r}: expected a table of rules")
     checker = TypeAdapter(Billing)
     return {
-        provider: _checked(
+        provider: checked(
             checker,
-            {"provider": provider, **table},
+            {"provider": provider, **rules},
             f"{path}: {provider if provider.isprintable() else repr(provider)}",
         )
-        for provider, table in tables.items()
+        for provider, rules in tables.items()
     }
-
-
-def _checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T:
-    try:
-        return checker.validate_python(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key, value = ".".join(map(str, first["loc"])), first["input"]
-        given = f" {value!r}" if isinstance(value, str) else ""
-        raise TraceError(f"{row}: {key}{given}: {first['msg'].lower()}") from None

@@ -21,6 +21,7 @@ from traces.prometheus.series import Series, series_of
 from traces.readers import table
 from traces.readers.openmetrics import labels_of
 from traces.readers.plain_csv import COLUMNS as UNITS
+from traces.readers.plain_csv import is_long
 from traces.readers.regular import onto_grid
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace
 from twinbed import TraceError
@@ -35,8 +36,8 @@ _EMPTY = ("undefined", "null", "NaN", "-")
 
 
 def recognises(columns: list[str]) -> bool:
-    """Returns whether this header is Grafana's."""
-    return bool(columns) and columns[0] == TIME
+    """Returns whether this header is Grafana's. One with a container column is a plain CSV's."""
+    return bool(columns) and columns[0] == TIME and not is_long(columns)
 
 
 def read(

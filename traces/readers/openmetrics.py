@@ -9,6 +9,7 @@ A text that ends with `# EOF` is OpenMetrics, whose times are seconds. In any ot
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from pathlib import Path
@@ -111,9 +112,12 @@ def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
             f"{path}: line {number}: a sample without a time; a single scrape tells of one moment only"
         )
     try:
-        return line[: match.start("value")].strip(), float(match["value"]), float(match["time"])
+        value, time = float(match["value"]), float(match["time"])
     except ValueError:
         raise TraceError(f"{path}: line {number}: the value or the time is not a number") from None
+    if not math.isfinite(time):
+        raise TraceError(f"{path}: line {number}: the time is not finite")
+    return line[: match.start("value")].strip(), value, time
 
 
 def _grouped(

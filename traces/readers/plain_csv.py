@@ -3,13 +3,15 @@
 docs/how-to/bring-your-own-trace.md shows the format with examples. Units come from column names alone
 (`COLUMNS` lists them all) and are never guessed. A line's time is the start of its interval, and all
 intervals are equally long. A container may begin late or end early (long: no lines; wide: empty cells). A gap
-while it is there is an error, and so are disorder, duplicates, NaN, infinity and negative numbers.
+while it is there is an error unless the option `fill` says what it holds. Disorder, duplicates, NaN, infinity
+and negative numbers are errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,10 +21,13 @@ from traces.readers import table
 from traces.schema import MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace
 from twinbed import TraceError
 
-TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3}
-"""Names of the time column and the seconds of one unit; ISO 8601 text is accepted under all but time_ms."""
+TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3, "Time": 1e-3}
+"""Names of the time column and the seconds of one unit; ISO 8601 text is accepted under all but time_ms.
+`Time` is Grafana's."""
 
 CONTAINER = ("container", "pod")
+NAME = ("namespace", *reversed(CONTAINER))
+"""Columns whose texts, joined by `/`, are a container's name."""
 APP = ("app", "application")
 
 COLUMNS: Mapping[str, tuple[str, float]] = {
@@ -45,6 +50,11 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
 _TOLERANCE = 0.01
 """By how much of an interval a time stamp may miss its place: rounded decimals do, a lost sample does not."""
 
+Fill = Literal["hold", "zero", "linear"]
+"""What stands in a gap: the value before it, 0, or the line between the values around it."""
+
+_CURE = "the option fill=hold (or zero, linear) fills gaps"
+
 _NO_MEMORY = "The source has no memory column: memory is 0 throughout."
 
 
@@ -59,13 +69,19 @@ def is_long(columns: list[str]) -> bool:
 
 
 def read(
-    path: Path, *, app: str = "app", interval_s: float | None = None, max_cells: int = MOST_READ_CELLS
+    path: Path,
+    *,
+    app: str = "app",
+    interval_s: float | None = None,
+    max_cells: int = MOST_READ_CELLS,
+    fill: Fill | None = None,
 ) -> UsageTrace:
     """Returns the trace in a long or wide CSV (`.gz` too).
 
     app: application of containers for which the file names none
     interval_s: the intervals' length in seconds, needed only if the file has a single time
     max_cells: largest number of intervals × containers that is accepted
+    fill: what stands in a container's gaps; None: a gap is an error
 
     Raises TraceError, which names the line and column.
     """
@@ -77,30 +93,33 @@ def read(
         )
     frame = table.read_text(path, max_rows=max_cells)
     reader = _long if is_long(columns) else _wide
-    return reader(path, frame, app, interval_s, max_cells)
+    return reader(path, frame, app, interval_s, max_cells, fill)
 
 
-def _long(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int) -> UsageTrace:
+def _long(
+    path: Path,
+    frame: pd.DataFrame,
+    app: str,
+    interval_s: float | None,
+    max_cells: int,
+    fill: Fill | None,
+) -> UsageTrace:
     time_name = table.only(path, frame, tuple(TIME))
-    container_name = table.only(path, frame, CONTAINER)
-    unknown = [c for c in frame if c not in {*TIME, *CONTAINER, *APP, *COLUMNS}]
+    unknown = [c for c in frame if c not in {*TIME, *NAME, *APP, *COLUMNS}]
     if unknown:
         raise TraceError(f"{path}: unknown column {unknown[0]!r}; expected some of {', '.join(COLUMNS)}, app")
     values_of = _value_columns(path, frame)
-    names = frame[container_name].str.strip()
-    if (names == "").any():
-        raise TraceError(
-            f"{path}: line {names.index[int(np.argmax(names == ''))]}: the container has no name"
-        )
+    names = _names(path, frame)
     code, containers = pd.factorize(names)
     lines = frame.index.to_numpy()
     times = _times(path, frame[time_name])
     _check_order(path, times, lines, code, list(containers))
-    grid, interval_s = _grid(path, times, lines, code, interval_s)
-    _check_cells(path, len(grid), len(containers), max_cells)
-    row = np.searchsorted(grid, times)
-    _check_gaps(path, row, lines, code, list(containers), interval_s)
-    present = np.zeros((len(grid), len(containers)), np.bool_)
+    row, interval_s = _rows(path, times, lines, code, interval_s, fill)
+    rows = int(row.max()) + 1
+    _check_cells(path, rows, len(containers), max_cells)
+    if fill is None:
+        _check_gaps(path, row, lines, code, list(containers), interval_s)
+    present = np.zeros((rows, len(containers)), np.bool_)
     present[row, code] = True
     arrays: dict[str, Floats] = {}
     for name, quantity, unit in values_of:
@@ -108,10 +127,31 @@ def _long(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
         values[row, code] = _usage(path, frame[name]) * unit
         arrays[quantity] = values
     apps = _apps(path, frame, code, len(containers), app)
-    return _trace(path, tuple(containers), apps, float(grid[0]), interval_s, present, arrays)
+    return _trace(path, tuple(containers), apps, float(times.min()), interval_s, present, arrays, fill)
 
 
-def _wide(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int) -> UsageTrace:
+def _names(path: Path, frame: pd.DataFrame) -> pd.Series[str]:
+    """Returns each line's container: NAMESPACE/POD/CONTAINER, or as many of these columns as there are."""
+    parts = [frame[column].str.strip() for column in NAME if column in frame]
+    for column in parts:
+        if (column == "").any():
+            raise TraceError(
+                f"{path}: line {column.index[int(np.argmax(column == ''))]}: the {column.name} has no name"
+            )
+    names = parts[0]
+    for column in parts[1:]:
+        names = names + "/" + column
+    return names
+
+
+def _wide(
+    path: Path,
+    frame: pd.DataFrame,
+    app: str,
+    interval_s: float | None,
+    max_cells: int,
+    fill: Fill | None,
+) -> UsageTrace:
     time_name = str(frame.columns[0])
     targets = [_target(str(name)) for name in frame.columns[1:]]
     containers = tuple(dict.fromkeys(container for container, _, _ in targets))
@@ -121,26 +161,33 @@ def _wide(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
     lines = frame.index.to_numpy()
     code = np.zeros(len(times), np.int64)
     _check_order(path, times, lines, code, None)
-    grid, interval_s = _grid(path, times, lines, code, interval_s)
-    _check_cells(path, len(grid), len(containers), max_cells)
+    row, interval_s = _rows(path, times, lines, code, interval_s, fill)
+    rows = int(row.max()) + 1
+    _check_cells(path, rows, len(containers), max_cells)
     cells: dict[str, Floats] = {}
     column_of = {container: column for column, container in enumerate(containers)}
     for name, (container, quantity, unit) in zip(frame.columns[1:], targets, strict=True):
         if quantity not in cells:
-            cells[quantity] = np.full((len(grid), len(containers)), np.nan)
+            cells[quantity] = np.full((rows, len(containers)), np.nan)
         values = cells[quantity]
         column = column_of[container]
         if not np.isnan(values[:, column]).all():
             raise TraceError(
                 f"{path}: container {container!r} has two columns for {quantity}; one is {name!r}"
             )
-        values[:, column] = _usage(path, frame[name], blank_is_nan=True) * unit
+        values[row, column] = _usage(path, frame[name], blank_is_nan=True) * unit
     if "cpu_cores" not in cells:
         raise TraceError(f"{path}: no CPU column; expected one column per container, or NAME.cpu_cores")
     present = ~np.isnan(cells["cpu_cores"])
-    _check_presence(path, frame, containers, present, cells)
-    arrays = {quantity: np.nan_to_num(values, nan=0.0) for quantity, values in cells.items()}
-    return _trace(path, containers, (app,) * len(containers), float(grid[0]), interval_s, present, arrays)
+    if fill is None:
+        _check_presence(path, frame, containers, present, cells)
+    elif not present.any(axis=0).all():
+        empty = containers[int(np.argmin(present.any(axis=0)))]
+        raise TraceError(f"{path}: container {empty!r} has no CPU value")
+    if fill is None:
+        cells = {quantity: np.nan_to_num(values, nan=0.0) for quantity, values in cells.items()}
+    apps = (app,) * len(containers)
+    return _trace(path, containers, apps, float(times[0]), interval_s, present, cells, fill)
 
 
 def _target(column: str) -> tuple[str, str, float]:
@@ -175,7 +222,7 @@ def _check_presence(
                 line = frame.index[rows[0] + gap[0]]
                 raise TraceError(
                     f"{path}: line {line}: {quantity} of container {container!r} is empty, expected a number "
-                    "(only cells before a container starts or after it ends may be empty)"
+                    f"(only cells before a container starts or after it ends may be empty; {_CURE})"
                 )
             if stray.size:
                 line = frame.index[stray[0]]
@@ -212,16 +259,18 @@ def _check_order(
         raise TraceError(f"{where} {problem}, expected increasing times")
 
 
-def _grid(
+def _rows(
     path: Path,
     times: Floats,
     lines: NDArray[np.int64],
     code: NDArray[np.int64],
     interval_s: float | None,
-) -> tuple[Floats, float]:
-    """Returns (distinct times, interval) of the one regular grid on which all times lie.
+    fill: Fill | None,
+) -> tuple[NDArray[np.int64], float]:
+    """Returns (row of each line, interval) on the one regular grid on which all times lie.
 
-    The interval is the most frequent step of a container, made precise over the whole span.
+    The interval is the most frequent step of a container, made precise over the whole span. With `fill`, rows
+    may be missing.
     """
     grid, first_row = np.unique(times, return_index=True)
     if interval_s is None:
@@ -233,15 +282,32 @@ def _grid(
     if not interval_s > 0:
         raise TraceError(f"{path}: interval of {interval_s} s, expected a microsecond or more")
     steps = np.diff(grid)
-    bad = np.flatnonzero(np.abs(steps / interval_s - 1) > 2 * _TOLERANCE)
+    # Bounded, so that a far-off time is too many cells and not too large an integer.
+    ahead = np.ones_like(steps) if fill is None else np.rint(steps / interval_s).clip(1, 2**40)
+    bad = np.flatnonzero(np.abs(steps / interval_s - ahead) > 2 * _TOLERANCE)
     if bad.size:
         at = int(bad[0])
         line = lines[first_row[at + 1]]
         raise TraceError(
             f"{path}: line {line}: time {grid[at + 1]:.10g} s comes {steps[at]:.6g} s after "
-            f"{grid[at]:.10g} s, expected the interval of {interval_s:g} s"
+            f"{grid[at]:.10g} s, expected the interval of {interval_s:g} s{_cure(fill)}"
         )
-    return grid, interval_s
+    row_of_time = np.concatenate([[0], np.cumsum(ahead)]).astype(np.int64)
+    return row_of_time[np.searchsorted(grid, times)], interval_s
+
+
+def _cure(fill: Fill | None) -> str:
+    return f"; {_CURE}" if fill is None else ""
+
+
+def _filled(values: Floats, known: NDArray[np.bool_], span: NDArray[np.bool_], fill: Fill) -> Floats:
+    """Returns [row, container] with the gaps within `span` filled, 0 outside of it. NaN is a gap too."""
+    frame = pd.DataFrame(np.where(known, values, np.nan))
+    if fill == "hold":
+        frame = frame.ffill().bfill()
+    elif fill == "linear":
+        frame = frame.interpolate(limit_area="inside").ffill().bfill()
+    return np.where(span, frame.fillna(0.0).to_numpy(), 0.0)
 
 
 def _interval(steps: Floats, span: float) -> float:
@@ -270,7 +336,7 @@ def _check_gaps(
         lost = row[order][at + 1] - row[order][at] - 1
         raise TraceError(
             f"{path}: line {lines[order][at + 1]}: a gap of {lost} intervals of container "
-            f"{containers[code[order][at]]!r} before it, expected a line every {interval_s:g} s"
+            f"{containers[code[order][at]]!r} before it, expected a line every {interval_s:g} s; {_CURE}"
         )
 
 
@@ -328,8 +394,14 @@ def _trace(
     interval_s: float,
     present: NDArray[np.bool_],
     arrays: dict[str, Floats],
+    fill: Fill | None,
 ) -> UsageTrace:
     notes = [f"Read {path.name}: the times are {interval_s:g} s apart, which is taken as the interval."]
+    if fill is not None:
+        span = np.logical_or.accumulate(present) & np.logical_or.accumulate(present[::-1])[::-1]
+        arrays = {name: _filled(values, present, span, fill) for name, values in arrays.items()}
+        notes.append(f"{int((span & ~present).sum())} missing samples were filled (fill={fill}).")
+        present = span
     if "memory_bytes" not in arrays:
         notes.append(_NO_MEMORY)
         arrays["memory_bytes"] = np.zeros(present.shape)

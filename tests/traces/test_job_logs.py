@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from traces.readers import throughputs
+from traces.readers.job_logs import FORMATS
+from twinbed import TraceError
+
+SWF = (
+    "; UnixStartTime: 0\n1 10 5 100 4 -1 -1 4 -1 -1 1 1 1 1 2 1 -1 -1\n"
+    "2 0 -1 0 1 -1 -1 1 -1 -1 0 1 1 1 2 1 -1 -1\n"
+)
+SACCT = (
+    "JobID|Submit|Start|ElapsedRaw|Partition|ReqTRES\n"
+    "7|2026-01-01T00:01:00|2026-01-01T00:02:00|300|a|billing=4,cpu=4,gres/gpu=2,node=1\n"
+    "6|2026-01-01T00:00:00|2026-01-01T00:00:30|60|b|cpu=4,gres/gpu:a100=8,gres/gpu=8\n"
+    "8|2026-01-01T00:00:00|Unknown|0|b|gres/gpu=8\n"
+)
+
+
+def read(folder: Path, form: str, text: str):
+    path = folder / "jobs"
+    path.write_text(text)
+    return FORMATS[form](path)
+
+
+def test_a_plain_csv_with_and_without_its_optional_columns(tmp_path: Path) -> None:
+    log = read(tmp_path, "csv", "submit_s,duration_s,gpus\n100,5,2\n90,6,1\n")
+    assert log.submit_s.tolist() == [0, 10]
+    assert log.gpus.tolist() == [1, 2]
+    assert list(log.types) == [(), ()]
+    more = read(tmp_path, "csv", "submit_s,duration_s,gpus,queue,model,types\n0,5,2,a,m,v100|k80\n")
+    assert (more.queue, more.model, more.types) == (["a"], ["m"], [("v100", "k80")])
+
+
+def test_the_standard_workload_format(tmp_path: Path) -> None:
+    log = read(tmp_path, "swf", SWF)
+    assert (log.duration_s.tolist(), log.gpus.tolist(), log.queue) == ([100.0], [4], ["2"])
+    assert (log.waited_s.tolist(), log.left_out) == ([5.0], 1)
+
+
+def test_what_sacct_prints(tmp_path: Path) -> None:
+    log = read(tmp_path, "sacct", SACCT)
+    assert (log.submit_s.tolist(), log.gpus.tolist(), list(log.queue)) == ([0, 60], [8, 2], ["b", "a"])
+    assert (log.waited_s.tolist(), log.left_out) == ([30.0, 60.0], 1)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "problem"),
+    [
+        ("csv", "submit_s,duration_s,gpus\n0,x,1\n", "line 2, column duration_s: 'x'"),
+        ("csv", "submit_s,gpus\n0,1\n", "no column 'duration_s'"),
+        ("csv", "submit_s,duration_s,gpus\n0,5,0\n", "no job with at least one GPU"),
+        ("swf", "1 2 3\n", "line 1: 3 fields, expected 18"),
+        ("swf", "; only words\n", "no jobs"),
+        ("sacct", "JobID|Submit\n1\n", "line 2: other fields"),
+        ("sacct", "JobID|Submit\n1|2\n", "no column 'Start'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, form: str, text: str, problem: str) -> None:
+    with pytest.raises(TraceError) as error:
+        read(tmp_path, form, text)
+    assert problem in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_public_data_sets(public_data: Callable[[str], Path]) -> None:
+    philly = FORMATS["philly"](public_data("philly_jobs") / "philly_jobs.csv.gz")
+    assert len(philly.gpus) == 40_222
+    assert int(philly.gpus.max()) == 128
+    pods = FORMATS["alibaba-gpu-2023"](public_data("alibaba_gpu_2023") / "openb_pod_list_default.csv.gz")
+    assert 0 < len(pods.gpus) < 8_152
+    assert (pods.waited_s >= 0).all()
+    table = public_data("gavel_throughputs") / "gavel_isolated_throughput.csv"
+    with pytest.raises(TraceError, match="say which source to take"):
+        throughputs.read(table)
+    speeds = throughputs.read(table, "gavel_simulation")
+    assert speeds.types == ("k80", "p100", "v100")
+    assert len(speeds.models) == 17  # of the 26 of the source
+    assert sorted(speeds.steps_per_s) == [1, 2, 4, 8]
+    assert np.isfinite(speeds.steps_per_s[1]).all()

@@ -1,0 +1,186 @@
+"""Reads logs of training jobs: when each was submitted, how long it ran, and how many GPUs it had.
+
+For: Microsoft's Philly trace (msr-fiddle/philly-traces, CC-BY-4.0, as the table of the Sia artifact),
+Alibaba's GPU cluster of 2023 (alibaba/clusterdata, for research or study), the standard workload format
+(Feitelson's Parallel Workloads Archive), what Slurm's `sacct --parsable2` prints, and a plain CSV. Not for:
+running them. Jobs without GPUs or without a run time are left out and counted. Times begin with the first
+submission.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traces.readers import table
+from traces.schema import Floats
+from twinbed import TraceError
+from twinbed.files import MIB, read_user_text
+
+MOST_TEXT_BYTES = 256 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """n jobs in the order of submission.
+
+    submit_s: time since the first submission, s, float64[n].
+    duration_s: how long it ran, s, float64[n].
+    gpus: its GPUs, int64[n].
+    queue, model: name of its queue and of what it trains, "" where unknown.
+    types: names of the GPU types it may have; empty: all.
+    waited_s: how long it waited in fact, s, NaN where unknown, float64[n].
+    left_out: number of rows without GPUs or without a run time.
+    """
+
+    submit_s: Floats
+    duration_s: Floats
+    gpus: NDArray[np.int64]
+    queue: Sequence[str]
+    model: Sequence[str]
+    types: Sequence[tuple[str, ...]]
+    waited_s: Floats
+    left_out: int
+
+
+def read_philly(path: Path) -> JobLog:
+    """Return the jobs of philly_jobs.csv(.gz); the virtual cluster is the queue."""
+    columns = ("submit_time", "duration_s", "num_gpus", "virtual_cluster")
+    rows = table.read_known(path, columns, columns[1:3], submit_time="str", virtual_cluster="str")
+    submit_s = _clock_s(path, rows["submit_time"])
+    return _log(path, submit_s, rows["duration_s"], rows["num_gpus"], queue=rows["virtual_cluster"])
+
+
+def read_alibaba(path: Path) -> JobLog:
+    """Return the pods of openb_pod_list_default.csv(.gz). A part of a GPU counts as a whole one."""
+    numbers = ("num_gpu", "creation_time", "deletion_time", "scheduled_time")
+    rows = table.read_known(path, (*numbers, "gpu_spec", "qos"), numbers[:2], gpu_spec="str", qos="str")
+    types = [tuple(filter(None, spec.split("|"))) for spec in rows["gpu_spec"]]
+    waited = rows["scheduled_time"] - rows["creation_time"]
+    duration = rows["deletion_time"] - rows["scheduled_time"]
+    return _log(
+        path, rows["creation_time"], duration, rows["num_gpu"], rows["qos"], types=types, waited=waited
+    )
+
+
+def read_csv(path: Path) -> JobLog:
+    """Return the jobs of a CSV: submit_s, duration_s, gpus, and maybe queue, model and types (`a|b`)."""
+    needed = ("submit_s", "duration_s", "gpus")
+    extra = [name for name in ("queue", "model", "types") if name in table.header(path)]
+    rows = table.read_known(path, (*needed, *extra), needed, **dict.fromkeys(extra, "str"))
+    types = [tuple(filter(None, text.split("|"))) for text in rows["types"]] if "types" in rows else None
+    columns = {name: rows[name] for name in ("queue", "model") if name in rows}
+    return _log(path, rows["submit_s"], rows["duration_s"], rows["gpus"], types=types, **columns)
+
+
+_SWF_FIELDS = 18
+
+
+def read_swf(path: Path) -> JobLog:
+    """Return the jobs of a file in the standard workload format; its processors stand for GPUs."""
+    rows = []
+    for number, line in enumerate(read_user_text(path, MOST_TEXT_BYTES, TraceError).splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith(";"):
+            continue
+        fields = line.split()
+        try:
+            values = [float(field) for field in fields]
+        except ValueError:
+            raise TraceError(f"{path}: line {number}: not a line of numbers") from None
+        if len(fields) != _SWF_FIELDS:
+            raise TraceError(f"{path}: line {number}: {len(fields)} fields, expected {_SWF_FIELDS}")
+        # Fields 2 to 5 are submit, wait, run time, processors; 8 those asked for; 15 the queue.
+        rows.append((*values[1:5], values[7], values[14]))
+    if not rows:
+        raise TraceError(f"{path}: no jobs; expected lines of {_SWF_FIELDS} numbers")
+    frame = pd.DataFrame(rows, columns=["submit", "wait", "run", "had", "asked", "queue"])
+    gpus = frame["had"].where(frame["had"] > 0, frame["asked"])
+    waited = frame["wait"].where(frame["wait"] >= 0)
+    queue = frame["queue"].astype(int).astype(str)
+    return _log(path, frame["submit"], frame["run"], gpus, queue, waited=waited)
+
+
+_GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)")
+
+
+def read_sacct(path: Path) -> JobLog:
+    """Return the jobs that `sacct -X -P -o JobID,Submit,Start,ElapsedRaw,Partition,ReqTRES` printed.
+
+    AllocTRES may stand in place of ReqTRES. Jobs that never started are left out.
+    """
+    lines = [line for line in read_user_text(path, MOST_TEXT_BYTES, TraceError).splitlines() if line.strip()]
+    cells = [line.split("|") for line in lines]
+    if len(cells) < 2:
+        raise TraceError(f"{path}: no jobs below the header; make it with sacct -X -P")
+    wrong = next((place for place, row in enumerate(cells, start=1) if len(row) != len(cells[0])), None)
+    if wrong is not None:
+        raise TraceError(f"{path}: line {wrong}: other fields than the header; make it with sacct -P")
+    rows = pd.DataFrame(cells[1:], columns=cells[0], index=pd.RangeIndex(2, len(cells) + 1))
+    table.require(path, list(rows.columns), ("Submit", "Start", "ElapsedRaw", "Partition"))
+    asked = table.only(path, rows, ("ReqTRES", "AllocTRES"))
+    started = rows["Start"].str.match(r"\d{4}-")
+    rows = rows[started]
+    if rows.empty:
+        raise TraceError(f"{path}: no job has started")
+    submit_s = _clock_s(path, rows["Submit"])
+    gpus = rows[asked].map(lambda text: sum(map(int, _GPUS.findall(text)[:1])))
+    waited = pd.Series(_clock_s(path, rows["Start"], rows["Submit"]) - submit_s)
+    duration_s = table.numbers(path, rows["ElapsedRaw"])
+    log = _log(path, submit_s, duration_s, gpus, rows["Partition"], waited=waited)
+    return replace(log, left_out=log.left_out + int((~started).sum()))
+
+
+FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
+    "philly": read_philly,
+    "alibaba-gpu-2023": read_alibaba,
+    "swf": read_swf,
+    "sacct": read_sacct,
+    "csv": read_csv,
+}
+"""The reader of each format."""
+
+
+def _clock_s(path: Path, cells: pd.Series[str], first: pd.Series[str] | None = None) -> Floats:
+    """Return times as seconds since the earliest of `first`, by default of themselves."""
+    times = [table.iso_ns(path, column) for column in (cells, cells if first is None else first)]
+    if times[0] is None or times[1] is None:
+        raise TraceError(f"{path}: column {cells.name}: expected times such as 2017-09-26 22:24:39")
+    return np.asarray((times[0] - times[1].min()) / 1e9, np.float64)
+
+
+def _log(
+    path: Path,
+    submit: pd.Series[float] | Floats,
+    duration: pd.Series[float] | Floats,
+    gpus: pd.Series[float],
+    queue: pd.Series[str] | None = None,
+    model: pd.Series[str] | None = None,
+    types: Sequence[tuple[str, ...]] | None = None,
+    waited: pd.Series[float] | None = None,
+) -> JobLog:
+    n = len(gpus)
+    submit_s, duration_s = np.asarray(submit, np.float64), np.asarray(duration, np.float64)
+    count = np.asarray(gpus, np.float64)
+    kept = np.isfinite(duration_s) & (duration_s > 0) & (count >= 1)
+    if not kept.any():
+        raise TraceError(f"{path}: no job with at least one GPU and a run time")
+    order = np.flatnonzero(kept)[np.argsort(submit_s[kept], kind="stable")]
+    queues, models = ([""] * n if column is None else list(map(str, column)) for column in (queue, model))
+    allowed = [()] * n if types is None else list(types)
+    waited_s = np.full(n, np.nan) if waited is None else np.asarray(waited, np.float64)
+    return JobLog(
+        submit_s[order] - submit_s[order[0]],
+        duration_s[order],
+        np.rint(count[order]).astype(np.int64),
+        [queues[row] for row in order],
+        [models[row] for row in order],
+        [allowed[row] for row in order],
+        waited_s[order],
+        n - order.size,
+    )

@@ -1,0 +1,67 @@
+"""Reads a table of training speeds by GPU type, number of GPUs and placement, as Gavel's authors measured it.
+
+For: the CSV with gpu, placement, model, batch_size, num_gpus and throughput_steps_per_s that was made of
+Gavel's scheduler/*_throughputs.json (stanford-futuredata/gavel, MIT; Narayanan et al., OSDI 2020). The table
+is not shipped; it is read from the path given. Not for: drawing jobs from it (lab.cluster.run.jobs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from traces.readers import table
+from traces.schema import Floats
+from twinbed import TraceError
+
+_COLUMNS = ("gpu", "placement", "model", "batch_size", "num_gpus", "throughput_steps_per_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Throughputs:
+    """m models on r GPU types.
+
+    types: names of the types; models: `NAME batch N`
+    steps_per_s: by model, type, (together, spread), for each number of GPUs, float64[m, r, 2]; 0: unknown
+    """
+
+    types: tuple[str, ...]
+    models: tuple[str, ...]
+    steps_per_s: dict[int, Floats]
+
+
+def read(path: Path, source: str | None = None) -> Throughputs:
+    """Return the table. A spread speed that is missing is that of the same GPUs together.
+
+    source: the rows of this source, where the table has a column `source` with more than one.
+    """
+    rows = table.read_known(
+        path, _COLUMNS, ("num_gpus", _COLUMNS[-1]), gpu="str", placement="str", model="str"
+    )
+    if "source" in table.header(path):
+        sources = table.read_known(path, ("source",), source="str")["source"]
+        if source is None and sources.nunique() > 1:
+            raise TraceError(f"{path}: rows of {', '.join(sorted(set(sources)))}; say which source to take")
+        if source is not None:
+            table.one_of(path, "source", source, set(sources))
+            rows = rows[(sources == source).to_numpy()]
+    wrong = ~rows["placement"].isin(("consolidated", "unconsolidated")).to_numpy()
+    table.refuse(path, rows["placement"], wrong, "consolidated or unconsolidated")
+    if (rows[_COLUMNS[-1]] < 0).any():
+        raise TraceError(f"{path}: column {_COLUMNS[-1]}: a speed below 0")
+    batch = [f" batch {size:g}" if size > 0 else "" for size in rows["batch_size"]]
+    names = rows["model"] + batch
+    types, models = tuple(sorted(set(rows["gpu"]))), tuple(sorted(set(names)))
+    found: dict[int, Floats] = {}
+    for gpus, group in rows.groupby("num_gpus"):
+        speeds = np.full((len(models), len(types), 2), np.nan)
+        model = [models.index(name) for name in names[group.index]]
+        kind = [types.index(name) for name in group["gpu"]]
+        spread = (group["placement"] == "unconsolidated").astype(int).to_numpy()
+        speeds[model, kind, spread] = group[_COLUMNS[-1]]
+        together = np.nan_to_num(speeds[:, :, 0])
+        apart = np.where(np.isnan(speeds[:, :, 1]), together, speeds[:, :, 1])
+        found[int(str(gpus))] = np.stack((together, apart), axis=2)
+    return Throughputs(types, models, found)
