@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lab.ask.kind import Kind
+from lab.cluster.kind import Cluster
 from lab.containers.kind import Containers
 from lab.fabric.kind import Fabric
 
 if TYPE_CHECKING:
     from lab.ask.scenario import Scenario
 
-KINDS: tuple[Kind, ...] = (Containers(), Fabric())
+KINDS: tuple[Kind, ...] = (Containers(), Fabric(), Cluster())
 
 
 def sections() -> list[str]:
@@ -44,8 +45,15 @@ def with_section(section: str) -> Kind:
     return next(kind for kind in KINDS if section in kind.sections)
 
 
-def with_policy(name: str) -> Kind:
-    """Return the kind of scenarios that this policy is for."""
+def groups() -> list[str]:
+    """Return the sorts of policies of a user's own that scenarios may name."""
+    return [kind.group for kind in KINDS if kind.group]
+
+
+def with_policy(name: str, group: str = "") -> Kind:
+    """Return the kind of scenarios that this policy is for. group: of a policy of a user's own."""
+    if group:
+        return next(kind for kind in KINDS if kind.group == group)
     own = [kind for kind in KINDS if name in kind.policies]
     return own[0] if own else next(kind for kind in KINDS if not kind.policies)
 

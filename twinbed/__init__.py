@@ -2,10 +2,15 @@
 
 Not for anything else; `twinbed.files` opens users' files. The package imports nothing of ours, so `traces`,
 `kernel` and `control` stay free of each other while sharing the errors that the command line turns into one
-line and an exit code (docs/decisions/0001-leaf-module.md).
+line and an exit code (docs/decisions/0001-leaf-module.md). The Python API (`twinbed.whatif` and others) is
+lab.api, which is loaded by name when it is first used (docs/decisions/0053-own-code-and-the-api.md).
 """
 
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import Any
+
+_API = ("advise", "compare", "recommend", "record", "run", "sweep", "whatif", "Store")
+"""Names of the Python API, in lab.api."""
 
 try:
     __version__ = metadata.version("twinbed")
@@ -35,3 +40,14 @@ class StoreError(TwinbedError):
 
 class InvariantError(TwinbedError):
     """twinbed itself broke one of its promises: our bug, never the user's."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of the Python API (PEP 562)."""
+    if name in _API:
+        return getattr(import_module("lab.api"), name)
+    raise AttributeError(f"module 'twinbed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_API])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from io import BufferedReader
 from pathlib import Path
 
@@ -64,6 +65,14 @@ def read_user_bytes(path: str | Path, most_bytes: int, error: type[TwinbedError]
 def read_user_text(path: str | Path, most_bytes: int, error: type[TwinbedError] = ScenarioError) -> str:
     """Return the text of a regular UTF-8 file of at most `most_bytes`. Raises `error` that names the path."""
     return as_text(read_user_bytes(path, most_bytes, error), str(path), error)
+
+
+def read_standard_input(most_bytes: int) -> str:
+    """Return UTF-8 text of at most `most_bytes` from standard input. Raises ScenarioError that names `-`."""
+    content = sys.stdin.buffer.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ScenarioError(f"-: {_too_large(most_bytes)}")
+    return as_text(content, "-")
 
 
 def as_text(content: bytes, where: str, error: type[TwinbedError] = ScenarioError) -> str:

@@ -1,11 +1,13 @@
 """Sets single keys of a scenario's plain data by their dotted path.
 
 For: `--set KEY=VALUE` and a scenario's `vary`. KEY is a path into the scenario (`machine.restart_s`), or
-POLICY.PARAMETER, which reaches every policy of that name. Not for: checking the result (lab.ask.scenario).
+POLICY.PARAMETER, which reaches every policy of that name; a user's own has the name of its class. Not for:
+checking the result (lab.ask.scenario).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lab.ask import policy as policies_
@@ -13,15 +15,18 @@ from lab.ask.policy import Value
 from twinbed import ScenarioError
 
 
-def names_policy(key: str) -> bool:
-    """Return whether `key` is POLICY.PARAMETER."""
+def names_policy(key: str, texts: Sequence[str]) -> bool:
+    """Return whether `key` is POLICY.PARAMETER. texts: the scenario's policies, which may be a user's own."""
     head, _, rest = key.partition(".")
-    return bool(rest) and head in policies_.names()
+    if not rest or head in policies_.names():
+        return bool(rest)
+    specs = map(policies_.parse, texts) if isinstance(texts, list) else ()
+    return any(spec.own is not None and spec.name == head for spec in specs)
 
 
 def assign(raw: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Set `key` in `raw`, whose `policies` are texts. Raises ScenarioError that begins with `where`."""
-    if names_policy(key):
+    if names_policy(key, raw["policies"]):
         name, _, parameter = key.partition(".")
         raw["policies"] = _set_policy(raw["policies"], name, parameter, value, where)
         return

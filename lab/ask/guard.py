@@ -95,9 +95,14 @@ def read_keys(path: Path, expected: str, *, aliases: bool = True) -> dict[str, A
 
     expected: what the message asks for if the file holds no mapping; aliases: as for `parse`
     """
-    data = parse(read_user_text(path, MOST_BYTES), str(path), aliases=aliases)
+    return keys(read_user_text(path, MOST_BYTES), str(path), expected, aliases=aliases)
+
+
+def keys(text: str, where: str, expected: str, *, aliases: bool = True) -> dict[str, Any]:
+    """Return the mapping in YAML, as `read_keys` does. Raises ScenarioError that begins with `where`."""
+    data = parse(text, where, aliases=aliases)
     if not isinstance(data, dict):
-        raise ScenarioError(f"{path}: {'empty file; ' if data is None else ''}expected {expected}")
+        raise ScenarioError(f"{where}: {'empty file; ' if data is None else ''}expected {expected}")
     return data
 
 

@@ -67,6 +67,7 @@ class Kind(Protocol):
     sections: keys of a scenario file that say that the scenario is of this kind; a scenario has exactly one
     paths: dotted keys whose values may be paths, relative to the scenario file
     policies: its own policies, which have no parameters; empty where the policies are the allocators
+    group: sort of policies of a user's own that its scenarios may name (twinbed.own.PORTS), "" for none
     tables, optional_tables: names of the tables that every run stores, and that some runs store
     told_by: role of an input in a manifest → the condition that says the same in words
     processes: number of processes that usually run side by side; None: as many as there are CPUs
@@ -77,6 +78,7 @@ class Kind(Protocol):
     sections: ClassVar[tuple[str, ...]]
     paths: ClassVar[tuple[str, ...]] = ()
     policies: ClassVar[tuple[str, ...]] = ()
+    group: ClassVar[str] = ""
     tables: ClassVar[tuple[str, ...]] = ("summary",)
     optional_tables: ClassVar[tuple[str, ...]] = ()
     told_by: ClassVar[Mapping[str, str]] = {}

@@ -1,20 +1,22 @@
 """A policy as text: `NAME[:KEY=VALUE]…`, for example `static:factor=1.5` or `autopilot:update_interval_s=1`.
 
-For: scenario files, the command line and the explorer, which all name policies in this way. Not for: the
-policies themselves (control.allocator), whose settings say which parameters exist and why. A kind of
-scenario may have policies of its own (lab.kinds); those have no parameters.
+For: scenario files, the command line and the explorer, which all name policies in this way. A policy of the
+user's own is `FILE.py:CLASS(KEY=VALUE, …)` or an entry point (twinbed.own). Not for: the policies themselves
+(control.allocator), whose settings say which parameters exist and why. A kind of scenario may have policies
+of its own (lab.kinds); those have no parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from control.allocator import POLICIES, make, settings
-from control.allocator.ports import Allocator
 from lab import kinds
 from lab.ask import guard
 from twinbed import ScenarioError
+from twinbed.own import Own, find
 
 Value = bool | int | float | str
 """A parameter's value, or one element of a parameter with several values."""
@@ -24,29 +26,56 @@ Value = bool | int | float | str
 class PolicySpec:
     """A policy and the parameters that were given; the others keep the policy's defaults.
 
-    name: key of control.allocator.POLICIES, or a policy of a kind's own
+    name: key of control.allocator.POLICIES, a policy of a kind's own, or the class of a user's own
     parameters: (key, value) pairs sorted by key, values in the settings' own types, so that equal policies
-    are equal however they were written
+    are equal however they were written; of a user's own, `own` has them
+    own: the user's own code, None for a policy that ships
     """
 
     name: str
     parameters: tuple[tuple[str, Value | tuple[Value, ...]], ...] = ()
+    own: Own | None = None
 
     @property
     def text(self) -> str:
         """The canonical text form, which `parse` reads back."""
+        if self.own is not None:
+            return self.own.text
         return ":".join([self.name, *(f"{key}={_text(value)}" for key, value in self.parameters)])
+
+    @property
+    def label(self) -> str:
+        """The text form without the folder of a file, for manifests and tables."""
+        return self.text if self.own is None else self.own.label
 
     def with_parameter(self, key: str, value: Value) -> PolicySpec:
         """Return the policy with one parameter set. Raises ScenarioError if the policy refuses it."""
+        if self.own is not None:
+            return replace(self, own=self.own.with_argument(key, value))
         return _spec(self.name, dict(self.parameters) | {key: value})
 
-    def make(self) -> Allocator:
-        """Return a fresh allocator of this policy."""
-        return make(self.name, dict(self.parameters))
+    def with_file_at(self, places: Mapping[str, str]) -> PolicySpec:
+        """Return the policy with its file at another path. places: path → where its content is."""
+        if self.own is None or self.own.place not in places:
+            return self
+        return replace(self, own=replace(self.own, place=places[self.own.place]))
+
+    def make(self, *given: object) -> Any:
+        """Return a fresh allocator of this policy, or a scheduler of the user's own.
+
+        given: what the constructor of a user's own class gets first (twinbed.own.PORTS).
+        """
+        return make(self.name, dict(self.parameters)) if self.own is None else self.own.make(*given)
+
+    def identity(self) -> dict[str, object]:
+        """Return what a run's identity says of the policy, in JSON types."""
+        code = {} if self.own is None else {"code_sha256": self.own.sha256}
+        return {"name": self.name, "parameters": self.resolved(), **code}
 
     def resolved(self) -> dict[str, object]:
         """Return every parameter with its value, defaults included, in JSON types."""
+        if self.own is not None:
+            return dict(self.own.parameters)
         if self.name not in POLICIES:
             return {}
         values = asdict(settings(self.name, dict(self.parameters)))
@@ -55,6 +84,10 @@ class PolicySpec:
 
 def parse(text: str) -> PolicySpec:
     """Return the policy that `text` names. Raises ScenarioError for an unknown policy, parameter or value."""
+    mine = find(text, *kinds.groups())
+    if mine is not None:
+        guard.usable(dict(mine.arguments), f"policy {mine.label}")
+        return PolicySpec(mine.name, own=mine)
     name, *pairs = text.split(":")
     parameters: dict[str, str] = {}
     for pair in pairs:
@@ -70,6 +103,12 @@ def parse(text: str) -> PolicySpec:
 def names() -> list[str]:
     """Return the sorted names of the allocators, which are the policies for containers."""
     return sorted(POLICIES)
+
+
+def files(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the files of the policies of the user's own among these texts."""
+    specs = [parse(text) for text in texts]
+    return tuple(spec.own.place for spec in specs if spec.own is not None and spec.own.place)
 
 
 def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from twinbed import ScenarioError
+from twinbed.text import printable
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -45,7 +46,7 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
         message += f", not {first['input']!r}" if first["type"] != "value_error" else ""
     keys = {_locate(model, problem["loc"])[0] for problem in problems}
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
-    return f"{where}: {path + ': ' if path else ''}{message}{more}"
+    return f"{where}: {printable(f'{path}: ' if path else '')}{printable(message)}{more}"
 
 
 def _depth(problem: ErrorDetails) -> int:

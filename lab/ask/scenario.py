@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,8 @@ from lab.ask.calibration import Calibration
 from lab.ask.policy import PolicySpec
 from lab.ask.problems import validated
 from lab.ask.section import Section
-from twinbed import ScenarioError
+from twinbed import ScenarioError, own
+from twinbed.files import read_standard_input, read_user_text
 
 MOST_RUNS = 10_000
 """Most runs of one scenario. More are hours of work and usually a slip; several files can share them."""
@@ -47,8 +48,8 @@ def policies_by_default(names: Sequence[str]) -> Any:
     return Field(
         default_factory=lambda: list(names),
         min_length=1,
-        description="Policies to compare, each `NAME[:KEY=VALUE]…`; `twinbed policies` lists them. In a "
-        "scenario "
+        description="Policies to compare, each `NAME[:KEY=VALUE]…`, or your own, "
+        "`FILE.py:CLASS(KEY=VALUE, …)`; `twinbed policies` lists them. In a scenario "
         "with a fabric they say how the fabric meets faults at its edge: "
         + ", ".join(kinds.policies_without_parameters()),
     )
@@ -126,7 +127,7 @@ class RunSpec:
     def label(self) -> str:
         """The run's name in a progress bar: policy, what varies, and the seed if there are several."""
         seed = f"seed {self.seed}" if len(self.scenario.seeds) > 1 else ""
-        return " ".join(part for part in (self.policy.text, self.variant, seed) if part)
+        return " ".join(part for part in (self.policy.label, self.variant, seed) if part)
 
     def resolved(self) -> dict[str, Any]:
         """Return all that the result depends on, except the contents of files, in JSON types with
@@ -136,19 +137,24 @@ class RunSpec:
         absent = [section for section in kinds.of(self.scenario).sections if conditions[section] is None]
         return {
             **{key: value for key, value in conditions.items() if key not in absent},
-            "policy": {"name": self.policy.name, "parameters": self.policy.resolved()},
+            "policy": self.policy.identity(),
             "seed": self.seed,
             **derived,
         }
 
 
 def load(path: str | Path) -> Scenario:
-    """Read a scenario file, or a shipped one by its name.
+    """Read a scenario file, or a shipped one by its name, or standard input by `-`.
 
-    Raises ScenarioError that names the file, the dotted key, the problem and the nearest valid key.
+    Files that it names lie beside it, or in the working directory for `-`. Raises ScenarioError that names
+    the file, the dotted key, the problem and the nearest valid key.
     """
-    file = shipped.path_of("scenario", path)
-    raw = guard.read_keys(file, "keys and values")
+    if str(path) == "-":
+        file, text = Path("-"), read_standard_input(guard.MOST_BYTES)
+    else:
+        file = shipped.path_of("scenario", path)
+        text = read_user_text(file, guard.MOST_BYTES)
+    raw = guard.keys(text, str(file), "keys and values")
     _anchor(raw, file.parent)
     return build(raw, str(file))
 
@@ -209,8 +215,37 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
                 raise ScenarioError(
                     f"{where}: would be overwritten, {other} varies; set {other} or vary.{other}"
                 )
-        assign(raw, key, text if names_policy(key) else value, where)
+        assign(raw, key, text if names_policy(key, raw["policies"]) else value, where)
     return build(raw, "--set")
+
+
+def paths_in(scenario: Scenario) -> dict[str, str]:
+    """Return the texts that may be paths, by their dotted key."""
+    found = {}
+    for key in kinds.paths():
+        value: Any = scenario
+        for step in key.split("."):
+            value = value.get(step) if isinstance(value, dict) else getattr(value, step, None)
+        if isinstance(value, str):
+            found[key] = value
+    return found
+
+
+def with_paths(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
+    """Return the scenario that reads the same files at other paths. places: path → where its content is."""
+    for key, path in paths_in(scenario).items():
+        if places.get(path, path) != path:
+            scenario = _with(scenario, key.split("."), places[path])
+    return scenario
+
+
+def _with(value: Any, steps: Sequence[str], path: str) -> Any:
+    if not steps:
+        return path
+    step, *rest = steps
+    if isinstance(value, dict):
+        return value | {step: _with(value[step], rest, path)}
+    return value.model_copy(update={step: _with(getattr(value, step), rest, path)})
 
 
 def expand(scenario: Scenario) -> list[RunSpec]:
@@ -264,7 +299,8 @@ def _validated(raw: dict[str, Any], where: str) -> Scenario:
             raise ScenarioError(f"{where}: {key} has no meaning with {kind.title}; leave it out")
     scenario = validated(model, given, where)
     for text in scenario.policies:
-        owner = kinds.with_policy(policies_.parse(text).name)
+        spec = policies_.parse(text)
+        owner = kinds.with_policy(spec.name, spec.own.group if spec.own else "")
         if owner is not kind:
             known = ", ".join(kind.policies or policies_.names())
             raise ScenarioError(
@@ -300,6 +336,11 @@ def _anchor(raw: dict[str, Any], folder: Path) -> None:
                 table[last] = str(beside)
     if isinstance(raw.get("calibration"), str):
         raw["calibration"] = str(folder / raw["calibration"])
+    if isinstance(raw.get("policies"), list):
+        raw["policies"] = [own.beside(text, folder) for text in raw["policies"]]
+    trace = raw.get("trace")
+    if isinstance(trace, dict) and isinstance(trace.get("format"), str):
+        trace["format"] = own.beside(trace["format"], folder)
     for key, values in raw["vary"].items() if isinstance(raw.get("vary"), dict) else ():
         if isinstance(values, list):
             values[:] = [_anchored(key, value, folder) for value in values]

@@ -90,3 +90,24 @@ def fleets(frame: pd.DataFrame) -> tuple[alt.Chart, ...]:
             ("saved_cost", "Saved by it (USD)", "~s"),
         )
     )
+
+
+def by_fault_length(frame: pd.DataFrame) -> alt.FacetChart:
+    """Draw how long a job stands still over the length of a fault, a panel for each NCCL. A line ends where
+    the job dies.
+
+    Columns: nccl, scheme, fault_s, wait_s (s; NaN: it dies).
+    """
+    log = alt.Scale(type="log")
+    lines = (
+        alt.Chart(frame[frame["wait_s"] > 0], width=260, height=200)
+        .mark_line(strokeWidth=2, opacity=0.8)
+        .encode(
+            x=alt.X("fault_s:Q", title="Length of the fault (s)", scale=log),
+            y=alt.Y("wait_s:Q", title="The job stands still (s)", scale=log),
+            color=alt.Color("scheme:N", title=None, legend=alt.Legend(orient="top")),
+            strokeDash=alt.StrokeDash("scheme:N", legend=None),
+        )
+    )
+    chart: alt.FacetChart = lines.facet(facet=alt.Facet("nccl:N", title="NCCL", sort=None), columns=2)
+    return chart

@@ -22,6 +22,8 @@ _BASE = {
     "unlimited": "#8C8C8C",
 }
 _FURTHER = ("#D55E00", "#B8A800", "#7A4B9E", "#6B3E26")
+SERIES = (*_BASE.values(), *_FURTHER)
+"""Colours of lines that are no policies."""
 _DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0),
     (8, 3),
@@ -66,16 +68,21 @@ class Shown:
 
 def title(policy: str) -> str:
     """Returns a policy's text form for people: `static:factor=1.5` → `Static · factor=1.5`."""
+    if "(" in policy or ".py:" in policy:  # a user's own, which stays as it was written
+        return policy
     name, *parameters = policy.split(":")
     return " · ".join([name.upper() if name == "vpa" else name.capitalize(), *parameters])
 
 
 def shown(runs: Sequence[Run]) -> list[Shown]:
-    """Returns each run with a unique title. The first run of a policy gets the policy's own colour."""
+    """Returns each run with a unique title. The first run of a policy gets the policy's own colour. Others
+    get further colours, then those of policies that are not among the runs."""
     texts = labels(runs)
     looks: list[Shown] = []
     taken: set[str] = set()
     further = 0
+    names = {run.policy.split(":", 1)[0] for run in runs}
+    spare = (*_FURTHER, *(color for name, color in _BASE.items() if name not in names))
     for run, text in zip(runs, texts, strict=True):
         name = run.policy.split(":", 1)[0]
         full = text.replace(run.policy, title(run.policy), 1)
@@ -85,7 +92,7 @@ def shown(runs: Sequence[Run]) -> list[Shown]:
             taken.add(name)
             color, dash = _BASE[name], _DASHES[list(_BASE).index(name)]
         else:
-            color, dash = _FURTHER[further % len(_FURTHER)], _DASHES[(6 + further) % len(_DASHES)]
+            color, dash = spare[further % len(spare)], _DASHES[(6 + further) % len(_DASHES)]
             further += 1
         looks.append(Shown(run, full, color, dash))
     return looks

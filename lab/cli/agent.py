@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.controller import address, log_to_standard_error, stop_on_signals
+from lab.cli.exporting import MetricsOption, Place, place, served
 from lab.cli.options import write
 from twinbed import BackendError, ScenarioError
 
@@ -77,6 +78,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    metrics: MetricsOption = None,
 ) -> None:
     """Run this host's agent until Ctrl-C or SIGTERM, which also ends the containers that it started. Needs
     root and cgroups.
@@ -89,25 +91,44 @@ def run(
     from testbed.containers.remote.place import CgroupPlace
 
     address(controller, "--controller")
+    where = place(metrics)
     own = certificates.load(identity)
     if name not in (None, own.name):
         raise ScenarioError(f"--name {name}: the certificate in {identity} is of agent {own.name}")
-    place = CgroupPlace(own.name, detect())
+    groups = CgroupPlace(own.name, detect())
     log_to_standard_error()
     try:
-        asyncio.run(_run(controller, own, identity, place, logs))
+        asyncio.run(_run(controller, own, identity, groups, logs, where))
     finally:
-        place.close()
+        groups.close()
 
 
-async def _run(controller: str, own: Identity, identity: Path, place: CgroupPlace, logs: Path | None) -> None:
+async def _run(
+    controller: str,
+    own: Identity,
+    identity: Path,
+    groups: CgroupPlace,
+    logs: Path | None,
+    where: Place | None,
+) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from testbed.containers.attach.audit import Audit
+    from testbed.containers.exporting.reading import LoopReader, histogram
     from testbed.containers.remote.agent import Agent
     from testbed.containers.remote.hosting import Hosting
+    from testbed.containers.remote.metrics import of_agent
     from testbed.containers.remote.origin import Watcher
 
-    agent = Agent(controller, own, Hosting(place, logs), _telemetry, Watcher(place.root))
+    watcher = Watcher(groups.root, groups.find)
+    agent = Agent(controller, own, Hosting(groups, logs, Audit()), _telemetry, watcher)
+    registry, labels = CollectorRegistry(), (own.name,)
+    registry.register(LoopReader(lambda: of_agent(agent), asyncio.get_running_loop()))
+    agent.figures.on_order = histogram("twinbed_agent_order_seconds", registry, labels)
+    agent.hosting.on_quota = histogram("twinbed_agent_quota_write_seconds", registry, labels)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rotate, agent, own.name, identity)
-    await agent.run(stop_on_signals())
+    async with served(registry, where):
+        await agent.run(stop_on_signals())
 
 
 def rotate(agent: Agent, name: str, identity: Path) -> None:

@@ -44,14 +44,15 @@ def calibrate(
         str,
         typer.Option(
             "--pillar",
-            metavar="containers|fabric",
-            help="What to measure: containers, or a fabric's failover in namespaces with FRR.",
+            metavar="containers|fabric|cluster",
+            help="What to measure: containers, a fabric's failover in namespaces with FRR, or starts and "
+            "speeds of training jobs.",
         ),
     ] = "containers",
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Measure this machine for the twin: limits, control loop, throttling and service program, or failover.
+    """Measure this machine: limits, control loop, throttling and service program, failover, jobs.
 
     Needs root and cgroups, and a machine with nothing else to do. A scenario uses the file by `calibration:`.
     """

@@ -1,6 +1,6 @@
 """`twinbed compare`: stored runs beside each other.
 
-For: the verb's options. Not for: the table, which lab.runs.compare makes.
+For: the verb's options. Not for: the table, which lab.api makes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
+from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit
 
 RunsArgument = Annotated[
     list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of them that fit one run only.")
@@ -24,7 +24,6 @@ def compare(
 ) -> None:
     """Compare stored runs. Runs that differ in the seed alone become a mean with its 95 % interval."""
     del no_progress
-    from lab.runs.compare import as_result
+    from lab import api
 
-    opened = open_store(store)
-    emit(as_result([opened.open(run) for run in runs]), form)
+    emit(api.compare(*runs, store=store).result, form)

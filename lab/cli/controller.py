@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli.exporting import MetricsOption, Place, place, served
 from lab.cli.options import write
 from twinbed import ScenarioError
 from twinbed.text import printable
@@ -94,6 +95,22 @@ def revoke(
     write(f"{pki}: revoked certificates of {which}: {len(serials)}\n")
 
 
+@app.command("monitoring")
+def monitoring(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where the two files go. It is made if needed.")
+    ] = Path(),
+) -> None:
+    """Write the Grafana dashboard and the alert rules for Prometheus.
+
+    They use the metrics that controllers and agents serve with --metrics.
+    """
+    from lab.connect import grafana
+
+    for path in grafana.write_to(folder):
+        write(f"{path}\n")
+
+
 @app.command("run")
 def run(
     deployment: Annotated[
@@ -102,15 +119,7 @@ def run(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Address for agents, TCP and UDP.")
     ] = DEFAULT_LISTEN,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics",
-            metavar="[HOST:]PORT",
-            help="Serve Prometheus metrics at this address. Default HOST: 127.0.0.1.",
-            show_default=False,
-        ),
-    ] = None,
+    metrics: MetricsOption = None,
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:
     """Run a deployment until Ctrl-C. Agents keep all limits while no controller runs.
@@ -123,46 +132,42 @@ def run(
     plan = load(deployment)
     address(listen, "--listen")
     certificates.controller_identity(pki)
-    place = (
-        None
-        if metrics is None
-        else address(metrics if ":" in metrics else f"127.0.0.1:{metrics}", "--metrics")
-    )
+    where = place(metrics)
     log_to_standard_error()
-    asyncio.run(_serve(plan, listen, place, pki))
+    asyncio.run(_serve(plan, listen, where, pki))
 
 
-async def _serve(plan: Plan, listen: str, place: tuple[str, int] | None, pki: Path) -> None:
+async def _serve(plan: Plan, listen: str, where: Place | None, pki: Path) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from testbed.containers.exporting.reading import LoopReader, histogram
     from testbed.containers.remote import certificates
     from testbed.containers.remote.controller import Controller
-    from testbed.containers.remote.metrics import ControllerMetrics, Latency, serve
+    from testbed.containers.remote.metrics import of_controller
     from testbed.containers.remote.revocations import Revocations
 
-    latency = Latency()
+    registry = CollectorRegistry()
     controller = Controller(
         plan.deployment,
         plan.allocator,
         lambda: certificates.controller_identity(pki),
         revoked=Revocations(pki),
-        on_latency=latency.observe,
+        on_latency=histogram("twinbed_decision_latency_seconds", registry),
     )
-    latency.registry.register(ControllerMetrics(controller, asyncio.get_running_loop()))
+    registry.register(LoopReader(lambda: of_controller(controller), asyncio.get_running_loop()))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, controller.reload)
-    end_metrics = None if place is None else serve(latency.registry, *place)
     log = logging.getLogger("twinbed.controller")
-    try:
+    async with served(registry, where):
         await controller.run(listen, stop_on_signals(), lambda port: log.info("listening on port %d", port))
-    finally:
-        if end_metrics is not None:
-            await asyncio.to_thread(end_metrics)
 
 
 def address(text: str, option: str) -> tuple[str, int]:
-    """Returns HOST and PORT. Raises ScenarioError, which names the option."""
+    """Returns HOST, without the brackets of an IPv6 address, and PORT. Raises ScenarioError, which names the
+    option."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
         raise ScenarioError(f"{option} {text}: expected HOST:PORT, e.g. 10.0.0.1:7117")
-    return host, int(port)
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def stop_on_signals() -> asyncio.Event:

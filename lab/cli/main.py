@@ -18,23 +18,31 @@ from typing import Annotated, NoReturn
 import typer
 
 from lab.cli import (
+    advise,
     agent,
+    apply,
     calibrate,
     compare,
+    config,
     controller,
     explore,
     measurements,
     packages,
     policies,
     predict,
+    prices,
     profile,
     recommend,
     record,
     report,
     run,
     runs,
+    spot,
+    stdin,
+    sweep,
     testbed,
     traces,
+    tune,
     validate,
     whatif,
 )
@@ -63,17 +71,23 @@ app.command("record")(record.record)
 app.command("profile")(profile.profile)
 app.add_typer(predict.app, name="predict")
 app.command("recommend")(recommend.recommend)
+app.command("spot")(spot.spot)
+app.add_typer(prices.app, name="prices")
 app.add_typer(measurements.app, name="measurements")
 app.command("whatif")(whatif.whatif)
+app.command("advise")(advise.advise)
 app.command("run")(run.run)
+app.command("apply")(apply.apply)
 app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
+app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(traces.app, name="traces")
 app.add_typer(testbed.app, name="testbed")
-app.command("policies")(policies.policies)
+app.add_typer(policies.app, name="policies")
 app.add_typer(controller.app, name="controller")
 app.add_typer(agent.app, name="agent")
 app.command("explore")(explore.explore)
@@ -87,15 +101,24 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     del version
+    found = config.file()
+    if found is not None:
+        context.default_map = config.defaults(context.command, config.read(found))
 
 
 def call(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code. Standard error gets at most one line from us."""
+    if os.environ.get("NO_COLOR"):
+        from typer import rich_utils
+
+        # rich leaves colours out by itself, but would write bold and dim.
+        rich_utils.COLOR_SYSTEM = None
     try:
         code = app(args=list(arguments), prog_name="twinbed", standalone_mode=False)
     except InvariantError as error:
@@ -143,7 +166,7 @@ def _usage(error: Exception) -> str:
 
 
 def _fail(message: str) -> int:
-    line = printable(" ".join(message.split()))
+    line = printable(" ".join(stdin.named(message).split()))
     line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
     sys.stderr.write(f"twinbed: {line}\n")
     return FAILED

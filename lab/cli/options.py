@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import config, stdin
 from lab.runs.formats import DEFAULT_WIDTH, FORMATS, Result, table
 from twinbed import BackendError, ScenarioError
 from twinbed.text import printable
@@ -41,12 +42,15 @@ FormatOption = Annotated[
     typer.Option("--format", metavar="|".join(Format), help="How the result is written to standard output."),
 ]
 StoreOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--store",
-        metavar="DIRECTORY",
-        help="Directory in which runs are kept. Default: $TWINBED_STORE, else ~/.local/share/twinbed/runs.",
+        metavar="STORE",
+        help="Directory in which runs are kept, or a URL: s3://BUCKET/PREFIX. Default: $TWINBED_STORE, else "
+        "~/.local/share/twinbed/runs.",
         show_default=False,
+        envvar=config.VARIABLES["store"],
+        show_envvar=False,
     ),
 ]
 NoProgressOption = Annotated[
@@ -55,7 +59,8 @@ NoProgressOption = Annotated[
 ScenarioArgument = Annotated[
     Path,
     typer.Argument(
-        help="A scenario file (YAML), or the name of a shipped one; see docs/reference/scenario.md."
+        help="A scenario file (YAML), `-` for standard input, or the name of a shipped one; see "
+        "docs/reference/scenario.md."
     ),
 ]
 SetOption = Annotated[
@@ -72,12 +77,19 @@ SetOption = Annotated[
 TraceArgument = Annotated[
     str,
     typer.Argument(
-        metavar="TRACE", help="A trace file, a public data set's folder, or a shipped recording's name."
+        metavar="TRACE",
+        help="A trace file, `-` for standard input, a public data set's folder, or a shipped recording's "
+        "name.",
+        callback=stdin.trace,
     ),
 ]
 TraceFormatOption = Annotated[
     str | None,
-    typer.Option("--trace-format", metavar="NAME", help="Format of the trace; recognised when left out."),
+    typer.Option(
+        "--trace-format",
+        metavar="NAME",
+        help="Format of the trace, or your own reader; recognised when left out.",
+    ),
 ]
 TraceOptionOption = Annotated[
     list[str] | None,
@@ -88,6 +100,16 @@ TraceOptionOption = Annotated[
         show_default=False,
     ),
 ]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="Where runs of the twin are made: local (processes of this machine), dask (workers that Dask "
+        "starts here), or a Dask scheduler, dask://HOST:PORT.",
+        envvar=config.VARIABLES["engine"],
+    ),
+]
 SeedOption = Annotated[
     list[int] | None,
     typer.Option(
@@ -95,6 +117,15 @@ SeedOption = Annotated[
         metavar="N",
         min=0,
         help="Seed of the random numbers. Repeatable; the comparison then shows means and 95 % intervals.",
+        show_default=False,
+    ),
+]
+PriceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--price",
+        metavar="CPU,MEMORY[,CURRENCY]",
+        help="Price of a reserved core-hour and GiB-hour. Default: a public cloud's list price.",
         show_default=False,
     ),
 ]
@@ -110,11 +141,11 @@ def usable(value: float | None) -> float | None:
     return value
 
 
-def open_store(root: Path | None) -> RunStore:
+def open_store(location: str | None) -> RunStore:
     """Return the run store that `--store` names."""
-    from lab.runs.store import RunStore
+    from lab.runs.stores import store_at
 
-    return RunStore(root)
+    return store_at(location)
 
 
 def asked(scenario: Path, seeds: list[int] | None, assignments: list[str] | None) -> Scenario:
@@ -128,7 +159,7 @@ def emit(result: Result, form: Format) -> None:
     """Write a result to standard output, in full width and colour if it is a terminal."""
     if form is Format.TABLE:
         width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
-        write(table(result, width, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+        write(table(result, width, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
         return
     text = FORMATS[form](result)
     # A program gets every character; a terminal gets those that cannot steer it.
@@ -159,3 +190,14 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
             raise ScenarioError(f"{option} {text}: {key} is given twice")
         table[key] = value
     return table
+
+
+def price_of(text: str | None) -> dict[str, str | None]:
+    """Return `--price` as values of a scenario's price; {} without it. Raises ScenarioError."""
+    if text is None:
+        return {}
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) not in (2, 3) or not all(parts):
+        raise ScenarioError(f"--price {text}: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR")
+    values = dict(zip(("cpu_core_hour", "memory_gib_hour", "currency"), parts, strict=False))
+    return {**values, "source": "given on the command line", "as_of": None}

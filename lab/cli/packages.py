@@ -13,6 +13,7 @@ NAMES = ("app", "control", "kernel", "lab", "scenarios", "testbed", "traces", "t
 EXTRAS = {
     "explorer": ("altair", "streamlit", "vl_convert"),
     "cloud": ("safetensors", "sklearn", "torch", "xgboost"),
+    "scale": ("dask", "distributed", "fsspec", "optuna", "s3fs"),
     "testbed": (
         "cryptography",
         "google",

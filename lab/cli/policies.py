@@ -1,11 +1,13 @@
-"""`twinbed policies`: lists every policy with its parameters, from the settings themselves.
+"""`twinbed policies`: lists, explains and checks policies, those that ship and the user's own.
 
-For: the verb. Not for: the policies (control.allocator) or the reference page (lab.cli.reference_pages).
+For: the verbs. Not for: the policies (control), code of a user's own (twinbed.own), its checks (lab.check) or
+the reference page (lab.cli.reference_pages).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -14,6 +16,14 @@ from lab.cli.options import Format, FormatOption, NoProgressOption, emit
 from lab.runs.formats import Column, Record, Result, Value
 from twinbed import ScenarioError
 
+app = typer.Typer(help="List, explain and check policies, your own among them.", invoke_without_command=True)
+
+_LISTED = (
+    Column("sort", "Sort"),
+    Column("name", "Name"),
+    Column("about", "What it does"),
+    Column("from", "From"),
+)
 _COLUMNS = (
     Column("policy", "Policy"),
     Column("parameter", "Parameter"),
@@ -30,15 +40,59 @@ _FOR_PEOPLE = (
 )
 
 
+_FOUND = (Column("promise", "Promise"), Column("kept", "Kept"), Column("detail", "Detail"))
+
+PolicyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|FILE.py:CLASS(KEY=VALUE,…)",
+        help="A policy that ships or is installed, or a class in a file; its arguments are literals.",
+    ),
+]
+
+
+class Backend(StrEnum):
+    """Where a policy is checked."""
+
+    TWIN = "twin"
+    TESTBED = "testbed"
+
+
+@app.callback()
 def policies(
-    name: Annotated[str | None, typer.Argument(help="Only this policy. Default: all of them.")] = None,
+    context: typer.Context, form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False
+) -> None:
+    """List all policies, recommenders, schedulers, spot policies and trace readers, installed ones too."""
+    del no_progress
+    if context.invoked_subcommand is None:
+        notes = ("Parameters: twinbed policies show NAME. Your own: docs/how-to/write-your-own-policy.md.",)
+        emit(Result(_LISTED, tuple(_shipped()) + tuple(_installed()), notes=notes), form)
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME|FILE.py:CLASS]", help="Only this policy. Default: all that ship."),
+    ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """List the policies and their parameters: unit, default, range, and the reason for the default."""
+    """Explain the parameters of policies: unit, default, range, and the reason for the default."""
     del no_progress
     from control.allocator import POLICIES
+    from twinbed.own import PORTS, find
 
+    mine = None if name is None else find(name, *PORTS)
+    if mine is not None:
+        rows = tuple(
+            dict.fromkeys((column.key for column in _COLUMNS), None)
+            | {"policy": mine.name, "parameter": key, "default": str(value)}
+            for key, value in mine.parameters.items()
+        )
+        about = {PORTS[mine.group].title: mine.label, "about": mine.about, "code sha256": mine.sha256[:16]}
+        emit(Result(_COLUMNS[:3], rows, facts=about), form)
+        return
     if name is not None and name not in POLICIES:
         raise ScenarioError(f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
     chosen = [name] if name is not None else sorted(POLICIES)
@@ -52,6 +106,77 @@ def policies(
         if row["parameter"] is not None
     )
     emit(Result(_FOR_PEOPLE, readable, notes=_notes(rows)), form)
+
+
+@app.command()
+def check(
+    name: PolicyArgument,
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            "--backend",
+            metavar="|".join(Backend),
+            help="Where containers run under it in the end; root for testbed.",
+        ),
+    ] = Backend.TWIN,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Check that a policy keeps the promises that every policy makes. The exit code is 1 if one is broken.
+
+    Its limits are checked on generated histories, and containers run under it on the twin or on this machine.
+    """
+    from dataclasses import asdict
+
+    from lab.ask.policy import parse
+    from lab.check import checking
+    from lab.cli.progress import Bar
+    from twinbed.own import PORTS, find
+
+    mine = find(name, *PORTS)
+    with Bar(1, wanted=not no_progress) as bar:
+
+        def told(label: str, fraction: float) -> None:
+            bar(label, fraction)
+
+        found = (
+            checking.policy(parse(name), backend.value, told)
+            if mine is None
+            else checking.check(mine, backend.value, told)
+        )
+    rows = tuple(asdict(finding) | {"kept": "yes" if finding.kept else "NO"} for finding in found)
+    emit(Result(_FOUND, rows, facts={"policy": name if mine is None else mine.label}), form)
+    if not all(finding.kept for finding in found):
+        raise typer.Exit(1)
+
+
+def _shipped() -> Iterator[Record]:
+    """Yield what ships, sort by sort."""
+    from control import allocator, market, recommender, scheduler
+    from traces.load import FORMATS
+
+    tables: dict[str, dict[str, str]] = {
+        "policy": {key: _first(make.__doc__) for key, (_, make) in allocator.POLICIES.items()},
+        "scheduler": {key: row.about for key, row in scheduler.POLICIES.items()},
+        "spot policy": {key: about for key, (_, about) in market.POLICIES.items()},
+        "recommender": {key: row.summary for key, row in recommender.RECOMMENDERS.items()},
+        "trace reader": {key: reader.description for key, reader in FORMATS.items()},
+    }
+    for sort, table in tables.items():
+        for name, about in table.items():
+            yield {"sort": sort, "name": name, "about": about, "from": "twinbed"}
+
+
+def _installed() -> Iterator[Record]:
+    from twinbed.own import PORTS, installed
+
+    for mine in installed():
+        yield {"sort": PORTS[mine.group].title, "name": mine.name, "about": mine.about, "from": "entry point"}
+
+
+def _first(doc: str | None) -> str:
+    """Return the first sentence of a docstring's first paragraph."""
+    return " ".join((doc or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
 def _notes(rows: Sequence[Record]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
@@ -19,11 +20,16 @@ PREPARING = "preparing (the first time the twin is compiled too: about 15 s)"
 """Text of the bar before the first run begins: a trace is read, a workload is profiled."""
 
 
+def _is_watched() -> bool:
+    """Whether somebody sees what is shown: standard error is a terminal, or this is a notebook's kernel."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 class Bar:
     """Progress over several runs. Call it with (label, fraction of that run), as lab.runs.runner does.
 
-    Runs may go on side by side. The bar appears only on a terminal, only after PATIENCE_S, and disappears at
-    the end. preparing: its text before a run has begun.
+    Runs may go on side by side. The bar appears only on a terminal or in a notebook, only after PATIENCE_S,
+    and disappears at the end. preparing: its text before a run has begun.
     """
 
     def __init__(self, runs: int, *, wanted: bool, preparing: str = PREPARING) -> None:
@@ -31,7 +37,7 @@ class Bar:
         self._fractions: dict[str, float] = {}
         self._live: _Live | None = None
         self._lock = threading.Lock()
-        self._timer = threading.Timer(PATIENCE_S, self._appear) if wanted and sys.stderr.isatty() else None
+        self._timer = threading.Timer(PATIENCE_S, self._appear) if wanted and _is_watched() else None
 
     def __enter__(self) -> Self:
         if self._timer is not None:
@@ -62,6 +68,23 @@ class Bar:
             if self._timer is not None:
                 self._live = _Live(self._runs)
                 self._live.show(self._preparing if not self._fractions else "", sum(self._fractions.values()))
+
+
+class Rate(Bar):
+    """Progress over units whose number is told with each: how many are done, how many each second, time
+    left."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        super().__init__(1, wanted=wanted)
+        self._began_s = time.monotonic()
+
+    def tell(self, done: int, failed: int, total: int) -> None:
+        """Show that so many units of all are done, and how many of them failed."""
+        self._fractions = {"": done / max(total, 1)}
+        if self._live is not None:
+            rate = done / (time.monotonic() - self._began_s)
+            ill = f", {failed:,} failed" if failed else ""
+            self._live.show(f"{done:,} of {total:,} units, {rate:.3g}/s{ill}", done / max(total, 1))
 
 
 class _Live:

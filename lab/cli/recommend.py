@@ -7,31 +7,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from control.recommender import RECOMMENDERS
+from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
-from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
-
-if TYPE_CHECKING:
-    from lab.cloud.run import recommending
-    from traces.catalogue.catalogue import Listing
-
-_COLUMNS = (
-    Column("rank", "rank"),
-    Column("configuration", "configuration"),
-    Column("time_h", "time", "h", 2),
-    Column("time_low_h", "from", "h", 2),
-    Column("time_high_h", "to", "h", 2),
-    Column("cost_usd", "cost", "$", 2),
-    Column("cost_low_usd", "from", "$", 2),
-    Column("cost_high_usd", "to", "$", 2),
-    Column("price_usd_h", "price", "$/h", 3),
-    Column("reason", "reason"),
-)
 
 
 class By(StrEnum):
@@ -61,13 +44,19 @@ def recommend(
             "--budget-per-hour", callback=usable, metavar="USD", help="Largest price of the cluster."
         ),
     ] = None,
-    region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "us-central1",
+    region: Annotated[
+        str, typer.Option("--region", help="Region of the prices.", envvar=config.VARIABLES["region"])
+    ] = "us-central1",
     market: Annotated[
         str, typer.Option("--market", metavar="on-demand|spot", help="Market of the prices.")
     ] = "on-demand",
     types: Annotated[
         str | None,
-        typer.Option("--types", metavar="A,B,…", help="Instance types. Default: all with a price there."),
+        typer.Option(
+            "--types",
+            metavar="A,B,…",
+            help="Instance types. Default: all if they are few, else those that were measured.",
+        ),
     ] = None,
     workers: Annotated[
         str | None,
@@ -83,11 +72,15 @@ def recommend(
         ),
     ] = "",
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help=f"One of {', '.join(RECOMMENDERS)}.")
+        str, typer.Option("--method", metavar="NAME", help=f"One of {', '.join(RECOMMENDERS)}, or your own.")
     ] = "transfer",
     catalogue: Annotated[
         Path | None,
-        typer.Option("--catalogue", metavar="FILE.csv", help="Your own prices. Default: those that ship."),
+        typer.Option(
+            "--catalogue",
+            metavar="FILE",
+            help="Your own prices, CSV or Parquet. Default: those that ship, and twinbed prices update.",
+        ),
     ] = None,
     measurements: Annotated[
         Path | None,
@@ -98,6 +91,13 @@ def recommend(
             show_default=False,
         ),
     ] = None,
+    shipped_runs: Annotated[
+        bool,
+        typer.Option(
+            "--shipped-runs/--no-shipped-runs",
+            help="Whether the shipped table of measured jobs is past experience, too.",
+        ),
+    ] = True,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows of the ranking.")] = 10,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -110,9 +110,10 @@ def recommend(
     from lab.ask import shipped
     from lab.cli.progress import Bar
     from lab.cloud.input import job_file
+    from lab.cloud.input.price_list import in_use
     from lab.cloud.input.store import Measurements
     from lab.cloud.run import recommending
-    from traces.catalogue.catalogue import load
+    from lab.cloud.run.table import result
 
     question = recommending.Question(
         job=job_file.as_job(job_file.load(shipped.path_of("job", job))),
@@ -128,42 +129,11 @@ def recommend(
         budget_usd=float("inf") if budget is None else budget,
         budget_usd_h=float("inf") if budget_per_hour is None else budget_per_hour,
         deadline_s=float("inf") if deadline is None else recommending.seconds(deadline),
+        shipped=shipped_runs,
     )
-    with Bar(1, wanted=not no_progress, preparing="learning from past jobs (a dozen: ten seconds)"):
-        answer = recommending.answer(question, load(catalogue), Measurements(measurements), most=top)
-    emit(_result(answer, by), form)
-
-
-def _result(answer: recommending.Answer, by: By) -> Result:
-    rows: tuple[Record, ...] = tuple(
-        {
-            "rank": rank,
-            "configuration": str(row.configuration),
-            "time_h": row.time_s / 3600,
-            "time_low_h": row.time_interval.low / 3600,
-            "time_high_h": row.time_interval.high / 3600,
-            "cost_usd": row.cost_usd,
-            "cost_low_usd": row.cost_interval.low,
-            "cost_high_usd": row.cost_interval.high,
-            "price_usd_h": row.price_usd_h,
-            "reason": row.reason,
-        }
-        for rank, row in enumerate(answer.ranking, start=1)
-    )
-    return Result(
-        _COLUMNS,
-        rows,
-        facts={
-            "ranked by": by.value,
-            "prices": "; ".join(_price(listing) for listing in answer.prices.values()),
-        },
-        legend="time and cost are medians; from–to holds with 90 %",
-        notes=(answer.next_step, *answer.notes),
-    )
-
-
-def _price(listing: Listing) -> str:
-    return f"{listing.name} {listing.price_usd_h:g} $/h of {listing.as_of.isoformat()}"
+    with Bar(1, wanted=not no_progress, preparing="learning from past jobs"):
+        answer = recommending.answer(question, in_use(catalogue), Measurements(measurements), most=top)
+    emit(result(answer, by.value), form)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

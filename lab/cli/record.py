@@ -1,7 +1,7 @@
 """`twinbed record`: records what a command uses, as a trace.
 
-For: the verb's options, its progress line and its exit code. Not for: recording (testbed), or reading the
-request and summing up (lab.containers.input.recording).
+For: the verb's options, its progress line, its exit code, and the trace's file. Not for: the work, which
+lab.api does, or reading the request and summing up (lab.containers.input.recording).
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -154,34 +152,23 @@ def record(
     Needs root and cgroups. The exit code is 1 if the trace was written but a command failed. Ctrl-C ends the
     commands and writes nothing. For a command that does not end by itself, give --duration.
     """
-    from lab.containers.input.recording import as_result, as_trace
-    from testbed.containers.host.identity import identity
-    from testbed.containers.record import recorder
-    from testbed.containers.record.watchdog import watchdog
+    from lab import api
 
-    request = _request(command or [], container or [], file, name)
-    path = out or Path(f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
-    job = identity(user, env or [], os.environ)
-    with job.acting():
-        check_folder(path)
-    with watchdog(), progress_line(wanted=not no_progress and logs is not None) as on_tick:
-        recording = recorder.record(
-            request.specs,
-            app=request.name,
-            interval_s=request.interval_s if interval is None else interval,
-            duration_s=request.duration_s if duration is None else duration,
-            network_mode=request.network if network is None else network.value,
-            logs=logs,
-            # JSON, CSV and Markdown have standard output for themselves.
-            stdout=None if form is Format.TABLE else sys.stderr.fileno(),
-            on_tick=on_tick,
-            identity=job,
-        )
-    with job.acting():
-        write_or_keep(as_trace(recording), path)
-    result = as_result(recording, path)
-    emit(replace(result, notes=(*result.notes, *said_of(user, job))), form)
-    if any(recording.exit_codes):
+    recorded = api.record(
+        _request(command or [], container or [], file, name),
+        out,
+        interval_s=interval,
+        duration_s=duration,
+        network=None if network is None else network.value,
+        logs=logs,
+        user=user,
+        env=env or [],
+        # JSON, CSV and Markdown have standard output for themselves.
+        stdout=None if form is Format.TABLE else sys.stderr.fileno(),
+        progress=not no_progress,
+    )
+    emit(recorded.result, form)
+    if any(recorded.answer.exit_codes):
         raise typer.Exit(_COMMAND_FAILED)
 
 

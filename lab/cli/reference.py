@@ -49,6 +49,8 @@ def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     if not hasattr(command, "commands"):
         yield name, command
         return
+    if command.invoke_without_command:
+        yield name, command
     for key, inner in command.commands.items():
         yield from _verbs(inner, f"{name} {key}")
 

@@ -7,9 +7,10 @@ for: prose (docs/how-to, docs/architecture.md).
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from control.allocator import POLICIES
-from lab import kinds
+from lab import api, kinds
 from lab.ask.scenario import Scenario, schema_json
 from lab.cli import reference as cli
 from lab.containers.input.deployment import schema_json as deployment_schema_json
 from lab.containers.input.services.application import AppSpec, app_schema_json
 from lab.runs.metric import Metric
+from testbed.containers.exporting.table import METRICS, of
 
 ROOT = Path(__file__).resolve().parents[2]
 _MADE = "<!-- Made by `python -m lab.cli.reference_pages`; edit the code, not this file. -->\n"
@@ -39,6 +41,8 @@ def documents() -> dict[Path, str]:
         Path("docs/reference/apps.md"): _apps(),
         Path("docs/reference/metrics.md"): _metrics(),
         Path("docs/reference/policies.md"): _policies(),
+        Path("docs/reference/prometheus.md"): _prometheus(),
+        Path("docs/reference/api.md"): _api(),
         Path("docs/reference/cli.md"): _MADE + "\n" + cli.document(),
     }
 
@@ -162,6 +166,60 @@ def _policies() -> str:
             limits = "–".join("" if about[key] is None else f"{about[key]:g}" for key in ("low", "high"))
             default = getattr(settings(), field.name)
             text += f"| `{field.name}` | `{default}` | {about['unit']} | {limits} | {about['why']} |\n"
+    return text
+
+
+def _api() -> str:
+    text = (
+        f"{_MADE}\n# Python API\n\n`import twinbed as tb` is fast; what is used is loaded then. Units are in "
+        "the names: `_s` seconds, `_usd` US dollars. Bad input raises a `tb.TwinbedError` of one line, as "
+        "the command line prints it. Results show themselves as tables in notebooks.\n"
+    )
+    for function in api.FUNCTIONS:
+        lines = (inspect.getdoc(function) or "").split("\n\n")
+        says = "\n\n".join(" ".join(part.split()) for part in lines)
+        arguments = ",\n".join(f"    {spec}" for spec in _written(function))
+        returned = inspect.signature(function).return_annotation
+        call = f"tb.{function.__name__}(\n{arguments},\n) -> {returned}"
+        text += f"\n## tb.{function.__name__}\n\n```python\n{call}\n```\n\n{says}\n"
+    for kind in (api.Runs, api.Sweep, api.Table):
+        members = {key: value for key, value in {**vars(api.Shown), **vars(kind)}.items() if key[0] != "_"}
+        rows = "".join(
+            f"| `{key}` | {' '.join((inspect.getdoc(value) or '').split())} |\n"
+            for key, value in members.items()
+            if inspect.getdoc(value) and (callable(value) or isinstance(value, property))
+        )
+        about = " ".join((inspect.getdoc(kind) or "").split())
+        text += f"\n## {kind.__name__}\n\n{about}\n\n| attribute | what it is |\n|---|---|\n{rows}"
+    return text
+
+
+def _written(function: Callable[..., Any]) -> Iterator[str]:
+    """Yields a function's parameters as they are written in its signature."""
+    starred = False
+    for spec in inspect.signature(function).parameters.values():
+        if spec.kind is spec.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        default = "" if spec.default is spec.empty else f" = {spec.default!r}"
+        star = "*" if spec.kind is spec.VAR_POSITIONAL else ""
+        yield f"{star}{spec.name}: {spec.annotation}{default}"
+
+
+def _prometheus() -> str:
+    text = (
+        f"{_MADE}\n# Metrics for Prometheus\n\n"
+        "With `--metrics [HOST:]PORT` these programs serve their own figures at `/metrics`; see [the how-to]"
+        "(../how-to/watch-with-prometheus.md). The names are stable. Counters begin at 0 when the program "
+        "starts. A histogram has the series `NAME_bucket`, `NAME_sum` and `NAME_count`.\n"
+    )
+    for program in dict.fromkeys(metric.program for metric in METRICS):
+        text += (
+            f"\n## twinbed {program}\n\n| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n"
+        )
+        for metric in of(program):
+            labels = ", ".join(f"`{label}`" for label in metric.labels)
+            text += f"| `{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.meaning} |\n"
     return text
 
 

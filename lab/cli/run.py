@@ -1,6 +1,6 @@
 """`twinbed run`: a scenario file, its policies and seeds, on the twin or for real.
 
-For: the verb's options. Not for: the work, which lab.runs.runner and the scenario's kind (lab.kinds) do.
+For: the verb's options. Not for: the work, which lab.api does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from lab.cli.options import (
+    EngineOption,
     Format,
     FormatOption,
     NoProgressOption,
@@ -20,9 +21,7 @@ from lab.cli.options import (
     StoreOption,
     asked,
     emit,
-    open_store,
 )
-from twinbed import ScenarioError
 
 
 class Backend(StrEnum):
@@ -55,6 +54,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    engine: EngineOption = "local",
     repeat: Annotated[
         int,
         typer.Option(
@@ -73,21 +73,15 @@ def run(
     On the testbed, real containers run it on this machine, one run after another. That needs root and
     cgroups.
     """
-    from lab import kinds
-    from lab.ask.scenario import expand
-    from lab.cli.progress import Bar
-    from lab.runs.compare import as_result
+    from lab import api
 
-    question, target = asked(scenario, seed, set_), open_store(store)
-    with Bar(len(expand(question)), wanted=not no_progress) as bar:
-        if backend is Backend.TESTBED:
-            finished = kinds.of(question).run_for_real(question, target, repeat, bar)
-        elif repeat:
-            raise ScenarioError(
-                "--repeat: equal runs of the twin are equal; give --backend testbed or --seed"
-            )
-        else:
-            from lab.runs.runner import run_scenario
-
-            finished = run_scenario(question, target, progress=bar, jobs=jobs)
-    emit(as_result(finished), form)
+    finished = api.run(
+        asked(scenario, seed, set_),
+        backend=backend.value,
+        store=store,
+        engine=engine,
+        jobs=jobs,
+        repeat=repeat,
+        progress=not no_progress,
+    )
+    emit(finished.result, form)

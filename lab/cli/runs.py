@@ -1,4 +1,4 @@
-"""`twinbed runs`: lists, shows, removes, exports and queries stored runs.
+"""`twinbed runs`: lists, shows, tags, removes, exports and queries stored runs.
 
 For: the verbs' options and tables. Not for: the store itself (lab.runs.store).
 """
@@ -14,12 +14,12 @@ import typer
 from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
 from lab.runs.formats import Column, Result
 
-app = typer.Typer(help="List, show, remove, export and query stored runs.", no_args_is_help=True)
+app = typer.Typer(help="List, show, tag, remove, export and query stored runs.", no_args_is_help=True)
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one if no other run begins so.")
 ]
-_LISTED = ("id", "policy", "seed", "created_at", "problem")
+_LISTED = ("id", "policy", "seed", "created_at", "bytes", "tags", "problem")
 
 
 class TableName(StrEnum):
@@ -32,15 +32,60 @@ class TableName(StrEnum):
 
 @app.command("list")
 def list_(
-    store: StoreOption = None, form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False
+    tag: Annotated[
+        str | None,
+        typer.Option("--tag", metavar="NAME", help="Only runs with this tag.", show_default=False),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", metavar="NAME", help="Only runs of this scenario.", show_default=False),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Only runs of this policy: escra, or with parameters static:factor=1.5.",
+            show_default=False,
+        ),
+    ] = None,
+    newer: Annotated[
+        str | None,
+        typer.Option(
+            "--newer", metavar="AGE", help="Only runs made within this time: 12h, 30d.", show_default=False
+        ),
+    ] = None,
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
 ) -> None:
-    """List all runs, newest first. JSON and CSV include their metrics."""
+    """List runs with their sizes and tags, newest first. JSON and CSV include their metrics.
+
+    With several filters a run is listed that passes all of them.
+    """
     del no_progress
+    from lab.runs.tags import Tags
+    from lab.runs.upkeep import age_s, seconds
+
+    most_s = None if newer is None else seconds(newer, "--newer")
     opened = open_store(store)
-    frame = opened.list()
+    frame, tags = opened.list(), Tags(opened).all()
+    frame["bytes"] = frame["id"].map(opened.sizes()).fillna(0).astype("int64")
+    frame["tags"] = [" ".join(tags.get(run, ())) for run in frame["id"]]
+    if tag is not None:
+        frame = frame[[tag in tags.get(run, ()) for run in frame["id"]]]
+    if scenario is not None:
+        frame = frame[frame["name"] == scenario]
+    if policy is not None:
+        frame = frame[[text == policy or str(text).split(":")[0] == policy for text in frame["policy"]]]
+    if most_s is not None:
+        frame = frame[age_s(frame["created_at"]) <= most_s]
+    facts: dict[str, str | int] = {"store": opened.location, "runs": len(frame)}
+    facts["bytes"] = int(frame["bytes"].sum())
     if form in (Format.TABLE, Format.MARKDOWN):
-        frame = frame[[column for column in _LISTED if column != "problem" or frame[column].any()]]
-    emit(from_frame(frame, {"store": str(opened.root), "runs": len(frame)}), form)
+        empty = [column for column in ("tags", "problem") if not frame[column].any()]
+        frame = frame[[column for column in _LISTED if column not in empty]]
+    emit(from_frame(frame, facts), form)
 
 
 @app.command()
@@ -82,6 +127,26 @@ def show(
 
 
 @app.command()
+def tag(
+    run: RunArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A word: letters, digits, '_', '-' and '.'.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take the tag from the run.")] = False,
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Give a run a tag, by which it is listed and kept. A run may have several, and several runs one."""
+    del no_progress
+    from lab.runs.tags import Tags
+
+    opened = open_store(store)
+    run_id, tags = opened.open(run).id, Tags(opened)
+    (tags.remove if remove else tags.add)(run_id, name)
+    columns = (Column("run", "Run"), Column("tags", "Tags"))
+    emit(Result(columns, ({"run": run_id, "tags": " ".join(tags.all().get(run_id, ()))},)), form)
+
+
+@app.command()
 def rm(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Runs to remove.")],
     store: StoreOption = None,
@@ -90,10 +155,14 @@ def rm(
 ) -> None:
     """Remove runs. If one of them does not exist, none is removed."""
     del no_progress
+    from lab.runs.tags import Tags
+
     opened = open_store(store)
+    tags = Tags(opened)
     ids = list(dict.fromkeys(opened.open(run).id for run in runs))
     for run_id in ids:
         opened.remove(run_id)
+        tags.forget(run_id)
     emit(Result((Column("removed", "Removed"),), tuple({"removed": run_id} for run_id in ids)), form)
 
 
@@ -134,6 +203,75 @@ def query(
     for problem in answer.problems:
         typer.echo(f"left out: {problem}", err=True)
     emit(from_frame(answer.frame, {}), form)
+
+
+@app.command()
+def du(
+    store: StoreOption = None, form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False
+) -> None:
+    """Show how much room the runs of every scenario take."""
+    del no_progress
+    from lab.runs.upkeep import usage
+
+    opened = open_store(store)
+    frame, most = usage(opened), opened.quota.get()
+    facts: dict[str, str | int] = {"store": opened.location, "bytes": int(frame["bytes"].sum())}
+    emit(from_frame(frame, facts | ({} if most is None else {"quota": most})), form)
+
+
+@app.command()
+def prune(
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep", metavar="N", min=0, help="Keep the newest N runs of every scenario.", show_default=False
+        ),
+    ] = None,
+    older: Annotated[
+        str | None,
+        typer.Option(
+            "--older", metavar="AGE", help="Remove only runs older than this: 12h, 30d.", show_default=False
+        ),
+    ] = None,
+    keep_tagged: Annotated[
+        bool, typer.Option("--keep-tagged", help="Keep runs that have a tag (twinbed runs tag).")
+    ] = False,
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Remove runs to make room, and what dead writers left. Without options no run is removed.
+
+    With --keep and --older a run goes that is old and not among the newest.
+    """
+    del no_progress
+    from lab.runs.upkeep import collect, seconds
+
+    least_s = None if older is None else seconds(older, "--older")
+    opened = open_store(store)
+    gone = collect(opened, keep, least_s, keep_tagged=keep_tagged)
+    facts: dict[str, str | int] = {"store": opened.location, "runs": len(gone.runs), "bytes": gone.bytes}
+    facts["leftovers"] = gone.leftovers
+    emit(Result((Column("removed", "Removed"),), tuple({"removed": run} for run in gone.runs), facts), form)
+
+
+@app.command()
+def quota(
+    size: Annotated[
+        str, typer.Argument(metavar="SIZE", help="The most that the store may hold: 50GiB, or none.")
+    ],
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Let a store hold at most so much. A run that has no room is refused; the others stay."""
+    del no_progress
+    from lab.runs.upkeep import size as bytes_of
+
+    most, opened = bytes_of(size), open_store(store)
+    opened.quota.set(most)
+    columns = (Column("store", "Store"), Column("quota", "Quota", "bytes"))
+    emit(Result(columns, ({"store": opened.location, "quota": most},)), form)
 
 
 def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:

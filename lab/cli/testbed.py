@@ -299,8 +299,13 @@ def down(
     if name is None:
         notes += _unseen(of_containers.runs(detect()))
     if name is None and not everything:
-        up_still = [fabric.name for fabric in fabric_leftovers.standing() if fabric.alive]
-        notes += [f"Still up: twinbed testbed down {name} removes it." for name in up_still]
+        for fabric in fabric_leftovers.standing():
+            what = (
+                "Still up"
+                if fabric.alive
+                else f"{fabric.name}: its lock is not in this /run, so it may be in use"
+            )
+            notes.append(f"{what}: twinbed testbed down {fabric.name} removes it.")
     rows = _rows(removed, fabrics, look=False)
     emit(Result(_columns(form), rows, notes=tuple(notes)), form)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli import traces_import
+from lab.cli import stdin, traces_import
 from lab.cli.options import (
     Format,
     FormatOption,
@@ -73,7 +73,7 @@ def inspect(
             0, f"The {_SHOWN} of {len(rows):,} containers with the largest mean CPU; --format csv has all."
         )
         rows = sorted(rows, key=lambda row: -float(row["cpu_mean_cores"] or 0))[:_SHOWN]
-    emit(Result(columns, tuple(rows), _facts(trace, loaded), notes=tuple(notes)), form)
+    emit(Result(columns, tuple(rows), _facts(stdin.named(trace), loaded), notes=tuple(notes)), form)
 
 
 @app.command()

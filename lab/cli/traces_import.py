@@ -1,17 +1,32 @@
 """`twinbed traces import prometheus`: reads a cluster's history from a server into a trace file.
 
-For: the verb. Not for: asking the server (lab.connect.prometheus), nor what series mean (traces.prometheus).
+For: the verb. Not for: its options about the server (lab.cli.prometheus), nor what series mean
+(traces.prometheus).
 """
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.prometheus import (
+    Asked,
+    CaFileOption,
+    PasswordFileOption,
+    ReplicaLabelOption,
+    SelectorOption,
+    SinceOption,
+    StepOption,
+    TimeoutOption,
+    TokenEnvOption,
+    TokenFileOption,
+    UntilOption,
+    UserOption,
+    fetched,
+)
 from lab.runs.formats import Column, Record, Result
 from twinbed import BackendError, TraceError
 
@@ -50,108 +65,30 @@ def prometheus(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="File to write (.parquet).", show_default=False)
     ],
-    selector: Annotated[
-        str,
-        typer.Option(
-            "--selector",
-            metavar="MATCHERS",
-            help='Which containers, as in PromQL: namespace="shop",pod=~"web-.*". Default: all.',
-            show_default=False,
-        ),
-    ] = "",
-    since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="How far back to begin: 7d, 12h, 90m.")
-    ] = "7d",
-    until: Annotated[
-        str | None,
-        typer.Option(
-            "--until",
-            metavar="MOMENT",
-            help="End of the history: 2024-05-01T10:00:00Z or seconds since 1970. Default: one step ago.",
-            show_default=False,
-        ),
-    ] = None,
-    step: Annotated[
-        str,
-        typer.Option("--step", metavar="TIME", help="Length of an interval; not below the scrape interval."),
-    ] = "30s",
-    token_file: Annotated[
-        Path | None,
-        typer.Option("--token-file", metavar="FILE", help="File with a bearer token.", show_default=False),
-    ] = None,
-    token_env: Annotated[
-        str | None,
-        typer.Option(
-            "--token-env",
-            metavar="NAME",
-            help="Environment variable with a bearer token.",
-            show_default=False,
-        ),
-    ] = None,
-    user: Annotated[
-        str | None,
-        typer.Option("--user", metavar="NAME", help="User, for basic authentication.", show_default=False),
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file", metavar="FILE", help="File with the user's password.", show_default=False
-        ),
-    ] = None,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--ca-file",
-            metavar="FILE",
-            help="Certificates (PEM) that sign the server's. Default: the system's.",
-            show_default=False,
-        ),
-    ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout",
-            metavar="S",
-            min=0.1,
-            callback=usable,
-            help="Longest wait for the next bytes of an answer.",
-        ),
-    ] = 60.0,
-    replica_label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--replica-label",
-            metavar="NAME",
-            help="Label by which replicas of one Prometheus differ. Repeatable. "
-            "Default: prometheus_replica, replica, __replica__.",
-            show_default=False,
-        ),
-    ] = None,
+    selector: SelectorOption = "",
+    since: SinceOption = "7d",
+    until: UntilOption = None,
+    step: StepOption = "30s",
+    token_file: TokenFileOption = None,
+    token_env: TokenEnvOption = None,
+    user: UserOption = None,
+    password_file: PasswordFileOption = None,
+    ca_file: CaFileOption = None,
+    timeout: TimeoutOption = 60.0,
+    replica_label: ReplicaLabelOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
     """Read a cluster's history: usage into FILE, and what was in force (requests, limits, restarts, OOM
     events, throttling) into a second file beside it. Both are written whole or not at all."""
-    from lab.ask.times import duration_s, moment_s
-    from lab.cli.progress import Bar
-    from lab.connect.http import Access, authorization
-    from lab.connect.prometheus import Question, fetch
     from traces.prometheus import kept
-    from traces.prometheus.series import REPLICA_LABELS
 
     _check_out(out)
-    step_s = duration_s(step, "--step")
-    end_s = time.time() - step_s if until is None else moment_s(until, "--until")
-    question = Question(
-        selector=selector,
-        start_s=end_s - duration_s(since, "--since"),
-        end_s=end_s,
-        step_s=step_s,
-        replica_labels=tuple(replica_label or REPLICA_LABELS),
-    )
-    access = Access(url, authorization(token_file, token_env, user, password_file), ca_file, timeout)
-    with Bar(1, wanted=not no_progress, preparing="asking for the containers") as bar:
-        history = fetch(access, question, lambda done: bar("reading", done))
+    asked = Asked(
+        url, selector, since, until, step, token_file, token_env, user, password_file, ca_file, timeout,
+        replica_label,
+    )  # fmt: skip
+    history = fetched(asked, progress=not no_progress)
     kept.write(history, out)
     emit(Result(_COLUMNS, (_row(history, out),), notes=history.trace.notes), form)
 

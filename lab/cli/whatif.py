@@ -1,6 +1,6 @@
 """`twinbed whatif`: replays a trace under several policies and compares them.
 
-For: the verb's options. Not for: the work, which lab.runs.runner and lab.runs.compare do.
+For: the verb's options. Not for: the work, which lab.api does.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from lab.cli.options import (
+    EngineOption,
     Format,
     FormatOption,
     NoProgressOption,
+    PriceOption,
     SeedOption,
     SetOption,
     StoreOption,
@@ -21,9 +23,8 @@ from lab.cli.options import (
     TraceOptionOption,
     assignments,
     emit,
-    open_store,
+    price_of,
 )
-from twinbed import ScenarioError
 
 _DEFAULT = "escra,autopilot,vpa,static"
 
@@ -35,7 +36,8 @@ def whatif(
         typer.Option(
             "--policy",
             metavar="NAME[:KEY=VALUE]…",
-            help=f"Policies, comma-separated or repeated: escra,static:factor=1.5. Default: {_DEFAULT}.",
+            help="Policies, comma-separated or repeated: escra,static:factor=1.5, or your own, "
+            f"'mine.py:Mine(alpha=0.3)'. Default: {_DEFAULT}.",
             show_default=False,
         ),
     ] = None,
@@ -64,21 +66,14 @@ def whatif(
             show_default=False,
         ),
     ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(
-            "--price",
-            metavar="CPU,MEMORY[,CURRENCY]",
-            help="Price of a reserved core-hour and GiB-hour. Default: a public cloud's list price.",
-            show_default=False,
-        ),
-    ] = None,
+    price: PriceOption = None,
     name: Annotated[
         str | None,
         typer.Option("--name", metavar="NAME", help="Beginning of the run ids. Default: the trace's name."),
     ] = None,
     seed: SeedOption = None,
     set_: SetOption = None,
+    engine: EngineOption = "local",
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -88,15 +83,16 @@ def whatif(
     Every policy meets the same demand, global limits and random numbers. The runs are kept: twinbed runs
     list.
     """
-    from lab.cli.progress import Bar
-    from lab.containers.input.whatif import whatif_scenario
-    from lab.runs.compare import as_result
-    from lab.runs.runner import run_scenario
+    from lab import api
+    from twinbed.own import split
 
-    chosen = [text.strip() for option in policy or [_DEFAULT] for text in option.split(",")]
+    chosen = [text for option in policy or [_DEFAULT] for text in split(option)]
     overrides = [] if budget_factor is None else [f"budget_factor={budget_factor!r}"]
-    overrides += _price(price) + ([f"seeds={seed}"] if seed else [])
-    scenario = whatif_scenario(
+    overrides += [
+        f"price.{key}={'null' if value is None else value}" for key, value in price_of(price).items()
+    ]
+    overrides += [f"seeds={seed}"] if seed else []
+    finished = api.whatif(
         trace,
         chosen,
         name=name,
@@ -105,20 +101,9 @@ def whatif(
         containers=container or None,
         start_s=start,
         end_s=end,
-        overrides=[*overrides, *(set_ or [])],
+        settings=[*overrides, *(set_ or [])],
+        store=store,
+        engine=engine,
+        progress=not no_progress,
     )
-    with Bar(len(scenario.policies) * len(scenario.seeds), wanted=not no_progress) as bar:
-        finished = run_scenario(scenario, open_store(store), progress=bar, jobs=1)
-    emit(as_result(finished), form)
-
-
-def _price(text: str | None) -> list[str]:
-    """Return `--price` as assignments to the scenario's price."""
-    if text is None:
-        return []
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) not in (2, 3) or not all(parts):
-        raise ScenarioError(f"--price {text}: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR")
-    keys = ("cpu_core_hour", "memory_gib_hour", "currency")
-    values = [f"price.{key}={part}" for key, part in zip(keys, parts, strict=False)]
-    return [*values, "price.source=given on the command line", "price.as_of=null"]
+    emit(finished.result, form)

@@ -30,6 +30,7 @@ class Containers(Kind):
         "profile.arrivals.file",
         "serverless.arrivals.file",
     )
+    group = "policies"
     tables = ("summary", "containers", "events", "periods")
     optional_tables = ("requests",)
     told_by: ClassVar[Mapping[str, str]] = {

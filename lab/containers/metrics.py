@@ -13,6 +13,10 @@ GIB = float(1 << 30)
 UNLIMITED_BYTES = (1 << 63) - 1
 """Value of Series.limit_bytes for a container without a memory limit."""
 
+OSCILLATION_PERIODS = 1200
+"""Periods within which a limit change must be taken back to count as oscillation: two of the VPA's updates a
+minute apart, at the kernel's period of 100 ms."""
+
 LATENCY_QUANTILES = {
     "latency_p50_s": 0.5,
     "latency_p90_s": 0.9,
@@ -209,6 +213,26 @@ METRICS: tuple[Metric, ...] = (
         "events",
     ),
     _lower(
+        "taken_back_per_s",
+        "Limit changes taken back",
+        "1/s",
+        3,
+        "events",
+        f"Oscillation: changes of a CPU or memory limit between the ends of two periods that were taken back "
+        f"within the next {OSCILLATION_PERIODS:,} periods, per second of the run. A raise is taken back when "
+        "the limit is again at or below its old value, a cut when it is again at or above it. Only periods "
+        "in which the container is up count.",
+    ),
+    Metric(
+        "mean_containers",
+        "Containers up",
+        "1",
+        1,
+        "lower",
+        "Mean number of containers that are up, over the run. The HPA changes it.",
+        "reserved",
+    ),
+    _lower(
         "mean_reserved_cores",
         "Mean reserved CPU",
         "cores",
@@ -223,8 +247,7 @@ METRICS: tuple[Metric, ...] = (
         4,
         "reserved",
         "Sum of CPU quotas over the time in which containers are up. A container without a quota counts "
-        "with its "
-        "host's cores.",
+        "with its CPU request, and with its host's cores if it has no request either.",
     ),
     _lower(
         "reserved_gib_h",

@@ -1,6 +1,7 @@
-"""Runs units of work in several processes, with progress, and leaves nothing behind when they are stopped.
+"""Carries out units in the processes of this machine, and leaves nothing behind when they are stopped.
 
-For: running independent work side by side (lab.runs.runner). Not for: the work itself.
+For: the engine `local`. Not for: the order of the units nor trying them again (running.py). One process means
+this one.
 
 A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read
 from a pipe that nothing is written to and whose other end only the parent holds, so the end of the pipe
@@ -12,24 +13,23 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext
 from multiprocessing.queues import SimpleQueue
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
-from twinbed import BackendError
-
-Unit = TypeVar("Unit")
-Done = TypeVar("Done")
-Progress = Callable[[str, float], None]
+from lab.engine.ports import Outcome, Places, Progress, Session, Unit, Work
+from twinbed import BackendError, InvariantError
 
 _POLL_S = 0.05
 _UNWIND_S = 10.0
@@ -47,28 +47,111 @@ class _Worker:
     working = False
 
 
-def run_units(
-    work: Callable[[Unit, Progress], Done], units: Sequence[Unit], jobs: int, progress: Progress | None
-) -> list[Done]:
-    """Return the results of `work` on each unit, made in `jobs` processes, in the order of the units.
+class Local:
+    """The engine `local`. jobs: number of processes at work side by side; 1: this process alone."""
 
-    work: a function of a module; it, the units and the results are pickled. It may report progress, which
-    is passed to `progress` in this process. Whatever `work` or `progress` raises, and KeyboardInterrupt,
-    stops all work and passes through when no worker is left. Raises BackendError if a worker was killed.
-    """
-    context = multiprocessing.get_context("spawn")
-    with _pool(context, jobs) as (executor, said):
-        futures = [executor.submit(_work, work, unit) for unit in units]
-        waiting: set[Future[Done]] = set(futures)
-        while waiting:
-            ended, waiting = wait(waiting, timeout=_POLL_S, return_when=FIRST_COMPLETED)
-            while not said.empty():
-                label, fraction = said.get()
-                if progress is not None:
-                    progress(label, fraction)
-            for future in ended:
-                _raise_of(future)
-    return [future.result() for future in futures]
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+
+    @contextmanager
+    def session(self, work: Work[Any, Any], progress: Progress | None) -> Iterator[Session]:
+        """Return the engine at work; see lab.engine.ports.Engine."""
+        if self.jobs == 1:
+            yield _Here(work, progress)
+            return
+        processes = _Processes(work, progress, self.jobs)
+        try:
+            yield processes
+        finally:
+            processes.close()
+
+
+class _Here:
+    """This process at work: on one unit when it is asked what has ended."""
+
+    width = 1
+
+    def __init__(self, work: Work[Any, Any], progress: Progress | None) -> None:
+        self._work, self._progress = work, progress or _ignore
+        self._waiting: deque[tuple[int, Unit[Any]]] = deque()
+
+    def submit(self, number: int, unit: Unit[Any]) -> None:
+        self._waiting.append((number, unit))
+
+    def ended(self) -> Sequence[Outcome[Any]]:
+        number, unit = self._waiting.popleft()
+        raised: list[Exception] = []
+
+        def guarded(label: str, fraction: float) -> None:
+            try:
+                self._progress(label, fraction)
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        outcome = carried_out(self._work, number, unit, guarded)
+        # What progress raises is meant for the caller, and is no failure of the unit.
+        if raised:
+            raise raised[0]
+        return [outcome]
+
+
+class _Processes:
+    """Several processes at work."""
+
+    def __init__(self, work: Work[Any, Any], progress: Progress | None, jobs: int) -> None:
+        self._work, self._progress, self.width = work, progress, jobs
+        self._under_way: dict[Future[Outcome[Any]], int] = {}
+        self._open()
+
+    def submit(self, number: int, unit: Unit[Any]) -> None:
+        try:
+            future = self._executor.submit(_in_worker, self._work, number, unit)
+        except BrokenProcessPool:
+            # A worker died between two calls. This attempt is lost with the others.
+            future = Future()
+            future.set_exception(BrokenProcessPool())
+        self._under_way[future] = number
+
+    def ended(self) -> Sequence[Outcome[Any]]:
+        done, _ = wait(self._under_way, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+        while not self._said.empty():
+            label, fraction = self._said.get()
+            if self._progress is not None:
+                self._progress(label, fraction)
+        outcomes, broken = [], False
+        for future in done:
+            number = self._under_way.pop(future)
+            error = future.exception()
+            if error is None:
+                outcomes.append(future.result())
+            elif isinstance(error, BrokenProcessPool):
+                outcomes.append(_lost(number))
+                broken = True
+            else:
+                raise error
+        if broken:
+            # All others end with their pool.
+            outcomes += [_lost(number) for number in self._under_way.values()]
+            self._under_way.clear()
+            self.close()
+            self._open()
+        return outcomes
+
+    def _open(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._said: SimpleQueue[tuple[str, float]] = context.SimpleQueue()
+        self._end, self._held = context.Pipe(duplex=False)
+        self._executor = ProcessPoolExecutor(self.width, context, begin, (self._said, self._end))
+
+    def close(self) -> None:
+        """Stop all work, and return when no worker is left."""
+        if not self._under_way:
+            self._executor.shutdown(wait=True)
+        self._held.close()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._end.close()
+        self._said.close()
 
 
 def cores() -> int:
@@ -76,30 +159,40 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-@contextmanager
-def _pool(
-    context: SpawnContext, jobs: int
-) -> Iterator[tuple[ProcessPoolExecutor, SimpleQueue[tuple[str, float]]]]:
-    said: SimpleQueue[tuple[str, float]] = context.SimpleQueue()
-    end, held = context.Pipe(duplex=False)
-    executor = ProcessPoolExecutor(jobs, context, begin, (said, end))
+def carried_out(
+    work: Work[Any, Any],
+    number: int,
+    unit: Unit[Any],
+    progress: Progress,
+    places: Places | None = None,
+) -> Outcome[Any]:
+    """Return how the work on a unit ends in this process. places: of its files, by default where they are."""
+    began = time.monotonic()
+    here = {file: file for file in unit.files} if places is None else places
     try:
-        yield executor, said
-        executor.shutdown(wait=True)
-    finally:
-        held.close()
-        executor.shutdown(wait=True, cancel_futures=True)
-        end.close()
-        said.close()
+        done, error = work(unit.asked, here, progress), None
+    except Exception as failed:
+        done, error = None, failed
+    return Outcome(number, done, error, seconds=time.monotonic() - began)
 
 
-def _raise_of(future: Future[Any]) -> None:
+def portable(outcome: Outcome[Any]) -> Outcome[Any]:
+    """Return the outcome with an error that another process can read."""
     try:
-        future.result()
-    except BrokenProcessPool:
-        raise BackendError(
-            "a worker process was killed, perhaps for want of memory; --jobs 1 needs the least"
-        ) from None
+        pickle.loads(pickle.dumps(outcome.error))
+    except Exception:
+        error = outcome.error
+        return replace(outcome, error=InvariantError(f"{type(error).__name__}: {error}"))
+    return outcome
+
+
+def _lost(number: int) -> Outcome[Any]:
+    text = "a worker process was killed, perhaps for want of memory; --jobs 1 needs the least"
+    return Outcome(number, error=BackendError(text), lost=True)
+
+
+def _ignore(_label: str, _fraction: float) -> None:
+    pass
 
 
 def begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
@@ -133,15 +226,16 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 
-def _work(work: Callable[[Unit, Progress], Done], unit: Unit) -> Done:
+def _in_worker(work: Work[Any, Any], number: int, unit: Unit[Any]) -> Outcome[Any]:
     try:
         _Worker.working = True
-        return work(unit, _say)
+        outcome = portable(carried_out(work, number, unit, _say))
     except _StoppedError:
         # Nobody waits for the result, and there is nothing left to do.
         os._exit(0)
     finally:
         _Worker.working = False
+    return outcome
 
 
 def _say(label: str, fraction: float) -> None:

@@ -1,6 +1,6 @@
 """The page "Cloud": which cluster trains a job cheapest or fastest, why, and what if a price moves.
 
-For: this page. Not for: recommending (lab.cloud.run.recommending), the left side (cloud_question.py) or
+For: this page. Not for: recommending (lab.explorer.answering), the left side (cloud_question.py) or
 charts (lab.charts.cloud). An answer may take seconds, so a button asks for it, and it is kept until the next
 one.
 """
@@ -17,13 +17,13 @@ import streamlit as st
 from control.jobs import Objective
 from control.recommender.ports import Recommendation
 from lab.charts import cloud as charts
-from lab.cloud.input.store import Measurements
+from lab.cloud.input.price_list import in_use
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Answer, Question
-from lab.explorer import cloud_prices, cloud_question, downloads, html
+from lab.explorer import answering, cloud_prices, cloud_question, downloads, html, session
 from lab.explorer.cloud_question import Choices
 from lab.runs.formats import ABSENT
-from traces.catalogue.catalogue import Catalogue, load
+from traces.catalogue.catalogue import Catalogue
 from twinbed import TwinbedError
 
 _KEPT = "cloud_answered"
@@ -47,7 +47,7 @@ class _Answered:
 def page() -> None:
     """Draw the page."""
     st.title("Cloud", anchor=False)
-    catalogue = load()
+    catalogue = in_use()
     with st.sidebar:
         chosen = cloud_question.choose(catalogue)
         below = st.container()
@@ -56,7 +56,7 @@ def page() -> None:
         "Recommend", type="primary", width="stretch", disabled=question is None, key="cloud_recommend"
     )
     if pressed and question is not None:
-        st.session_state[_KEPT] = _ask(chosen, question, catalogue)
+        st.session_state[_KEPT] = _ask(chosen, question)
     answered: _Answered | None = st.session_state.get(_KEPT)
     if answered is None:
         st.markdown(
@@ -80,11 +80,12 @@ def _question(chosen: Choices) -> Question | None:
         return None
 
 
-def _ask(chosen: Choices, question: Question, catalogue: Catalogue) -> _Answered:
-    candidates = len(catalogue.listings) * len(question.market.workers)
+def _ask(chosen: Choices, question: Question) -> _Answered:
+    types = len(question.market.types) or recommending.MOST_TYPES
+    candidates = types * len(question.market.workers)
     try:
         with st.spinner("Learning from past jobs and ranking…"):
-            answer = recommending.answer(question, catalogue, Measurements(), most=candidates)
+            answer = answering.recommended(question, candidates, session.presence())
     except TwinbedError as error:
         return _Answered(chosen, question, None, str(error))
     return _Answered(chosen, question, answer)

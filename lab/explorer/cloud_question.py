@@ -6,7 +6,6 @@ showing the answer (cloud_page.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -17,8 +16,8 @@ from control.recommender import RECOMMENDERS
 from lab.ask import shipped
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Market, Question
-from lab.explorer import cloud_job, html
-from lab.explorer.uploads import MAX_MIB, Upload, harmless
+from lab.explorer import cloud_job, html, uploads
+from lab.explorer.uploads import MAX_MIB, Upload
 from traces.catalogue.catalogue import Catalogue
 from twinbed import ScenarioError
 
@@ -27,6 +26,7 @@ OWN = "upload"
 
 _OWN_TITLE = "Upload your own job file…"
 _JOB_MIB = 1
+_REGION = "us-central1"
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _OBJECTIVES = {Objective.COST: "Cost", Objective.TIME: "Time"}
 
@@ -52,15 +52,19 @@ class Choices:
 def choose(catalogue: Catalogue) -> Choices:
     """Show the widgets; they offer regions, markets and types that have a price in the catalogue."""
     job, job_file, local_run = _job()
-    region = st.selectbox("Region", _distinct([row.region for row in catalogue.listings]), key="cloud_region")
-    here = [row for row in catalogue.listings if row.region == region]
-    markets = _distinct([row.market for row in here])
+    regions = catalogue.distinct("region")
+    usual = regions.index(_REGION) if _REGION in regions else 0
+    region = st.selectbox("Region", regions, index=usual, key="cloud_region")
+    markets = catalogue.distinct("market", region)
     market = st.segmented_control(
         "Prices", markets, default=markets[0], required=True, key=f"cloud_market_{region}"
     )
-    names = _distinct([row.name for row in here if row.market == market])
+    names = list(catalogue.types(region, market))
     types = st.multiselect(
-        "Instance types", names, placeholder="All with a price there", key=f"cloud_types_{region}"
+        "Instance types",
+        names,
+        placeholder="All if they are few, else those measured",
+        key=f"cloud_types_{region}",
     )
     workers = st.multiselect(
         "Numbers of workers", _WORKERS, default=recommending.DEFAULT_WORKERS, key="cloud_workers"
@@ -110,6 +114,9 @@ def question(chosen: Choices) -> Question | None:
     """
     if chosen.job == OWN and chosen.job_file is None:
         return None
+    for upload in (chosen.job_file, chosen.local_run):
+        if upload is not None and upload.problem:
+            raise ScenarioError(upload.problem)
     if not chosen.workers:
         raise ScenarioError("no number of workers is chosen; choose at least one")
     return Question(
@@ -148,9 +155,4 @@ def _job() -> tuple[str, Upload | None, Upload | None]:
 
 def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | None = None) -> Upload | None:
     given = st.file_uploader(label, type=types, max_upload_size=most_mib, key=key, help=about)
-    return None if given is None else Upload(harmless(given.name) or "file", given.getvalue())
-
-
-def _distinct(values: Sequence[str]) -> list[str]:
-    """Return the values without repetitions, in their order."""
-    return list(dict.fromkeys(values))
+    return None if given is None else uploads.received(given)

@@ -1,12 +1,14 @@
 """The page "Fabric": break a link, see what follows to the millisecond, and what BFD's timers cost.
 
 For: this page. Not for: the fault's events (twin.fabric.timeline) or the charts (lab.charts.fabric). One
-fault takes well under a second and is not stored. Fleets take longer and are shown from the store.
+fault takes some milliseconds, so the server computes it itself, and it is not stored. Fleets take longer and
+are shown from the store.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,11 +25,15 @@ from twin.fabric.model import Handling, Scheme, Topology
 from twin.fabric.rdma import Link, stall_s
 from twin.fabric.timeline import timeline, with_queue_pairs
 from twin.fabric.topology import dual_tor
+from twinbed import StoreError
 
 _BEFORE_S = 1.0
 """Time for which sessions run before the fault, s."""
 _DOWN_S = 5.0
+_MOST_HOSTS = 16
 _SAMPLES = 400
+_LOOK_AGAIN_S = 30.0
+"""How long the list of stored fleets is kept, s: reading it opens every stored run."""
 _INTERVALS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 
 
@@ -51,7 +57,8 @@ def page() -> None:
 
 
 def _choose() -> _Chosen:
-    hosts = int(st.number_input("Hosts", 2, 16, 4, key="fabric_hosts"))
+    # A browser may send any number, whatever its widget allows.
+    hosts = min(_MOST_HOSTS, int(st.number_input("Hosts", 2, _MOST_HOSTS, 4, key="fabric_hosts")))
     schemes = [Scheme.THORN, Scheme.THORN_SOFTWARE, Scheme.BOND, Scheme.REROUTE]
     scheme = st.selectbox("Scheme", schemes, key="fabric_scheme")
     host = int(st.number_input("Host at the fault", 0, hosts - 1, 0, key="fabric_host"))
@@ -155,26 +162,37 @@ def _timers(chosen: _Chosen) -> None:
 def _fleets() -> None:
     """Show stored runs of whole fleets."""
     st.subheader("Fleets", anchor=False)
-    store = RunStore()
-    opened = [store.open(run_id) for run_id in store.ids()]
-    rows = [
-        {
-            "gpus": run.manifest["spec"]["fabric"]["fleet"]["gpus"],
-            "scheme": run.policy,
-            "seed": run.manifest["seed"],
-            "days": run.manifest["spec"]["fabric"]["fleet"]["days"],
-            "effective": run.metrics["effective_share"],
-            "lost_cost": run.metrics["lost_cost"],
-        }
-        for run in opened
-        if run.manifest["spec"].get("fabric", {}).get("fleet")
-    ]
+    rows = _fleet_rows(str(RunStore().root))
     if not rows:
         st.markdown("No fleet is stored yet. This command takes a few minutes:")
         st.code("twinbed run scenarios/fleet.yaml", language="sh")
         return
     for place, panel in zip(st.columns(2), charts.fleets(_beside_none(pd.DataFrame(rows))), strict=True):
         place.altair_chart(panel)
+
+
+@st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=2, show_spinner="Reading the stored runs")
+def _fleet_rows(root: str) -> list[dict[str, Any]]:
+    """Return a row per stored run of a fleet."""
+    store = RunStore(root)
+    rows = []
+    for run_id in store.ids():
+        try:
+            run = store.open(run_id)
+        except StoreError:
+            continue  # It was removed in the meantime.
+        if fleet := run.manifest["spec"].get("fabric", {}).get("fleet"):
+            rows.append(
+                {
+                    "gpus": fleet["gpus"],
+                    "scheme": run.policy,
+                    "seed": run.manifest["seed"],
+                    "days": fleet["days"],
+                    "effective": run.metrics["effective_share"],
+                    "lost_cost": run.metrics["lost_cost"],
+                }
+            )
+    return rows
 
 
 def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:

@@ -11,15 +11,20 @@ import streamlit as st
 from altair.utils import schemapi
 
 from lab.explorer import (
+    advise_page,
     cloud_page,
+    cluster_page,
     containers_page,
     fabric_page,
     html,
+    limits,
     runs_page,
     services_page,
+    session,
+    sweep_page,
     validation_page,
 )
-from twinbed import TwinbedError
+from twinbed import TwinbedError, own
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,13 +38,20 @@ _STYLE = """<style>
 
 
 def show() -> None:
-    """Draws the page that the address names. A mistake of the user becomes one line on it."""
+    """Draws the page that the address names. A mistake of the user becomes one line on it, and a tab too
+    many gets nothing but a line."""
+    if not session.is_admitted():
+        st.error(f"{limits.TABS:d} tabs are open here, which is the most. Reload this one in some minutes.")
+        return
     page = st.navigation(
         [
             st.Page(containers_page.page, title="Containers", url_path="containers", default=True),
+            st.Page(advise_page.page, title="Advise", url_path="advise"),
             st.Page(services_page.page, title="Services", url_path="services"),
             st.Page(fabric_page.page, title="Fabric", url_path="fabric"),
+            st.Page(cluster_page.page, title="Cluster", url_path="cluster"),
             st.Page(cloud_page.page, title="Cloud", url_path="cloud"),
+            st.Page(sweep_page.page, title="Sweep", url_path="sweep"),
             st.Page(validation_page.page, title="Validation", url_path="validation"),
             st.Page(runs_page.page, title="Runs", url_path="runs"),
         ],
@@ -49,7 +61,8 @@ def show() -> None:
     schemapi.disable_debug_mode()
     st.html(_STYLE)
     try:
-        page.run()
+        with own.forbidden("code of one's own runs from the command line and the Python API, not here"):
+            page.run()
     except TwinbedError as error:
         st.error(html.markdown(str(error)))
     except Exception as error:

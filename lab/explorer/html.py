@@ -24,6 +24,7 @@ from lab.runs.compare import comparison
 from lab.runs.formats import ABSENT
 from lab.runs.formats import shown as as_text
 from lab.runs.metric import Metric, censored_key
+from lab.runs.store import Run
 
 
 @cache
@@ -169,9 +170,9 @@ def markdown(text: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", torn)
 
 
-def table(runs: Sequence[Shown]) -> str:
+def table(runs: Sequence[Shown], metrics: Sequence[Metric] = METRICS) -> str:
     """Returns all figures, one row each, with a column per run. The best figure of a row is marked if they
-    differ.
+    differ. metrics: those of the runs' kind.
 
     A lower bound is never marked, and prevents a mark on a figure that it may be better than.
     """
@@ -183,7 +184,7 @@ def table(runs: Sequence[Shown]) -> str:
             frame[censored_key(metric.key)].tolist() if metric.may_be_bound else [False] * len(runs),
             _currency(runs),
         )
-        for metric in METRICS
+        for metric in metrics
         if not frame[metric.key].isna().all()
     ]
     return str(parts().grid("tb-table", runs, rows))
@@ -224,7 +225,12 @@ def _unit(metric: Metric, currency: str) -> str:
 
 
 def _currency(runs: Sequence[Shown]) -> str:
-    return "/".join(dict.fromkeys(str(look.run.manifest["spec"]["price"]["currency"]) for look in runs))
+    return "/".join(dict.fromkeys(_priced_in(look.run) for look in runs))
+
+
+def _priced_in(run: Run) -> str:
+    """Returns the currency of a run's prices, "" for a kind whose prices are all in USD."""
+    return str(run.manifest["spec"].get("price", {}).get("currency", ""))
 
 
 def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:

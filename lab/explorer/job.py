@@ -19,12 +19,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lab.explorer import limits
 from lab.explorer.queue import Queue
-from lab.explorer.worker import Request
+from lab.explorer.worker import AnyRequest
 
 _GRACE_S = 5.0
 """Time from SIGTERM, on which the store tidies up, to SIGKILL, s. After SIGKILL, the next opening of the
@@ -43,7 +43,8 @@ class Status:
     """The progress of a job.
 
     phase; place: place in the queue while it waits, 1 for the next; label: policy that is being simulated;
-    fraction: share of the whole request that is done, 0 to 1; runs: ids, when done; message: one line, when
+    fraction: share of the whole request that is done, 0 to 1; runs: ids, when done; answer: what else the
+    child found, when done; message: one line, when
     failed; elapsed_s: time since the job was asked for, up to the end, s.
     """
 
@@ -52,6 +53,7 @@ class Status:
     label: str = ""
     fraction: float = 0.0
     runs: tuple[str, ...] = ()
+    answer: dict[str, Any] = field(default_factory=dict)
     message: str = ""
     elapsed_s: float = 0.0
 
@@ -105,6 +107,8 @@ class _Work:
         """Sets how the job ended. outcome: the child's last message; code: its exit status."""
         if "runs" in outcome:
             self.change(phase="done", fraction=1.0, runs=tuple(outcome["runs"]))
+        elif "answer" in outcome:
+            self.change(phase="done", fraction=1.0, answer=outcome["answer"])
         elif self.unwanted and not self._too_late:
             self.change(phase="cancelled")
         else:
@@ -120,7 +124,7 @@ class Job:
 
     def __init__(
         self,
-        request: Request,
+        request: AnyRequest,
         present: Callable[[], bool] = _always,
         *,
         queue: Queue = QUEUE,
@@ -134,7 +138,7 @@ class Job:
             _remove(request.folder)
             raise
         self._finalizer = weakref.finalize(self, self._work.stop)
-        watch = _Watch(present, leave_s)
+        watch = Watch(present, leave_s)
         self._thread = threading.Thread(
             target=_carry_out, args=(request, self._work, queue, watch, run_s), daemon=True
         )
@@ -161,7 +165,7 @@ class Job:
         return self.status()
 
 
-class _Watch:
+class Watch:
     """Tells when a visitor has been away for `leave_s`."""
 
     def __init__(self, present: Callable[[], bool], leave_s: float) -> None:
@@ -169,12 +173,13 @@ class _Watch:
         self._seen = time.monotonic()
 
     def left(self) -> bool:
+        """Returns whether the visitor has left for good."""
         if self._present():
             self._seen = time.monotonic()
         return time.monotonic() - self._seen > self._leave_s
 
 
-def _carry_out(request: Request, work: _Work, queue: Queue, watch: _Watch, run_s: float) -> None:
+def _carry_out(request: AnyRequest, work: _Work, queue: Queue, watch: Watch, run_s: float) -> None:
     """Waits for the job's turn, runs its child to the end, and removes its folder."""
     try:
         while not queue.take(work, _LOOK_S):
@@ -187,10 +192,10 @@ def _carry_out(request: Request, work: _Work, queue: Queue, watch: _Watch, run_s
         _remove(request.folder)
 
 
-def _run(request: Request, work: _Work, watch: _Watch, run_s: float) -> None:
+def _run(request: AnyRequest, work: _Work, watch: Watch, run_s: float) -> None:
     try:
         process = work.process = subprocess.Popen(
-            [sys.executable, "-m", "lab.explorer.worker"],
+            [sys.executable, "-m", request.module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -215,7 +220,9 @@ def _run(request: Request, work: _Work, watch: _Watch, run_s: float) -> None:
     work.finish(outcome, process.wait())
 
 
-def _follow(process: subprocess.Popen[str], request: Request, work: _Work, outcome: dict[str, Any]) -> None:
+def _follow(
+    process: subprocess.Popen[str], request: AnyRequest, work: _Work, outcome: dict[str, Any]
+) -> None:
     """Hands the request to the child and reads its messages to the end."""
     assert process.stdout is not None
     assert process.stdin is not None

@@ -1,8 +1,8 @@
 """States what one visitor and all visitors together may use of the explorer's machine.
 
 For: every number that bounds work for visitors, and the sentence that tells visitors. Not for: enforcing
-them (queue, job, reading, worker). `twinbed explore` passes its options on through the environment, because
-Streamlit's server is a process of its own.
+them (queue, job, reading, answering, worker, visitors, uploads). `twinbed explore` passes its options on
+through the environment, because Streamlit's server is a process of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,15 @@ less. With the 5 s in which a worker tidies up, the work ends within 20 s."""
 READ_S = 15.0
 """Longest time to read one upload, s."""
 READ_BYTES = 2 << 30
-"""Memory to read one upload, bytes."""
+"""Memory to read one upload, or to answer one question of the page "Cloud", bytes."""
+ANSWER_S = 60.0
+"""Longest time to answer one question of the page "Cloud", s. The shipped jobs take below 3 s."""
+TABS = 64
+"""Most tabs of all visitors. Each keeps its state in the server's memory."""
+UPLOADS_BYTES = 512 << 20
+"""Most bytes of all visitors' uploads together: eight of the largest."""
+UPLOADS = 4 * TABS
+"""Most uploads of all visitors together. An empty one takes memory, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,8 @@ class Limits:
         return (
             f"A visitor runs one question at a time, for at most {RUN_S / 60:.0f} minutes and with at most "
             f"{self.memory_bytes / 1e9:.1f} GB of memory. All visitors together run {self.workers} at once; "
-            f"{self.waiting} more wait in a queue. Work ends soon after its visitor leaves."
+            f"{self.waiting} more wait in a queue. Work ends soon after its visitor leaves. At most {TABS} "
+            f"tabs are open at once, with uploads of {UPLOADS_BYTES >> 20} MiB together."
         )
 
 

@@ -26,8 +26,7 @@ def take_finished() -> None:
         return
     owner = session.drop_job()
     if status.phase == "done":
-        owner.change(runs=status.runs)
-        st.session_state.pop("shown_window", None)
+        owner.take(status)
     elif status.phase == "failed":
         fail(status.message)
     else:

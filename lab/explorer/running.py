@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -17,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 from lab.explorer import limits, progress, session
 from lab.explorer.job import Job
 from lab.explorer.selection import AnyChoices
-from lab.explorer.worker import Request
+from lab.explorer.worker import AnyRequest
 from lab.runs.store import Run, RunStore
 from twinbed import StoreError, TwinbedError
 
@@ -37,8 +36,8 @@ def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
     return pressed and not busy
 
 
-def start(owner: session.Kept[Any], request: Callable[[], Request]) -> None:
-    """Starts the job whose runs `owner`'s page will show. A reason against it becomes a line there."""
+def start(owner: session.Owner, request: Callable[[], AnyRequest]) -> None:
+    """Starts the job whose result `owner`'s page will show. A reason against it becomes a line there."""
     progress.clear()
     try:
         session.keep_job(Job(request(), session.presence()), owner)

@@ -30,7 +30,7 @@ _START_S = 60.0
 def command(port: int) -> list[str]:
     """Returns the command line of the server on a port of this machine."""
     flags = _flags("", tomllib.loads(CONFIG.read_text(encoding="utf-8")))
-    return [sys.executable, "-m", "streamlit", "run", str(_APP), f"--server.port={port}", *flags]
+    return [sys.executable, "-m", "lab.explorer.serving", "run", str(_APP), f"--server.port={port}", *flags]
 
 
 def require_free(port: int) -> None:

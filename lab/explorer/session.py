@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Generic
+from typing import Any, Generic, Protocol
 
 import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from lab.explorer.job import Job
+from lab.explorer import visitors
+from lab.explorer.job import Job, Status
 from lab.explorer.selection import AnyChoices, ServiceChoices, TraceChoices, from_query, to_query
 from lab.explorer.uploads import Upload
 
 _UPLOAD, _JOB, _OWNER = "upload", "job", "job_owner"
+
+
+class Owner(Protocol):
+    """A page that gets what its job found."""
+
+    def take(self, status: Status) -> None:
+        """Keeps the result of a job that is done."""
 
 
 class Kept(Generic[AnyChoices]):
@@ -42,6 +50,11 @@ class Kept(Generic[AnyChoices]):
         """Changes fields of the selection and returns it. `publish` then changes the address."""
         st.session_state[self._selection] = replace(self.selection(), **values)
         return self.selection()
+
+    def take(self, status: Status) -> None:
+        """Shows the runs of a job that is done."""
+        self.change(runs=status.runs)
+        st.session_state.pop("shown_window", None)
 
     def publish(self) -> None:
         """Writes the selection into the address if it differs: each write is a message to the browser."""
@@ -85,8 +98,8 @@ def job() -> Job | None:
     return running
 
 
-def keep_job(started: Job, owner: Kept[Any]) -> None:
-    """Makes this the session's job. The page that has `owner` will show its runs."""
+def keep_job(started: Job, owner: Owner) -> None:
+    """Makes this the session's job. The page that has `owner` will show its result."""
     st.session_state[_JOB], st.session_state[_OWNER] = started, owner
 
 
@@ -99,8 +112,14 @@ def presence() -> Callable[[], bool]:
     return lambda: server.is_active_session(session_id)
 
 
-def drop_job() -> Kept[Any]:
+def is_admitted() -> bool:
+    """Returns whether this tab has a place among those that may be open at once."""
+    context = get_script_run_ctx()
+    return context is None or visitors.TABS.admit(context.session_id, presence())
+
+
+def drop_job() -> Owner:
     """Removes a job that has ended, and returns its owner."""
     del st.session_state[_JOB]
-    owner: Kept[Any] = st.session_state.pop(_OWNER)
+    owner: Owner = st.session_state.pop(_OWNER)
     return owner

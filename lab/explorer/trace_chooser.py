@@ -142,7 +142,8 @@ def _uploader(running: bool) -> None:
     st.session_state["upload_trace"] = None
     st.session_state["upload_problem"] = ""
     try:
-        accepted = uploads.accept(upload.name, upload.getvalue())
+        given = uploads.received(upload)
+        accepted = uploads.accept(given.name, given.content, given.problem)
         st.session_state["upload_trace"] = reading.trace(accepted)
         session.keep_upload(accepted)
     except TraceError as error:

@@ -1,7 +1,8 @@
-"""Checks the size and the name of a file that a user uploads.
+"""Checks the size and the name of a file that a user uploads, and bounds all uploads together.
 
 For: the way of an upload from the browser to a temporary folder. Not for: reading it (lab.explorer.reading)
-or widgets (the pages). The file is on disk only while it is needed.
+or widgets (the pages). The file is on disk only while it is needed. An upload is in memory while its widget
+is shown (Streamlit's store) and while a session keeps it as an Upload, mostly as the same bytes.
 """
 
 from __future__ import annotations
@@ -9,30 +10,88 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
+from starlette.exceptions import HTTPException
+from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
+from streamlit.runtime.uploaded_file_manager import UploadedFileRec
+
+from lab.explorer import limits
 from twinbed import TraceError
 
 MAX_MIB = 64
 """Largest upload, MiB. The server's config.toml has the same number and stops a larger file while it is
 being sent."""
 TYPES = ("csv", "parquet")
+_NO_ROOM = "application/x-twinbed-no-room"
+"""Type of a file that the server did not keep, because there was no room for it."""
+_kept: dict[int, weakref.ref[Upload]] = {}
+"""Every Upload that is alive in this process, by its id()."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Upload:
-    """An uploaded file: its name, made harmless, and its content."""
+    """An uploaded file.
+
+    name: its name, made harmless; content: its bytes; problem: why it cannot be used, one line, or "".
+    """
 
     name: str
     content: bytes
+    problem: str = ""
+
+    def __post_init__(self) -> None:
+        key = id(self)
+        _kept[key] = weakref.ref(self, lambda _gone: _kept.pop(key, None))
 
 
-def accept(name: str, content: bytes) -> Upload:
-    """Returns the upload. Raises TraceError if it is too large, empty, or not of one of TYPES."""
+class BoundedUploads(MemoryUploadedFileManager):
+    """Streamlit's store of uploads, with a bound on all of them together. A file for which there is no room
+    is stored without its content, so that its page can say why."""
+
+    def add_file(self, session_id: str, file: UploadedFileRec) -> None:
+        """Keeps the file. Raises HTTPException if there are too many files to keep even its name."""
+        if sum(map(len, list(self.file_storage.values()))) >= limits.UPLOADS:
+            raise HTTPException(507, "too many uploads")
+        if self._held_bytes() + len(file.data) > limits.UPLOADS_BYTES:
+            file = file._replace(data=b"", type=_NO_ROOM)
+        super().add_file(session_id, file)
+
+    def _held_bytes(self) -> int:
+        """Returns the bytes of all uploads in this process, each object once."""
+        uploads = [upload for kept in list(_kept.values()) if (upload := kept()) is not None]
+        contents = {id(upload.content): len(upload.content) for upload in uploads}
+        for files in list(self.file_storage.values()):
+            contents |= {id(file.data): len(file.data) for file in list(files.values())}
+        return sum(contents.values())
+
+
+def received(given: Any) -> Upload:
+    """Returns what a file_uploader gave, with a problem if there was no room for it."""
+    name = harmless(given.name) or "file"
+    if given.type != _NO_ROOM:
+        return Upload(name, given.getvalue())
+    return Upload(
+        name,
+        b"",
+        f"{name}: no room is left for it: the uploads of all visitors together have at most "
+        f"{limits.UPLOADS_BYTES >> 20} MiB; try again in some minutes, or use the command line",
+    )
+
+
+def accept(name: str, content: bytes, problem: str = "", types: Sequence[str] = TYPES) -> Upload:
+    """Returns the upload. Raises TraceError with its problem, or if it is too large, empty, or not of one of
+    the types."""
+    if problem:
+        raise TraceError(problem)
     plain = harmless(name) or "trace"
-    if PurePath(plain).suffix.lower().lstrip(".") not in TYPES:
-        raise TraceError(f"{plain}: not a trace that can be uploaded; it must be a .csv or .parquet file")
+    if PurePath(plain).suffix.lower().lstrip(".") not in types:
+        allowed = " or ".join(f".{each}" for each in types)
+        raise TraceError(f"{plain}: not a trace that can be uploaded; it must be a {allowed} file")
     if len(content) > MAX_MIB << 20:
         raise TraceError(
             f"{plain}: {len(content) / (1 << 20):.0f} MiB, more than the {MAX_MIB} MiB an upload may have; "

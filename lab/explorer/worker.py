@@ -15,22 +15,43 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, ClassVar, Protocol, TextIO, TypeVar
 
 from lab.ask.scenario import Scenario, build, expand
 from lab.explorer import limits
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
-from twinbed import TwinbedError
+from twinbed import TwinbedError, own
 
 _MOST_OFTEN_S = 0.1
 
 
 class _CancelledError(BaseException):
     """SIGTERM as an exception, so that the store tidies up. No `except Exception` may catch it."""
+
+
+class AnyRequest(Protocol):
+    """What a page may ask of a child process.
+
+    module: the one that carries it out, by `carry_out`
+    folder: holds uploads and is removed at the end, "" for none
+    memory_bytes: most memory that the child may write to, bytes
+    """
+
+    @property
+    def module(self) -> str: ...  # noqa: D102
+    @property
+    def folder(self) -> str: ...  # noqa: D102
+    @property
+    def memory_bytes(self) -> int: ...  # noqa: D102
+    def to_json(self) -> str: ...  # noqa: D102
+
+
+Asked = TypeVar("Asked", bound=AnyRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +63,7 @@ class Request:
     memory_bytes: most memory that the worker may write to, bytes.
     """
 
+    module: ClassVar[str] = "lab.explorer.worker"
     scenario: dict[str, Any]
     store: str
     folder: str = ""
@@ -62,31 +84,45 @@ class Request:
         return cls(**json.loads(line))
 
 
-class _Channel:
+class Channel:
     """Sends messages to the explorer, one JSON object per line. Any other output goes to stderr."""
 
     def __init__(self) -> None:
         self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
+        self._sent_s = -_MOST_OFTEN_S
 
     def send(self, **message: Any) -> None:
+        """Sends a message."""
         self._out.write(json.dumps(message) + "\n")
         self._out.flush()
 
+    def reached(self, label: str, fraction: float) -> None:
+        """Sends what is being done and the share of the whole that is done, not more often than needed."""
+        if fraction < 1 and time.monotonic() - self._sent_s < _MOST_OFTEN_S:
+            return
+        self._sent_s = time.monotonic()
+        self.send(label=label, fraction=fraction)
 
-def main() -> int:
-    """Carries out the request. Returns 0 if its runs are stored, 1 otherwise; a message gives the reason."""
+
+def carry_out(read: Callable[[str], Asked], work: Callable[[Asked, Channel], dict[str, Any]]) -> int:
+    """Reads a request, works in its folder, and sends the result. Returns 0 if there is one, 1 otherwise; a
+    message gives the reason."""
     # Ctrl-C in the terminal reaches the explorer, which then ends its children in its own order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel = _Channel()
+    channel = Channel()
     folder = ""
     try:
         signal.signal(signal.SIGTERM, _cancel)
-        request = Request.from_json(sys.stdin.readline())
+        request = read(sys.stdin.readline())
         folder = request.folder
         threading.Thread(target=_watch_parent, daemon=True).start()
         limits.bound_memory(request.memory_bytes)
-        channel.send(runs=_run(request, channel))
+        if folder:
+            # So that messages and the manifest say the file's name, not where it lay for a minute.
+            os.chdir(folder)
+        with own.forbidden("code of one's own is not run for the explorer"):
+            channel.send(**work(request, channel))
     except _CancelledError:
         return 1
     except TwinbedError as error:
@@ -109,23 +145,15 @@ def main() -> int:
     return 1
 
 
-def _run(request: Request, channel: _Channel) -> list[str]:
-    if request.folder:
-        # So that messages and the manifest say the file's name, not where it lay for a minute.
-        os.chdir(request.folder)
+def _run(request: Request, channel: Channel) -> dict[str, Any]:
     scenario = build(request.scenario, "explorer")
     labels = [spec.label for spec in expand(scenario)]
-    sent_at = -_MOST_OFTEN_S
 
     def progress(label: str, fraction: float) -> None:
-        nonlocal sent_at
-        if fraction < 1 and time.monotonic() - sent_at < _MOST_OFTEN_S:
-            return
-        sent_at = time.monotonic()
-        channel.send(label=label, fraction=(labels.index(label) + fraction) / len(labels))
+        channel.reached(label, (labels.index(label) + fraction) / len(labels))
 
     runs = run_scenario(scenario, RunStore(request.store), progress=progress)
-    return [run.id for run in runs]
+    return {"runs": [run.id for run in runs]}
 
 
 def _cancel(_signal: int, _frame: FrameType | None) -> None:
@@ -139,4 +167,4 @@ def _watch_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(carry_out(Request.from_json, _run))

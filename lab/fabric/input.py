@@ -16,6 +16,7 @@ from lab.fabric import nccl
 from lab.fabric.calibrate.retries import RetryProfile
 from lab.fabric.calibrate.values import Replaced, check
 from twin.fabric.model import Scheme
+from twin.fabric.steps import BY_NCCL
 from twinbed import InvariantError, ScenarioError
 
 MEASURES = ("sends", "collective", "training", "fleet")
@@ -153,6 +154,70 @@ class TrainingInput(Section):
         return self
 
 
+class TierInput(Section):
+    """A kind of checkpoint."""
+
+    name: str = Field(description="For example peer, disk or remote.")
+    survives: Literal["process", "reboot", "node", "peers"] = Field(
+        description="The greatest loss after which it is there: `process` (the host's own memory), `reboot` "
+        "(its disk), `node` (a peer's memory), `peers` (a remote store: everything)."
+    )
+    interval_s: PositiveFloat | None = Field(
+        default=None, description="Work between two saves, s; null: the first-order best for what it serves."
+    )
+    save_s: NonNegativeFloat = Field(description="Time that the job waits for a save, s.")
+    restore_s: NonNegativeFloat = Field(description="Time to load it, s.")
+
+
+def _tiers() -> list[TierInput]:
+    return [
+        TierInput(name="peer", survives="node", interval_s=None, save_s=0.04, restore_s=10.0),
+        TierInput(name="remote", survives="peers", interval_s=None, save_s=20.0, restore_s=120.0),
+    ]
+
+
+class PlanInput(Section):
+    """How a fleet meets failures of all its parts, failure by failure (lab/fabric/fleet_causes.csv)."""
+
+    failures_per_node_day: NonNegativeFloat = Field(
+        default=3.79e-3,
+        description="Failures of a node of 8 GPUs per day. Default: Llama 3's 419 in 54 days on 2,048 nodes; "
+        "Meta's clusters had 6.5e-3 and 2.34e-3 (arXiv 2410.21680).",
+    )
+    inspection: bool = Field(
+        default=True,
+        description="Failures are found by inspection (ByteRobust's times). If not, a dead network is found "
+        "when queue pairs give up, anything else after `undetected_s`.",
+    )
+    undetected_s: PositiveFloat = Field(default=600.0, description="Time to find a failure without it, s.")
+    switch_share: float = Field(
+        default=0.2, ge=0, le=1, description="Share of switches in failures of switches and cables. Assumed."
+    )
+    tiers: list[TierInput] = Field(default_factory=_tiers, description="Checkpoints.", min_length=1)
+    warm: int | None = Field(
+        default=None, ge=0, description="Nodes that stand by initialised; null: ByteRobust's pool."
+    )
+    cold: int = Field(default=16, ge=0, description="Spare nodes that must start first.")
+    requeue_s: NonNegativeFloat | None = Field(
+        default=None, description="Time to start all nodes anew, s; null: ByteRobust's at this size."
+    )
+    update_s: NonNegativeFloat | None = Field(
+        default=None, description="Time to restart in place, s; null: ByteRobust's at this size."
+    )
+    standby_gain: float = Field(
+        default=10.87, ge=1, description="Times by which warm nodes are faster than `requeue_s` (ByteRobust)."
+    )
+    cold_gain: float = Field(
+        default=5.36, ge=1, description="Times by which they are faster than cold nodes (ByteRobust)."
+    )
+    start_fails: float = Field(
+        default=0.0, ge=0, lt=1, description="Probability that a start fails, as in a restart storm."
+    )
+    updates_per_day: NonNegativeFloat = Field(
+        default=0.0, description="Changes of the code that need a restart; they wait a day for a failure."
+    )
+
+
 class FleetInput(Section):
     """A synchronous job on a whole fleet for days. Hosts have 8 GPUs, each with an adapter of its own.
 
@@ -193,6 +258,11 @@ class FleetInput(Section):
     price_gpu_hour: NonNegativeFloat = Field(
         default=2.0, description="Price of a GPU-hour, USD. An assumption."
     )
+    plan: PlanInput | None = Field(
+        default=None,
+        description="Plan for all failures: spares, restarts and checkpoints. Of this section it uses "
+        "`gpus`, `days`, `repair_s`, `flows` and `price_gpu_hour`; null: iterations, and faults of the edge.",
+    )
 
 
 class NcclInput(Section):
@@ -205,7 +275,13 @@ class NcclInput(Section):
     variables: dict[str, int | str] = Field(
         default_factory=dict,
         description="Environment variables in place of defaults: `{NCCL_IB_TIMEOUT: 20}`. The twin uses "
-        "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT; of the others it checks that the version has them.",
+        "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT, and under `nccl-failover` and `nccl-recovery` the "
+        "NCCL_IB_RESILIENCY_PORT_… times; of the others it checks that the version has them.",
+    )
+    receiver_lag_s: NonNegativeFloat = Field(
+        default=0.0,
+        description="How much later than a sender its receiver notices a dead port, s (`nccl-recovery`). "
+        "Ready messages stop when data stop, so it may be as late as the queue pair's own error.",
     )
 
     @model_validator(mode="after")
@@ -275,7 +351,9 @@ class FabricInput(Section):
 class FabricScenario(Scenario):
     """A scenario about a fabric. Its policies say how the fabric meets faults at its edge."""
 
-    policies: list[PolicyText] = policies_by_default([str(scheme) for scheme in Scheme])
+    policies: list[PolicyText] = policies_by_default(
+        [str(scheme) for scheme in Scheme if scheme not in BY_NCCL]
+    )
     fabric: FabricInput | None = Field(default=None, description="Run a fabric with faults at its edge.")
 
 

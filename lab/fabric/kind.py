@@ -23,7 +23,7 @@ class Fabric(Kind):
     title = "a fabric"
     sections = ("fabric",)
     policies = tuple(str(scheme) for scheme in Scheme)
-    optional_tables = ("outages", "series", "accuracy")
+    optional_tables = ("outages", "series", "accuracy", "causes")
 
     def scenario_model(self) -> type[Scenario]:
         from lab.fabric.input import FabricScenario

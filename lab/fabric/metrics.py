@@ -130,6 +130,35 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
         "Fleets: share of the time spent on training progress that was kept, at the pace of a healthy fleet.",
     ),
     (
+        "effective_share_run",
+        "Effective, queue left out",
+        "1",
+        4,
+        "higher",
+        "Fleets with a plan: the same of the time in which the job did not wait for nodes.",
+    ),
+    *(
+        (
+            f"{key}_gpu_h",
+            f"GPU-hours: {title}",
+            "h",
+            0,
+            "higher" if key == "productive" else "lower",
+            f"Fleets with a plan: GPU-hours of {title}. All of them add up to the fleet's, spares included.",
+        )
+        for key, title in (
+            ("productive", "kept work"),
+            ("rework", "work that was lost"),
+            ("checkpoint", "saves"),
+            ("detect", "finding failures"),
+            ("replace", "restarting"),
+            ("restore", "loading checkpoints"),
+            ("stall", "stalls that the job survived"),
+            ("queue", "waiting for nodes"),
+            ("idle_spare", "spares and nodes in repair"),
+        )
+    ),
+    (
         "lost_gpu_h",
         "Lost GPU-hours",
         "h",

@@ -12,15 +12,19 @@ import csv
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from twin.fabric.port_failover import PortFailover
 from twinbed import ScenarioError
 
 PATH = Path(__file__).with_name("nccl_defaults.csv")
 FIRST, LAST = "2.3.5", "2.30.7"
 """The first and the last version that was read."""
+
+_FAILOVER, _RECOVERY = "NCCL_IB_RESILIENCY_PORT_FAILOVER", "NCCL_IB_RESILIENCY_PORT_RECOVERY"
+_MS = 1000.0
 
 UNUSED = "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE"
 """A variable that NCCL up to 2.30.7 declares and never reads."""
@@ -93,6 +97,42 @@ def settings(version: str, variables: Settings) -> Settings:
 def notes(variables: Settings) -> Sequence[str]:
     """Return what a user should know of these variables, a sentence each."""
     return [f"{name} changes nothing: NCCL never reads it." for name in variables if name == UNUSED]
+
+
+def failover_of(
+    version: str, variables: Settings, *, recovery: bool, receiver_lag_s: float = 0.0
+) -> PortFailover:
+    """Return how this version moves traffic off a dead port of two, and back with `recovery`.
+
+    The scheme switches the library's failover and recovery on, whatever their variables say. Raises
+    ScenarioError as `settings`, and for a version without them.
+    """
+    set_to = settings(version, variables)
+    needed = _RECOVERY if recovery else _FAILOVER
+    if needed not in set_to:
+        raise ScenarioError(
+            f"nccl.version: {_unknown(needed, version, set_to)}; choose another version or scheme"
+        )
+
+    def of(name: str) -> float:
+        return float(set_to[name])
+
+    common = PortFailover(
+        recovery=recovery,
+        probe_delay_s=of(f"{_FAILOVER}_PROBE_DELAY") / _MS,
+        attempts=int(of(f"{_FAILOVER}_MAX_ATTEMPTS")),
+        receiver_lag_s=receiver_lag_s,
+    )
+    if not recovery:
+        return common
+    return replace(
+        common,
+        start_s=of(f"{_RECOVERY}_START_DELAY") / _MS,
+        interval_s=of(f"{_RECOVERY}_ALIVE_MSG_BATCH_INTERVAL") / _MS,
+        ack_s=of(f"{_RECOVERY}_ACK_TIMEOUT") / _MS,
+        alive_s=of(f"{_RECOVERY}_ALIVE_MSG_TIMEOUT") / _MS,
+        tries=int(of(f"{_RECOVERY}_ATTEMPTS_MAX")),
+    )
 
 
 def _unknown(name: str, version: str, folded: Settings) -> str:

@@ -37,6 +37,9 @@ _LEAST_PROSE, _LEAST_NAME = 24, 10
 _WIDEST = 10_000
 """Largest width of a table, characters."""
 
+JSON_SCHEMA = 1
+"""Version of the layout of JSON results. It grows when a key goes or changes its meaning."""
+
 ABSENT = "–"
 """What people see in place of a figure that has no meaning for its row."""
 
@@ -118,10 +121,11 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
 
 
 def json(result: Result) -> str:
-    """Return one object: facts, columns (key, title, unit), rows (key → value, null where undefined),
-    notes."""
+    """Return one object: schema, facts, columns (key, title, unit), rows (key → value, null where undefined),
+    notes; docs/reference/json.md describes it."""
     units = [{"key": column.key, "title": column.title, "unit": column.unit} for column in result.columns]
     document = {
+        "schema": JSON_SCHEMA,
         "facts": {key: _plain(value) for key, value in result.facts.items()},
         "columns": units,
         "rows": [{key: _plain(row.get(key)) for key in _keys(result)} for row in result.rows],

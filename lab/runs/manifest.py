@@ -22,6 +22,7 @@ import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from pydantic_core import from_json
 
+from lab.runs.code import code_sha256
 from twinbed import StoreError, __version__
 from twinbed.text import printable
 
@@ -123,13 +124,13 @@ def identified(
     """Return the manifest's schema, id, identity_sha256 and spec.
 
     resolved: the conditions, in JSON types; input_sha256: hash of the contents that went in; beyond: what
-    else the run depends on.
+    else the run depends on, with `backend` if it is not the twin.
     """
     identity = {
         "spec": resolved,
         "input_sha256": input_sha256,
         "calibration_sha256": spec.calibration.sha256,
-        "twinbed": __version__,
+        "code_sha256": code_sha256(testbed="backend" in beyond),
         **beyond,
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -163,7 +164,7 @@ def store_run(
         "name": spec.name,
         "title": spec.scenario.title,
         "question": spec.scenario.question,
-        "policy": spec.policy.text,
+        "policy": spec.policy.label,
         "seed": spec.seed,
         "calibration": {
             "name": calibration.name,
@@ -175,6 +176,7 @@ def store_run(
         },
         "versions": {
             "twinbed": __version__,
+            "code_sha256": code_sha256(testbed=about["backend"] != "twin"),
             "python": platform.python_version(),
             "numpy": np.__version__,
             "pyarrow": pa.__version__,

@@ -6,7 +6,10 @@ as far as the lock of twinbed/ownership.py holds among them; see there for NFS.
 
 All names of a store change under the lock on `.lock`:
 
-- `.new-<digits>-<run>` is being written. Its writer holds the lock on the file `lock` inside.
+- `.new-<digits>-<run>` is being written. Its writer holds the lock on the file `lock` inside. The first
+digits
+  say on which machine, since when it runs: where a mount does not pass locks on to the server, a writer on
+  another machine looks dead, so what it writes is left alone until nothing in it has changed for a day.
 - `<run>` is a whole run.
 - `.old-<digits>-<run>` makes room for a run of the same id. It goes back where the id is free.
 - `.gone-<digits>-<run>` is removed. Any process may delete it.
@@ -23,12 +26,16 @@ import errno
 import hashlib
 import math
 import os
+import platform
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +43,10 @@ import pyarrow.parquet as pq
 from twinbed.ownership import Ownership, is_held, take
 
 _LOCK, _STORE_LOCK = "lock", ".lock"
-_HIDDEN = re.compile(r"\.(?P<kind>new|old|gone)-[0-9a-f]{16}-(?P<id>.+)")
+_HIDDEN = re.compile(r"\.(?P<kind>new|old|gone)-(?P<machine>[0-9a-f]{8})[0-9a-f]{8}-(?P<id>.+)")
+
+ELSEWHERE_S = 24 * 3600.0
+"""Age at which what another machine left counts as left, s: no run takes so long to write."""
 
 
 class Working:
@@ -89,14 +99,20 @@ def retire(run: Path) -> None:
     _delete_gone(run.parent)
 
 
-def sweep(root: Path) -> None:
+def sweep(root: Path, elsewhere_s: float = ELSEWHERE_S) -> int:
     """Remove what writers left that died; a former run whose place is free goes back. A store that may only
-    be read stays as it is."""
+    be read stays as it is. Return how many leftovers there were.
+
+    elsewhere_s: age at which what another machine left counts as left, s.
+    """
+    left = 0
     with suppress(OSError):
-        if any(_is_left(entry) for entry in root.iterdir()):
+        left = sum(_is_left(entry, elsewhere_s) for entry in root.iterdir())
+        if left:
             with locked(root):
-                _settle(root)
+                _settle(root, elsewhere_s)
             _delete_gone(root)
+    return left
 
 
 @contextmanager
@@ -132,21 +148,26 @@ def write_table(path: Path, table: pa.Table) -> str:
     """
     try:
         with path.open("wb") as handle:
-            # Dictionary pages pay off for the container column only; floats compress as well without.
-            encoded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-            pq.write_table(
-                table,
-                handle,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=encoded,
-                row_group_size=1 << 18,
-            )
+            encode(table, handle)
             handle.flush()
             os.fsync(handle.fileno())
     except pa.ArrowException as error:
         raise OSError(errno.EIO, str(error), str(path)) from None
     return sha256_of(path)
+
+
+def encode(table: pa.Table, handle: BinaryIO) -> None:
+    """Write a table as Parquet, in the one way that all stores have. Raises what Arrow and the file raise."""
+    # Dictionary pages pay off for the container column only; floats compress as well without.
+    encoded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+    pq.write_table(
+        table,
+        handle,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=encoded,
+        row_group_size=1 << 18,
+    )
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -164,20 +185,42 @@ def sha256_of(path: Path) -> str:
 
 
 def _hidden(root: Path, kind: str, run_id: str) -> Path:
-    return root / f".{kind}-{secrets.token_hex(8)}-{run_id}"
+    return root / f".{kind}-{machine()}{secrets.token_hex(4)}-{run_id}"
 
 
-def _is_left(entry: Path) -> bool:
+@cache
+def machine() -> str:
+    """Return 8 digits that this machine has until it is booted again; its containers have the same."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+    except OSError:
+        boot = platform.node()
+    return hashlib.sha256(boot.encode()).hexdigest()[:8]
+
+
+def _is_left(entry: Path, elsewhere_s: float) -> bool:
     """Return whether nobody is at work on a hidden directory. Certain only under the store's lock."""
     match = _HIDDEN.fullmatch(entry.name)
-    return match is not None and (match["kind"] != "new" or not is_held(entry / _LOCK))
+    if match is None or match["kind"] != "new":
+        return match is not None
+    if is_held(entry / _LOCK):
+        return False
+    return match["machine"] == machine() or _age_s(entry) > elsewhere_s
 
 
-def _settle(root: Path) -> None:
+def _age_s(folder: Path) -> float:
+    """Return the time since something in a directory changed, s; 0 if it cannot be told."""
+    try:
+        return time.time() - max(entry.stat().st_ctime for entry in (folder, *folder.iterdir()))
+    except OSError:
+        return 0.0
+
+
+def _settle(root: Path, elsewhere_s: float = ELSEWHERE_S) -> None:
     """Give every hidden directory that nobody is at work on its place: home, or among what is gone."""
     for entry in sorted(root.iterdir()):
         match = _HIDDEN.fullmatch(entry.name)
-        if match is None or match["kind"] == "gone" or not _is_left(entry):
+        if match is None or match["kind"] == "gone" or not _is_left(entry, elsewhere_s):
             continue
         home = root / match["id"]
         if match["kind"] == "old" and not home.exists():

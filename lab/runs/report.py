@@ -62,7 +62,9 @@ def _parameters(runs: Sequence[Run]) -> Markup:
     for run in {run.policy: run for run in runs}.values():
         policy = run.manifest["spec"]["policy"]
         for key, value in policy["parameters"].items():
-            about = POLICIES[policy["name"]][0].__dataclass_fields__[key].metadata
+            # Of a user's own policy, its own file says more.
+            fields = {} if "code_sha256" in policy else POLICIES[policy["name"]][0].__dataclass_fields__
+            about = fields[key].metadata if key in fields else {"unit": "", "why": ""}
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             lines.append([run.policy, key, text, about["unit"], about["why"]])
     return _texts(["Policy", "Parameter", "Value", "Unit", "Why this default"], lines) if lines else Markup()

@@ -1,32 +1,62 @@
 """Runs scenarios on the twin: a question in, stored runs out.
 
-For: dividing a scenario's runs into groups, and running groups side by side (lab.engine.local). Runs that
-differ in the policy alone form a group, because they share their input. Not for: making a run, which is
+For: dividing a scenario's runs into units of work, and carrying them out on an engine (lab.engine). Runs that
+differ in the policy alone form a unit, because they share their input. Not for: making a run, which is
 the work of its kind's runner (lab.kinds).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab import kinds
+from lab.ask import policy
 from lab.ask.kind import Progress, Runner
-from lab.ask.scenario import RunSpec, Scenario, expand
-from lab.engine.local import cores, run_units
+from lab.ask.scenario import RunSpec, Scenario, expand, paths_in, with_paths
+from lab.engine import ports
+from lab.engine.local import Local, cores
+from lab.engine.ports import Engine, Places
+from lab.engine.running import run as carry_out
 from lab.runs.store import Run, RunStore
+from lab.runs.stores import store_at
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """Every policy of one variant with one seed."""
+class Together:
+    """Every policy of one variant with one seed, as a worker is asked for them.
+
+    store: location of the store; fresh: False opens a run that the store has already
+    call: which call of this module asks; the input of a runner is kept within a call only, as files may
+    change
+    """
 
     specs: tuple[RunSpec, ...]
-    store: Path
+    store: str
     fresh: bool
+    call: str
 
-    def run(self, runner: Runner, progress: Progress | None) -> list[Run]:
-        return runner(self.specs, RunStore(self.store), fresh=self.fresh, progress=progress)
+
+def units(groups: Sequence[Sequence[RunSpec]], store: RunStore, *, fresh: bool) -> list[ports.Unit[Together]]:
+    """Return the units of work that make these runs, which differ in the policy alone within a group."""
+    call = secrets.token_hex(8)
+    return [
+        ports.Unit(
+            Together(tuple(specs), store.location, fresh, call), specs[0].variant, files_of(specs[0].scenario)
+        )
+        for specs in groups
+    ]
+
+
+def files_of(scenario: Scenario) -> tuple[str, ...]:
+    """Return the files and folders that a scenario names and that are there, policies of one's own among
+    them."""
+    named = [path for path in paths_in(scenario).values() if Path(path).exists()]
+    return tuple(dict.fromkeys([*named, *policy.files(scenario.policies)]))
 
 
 def run(spec: RunSpec, store: RunStore, *, progress: Progress | None = None) -> Run:
@@ -35,7 +65,7 @@ def run(spec: RunSpec, store: RunStore, *, progress: Progress | None = None) -> 
     Raises TwinbedError for bad input. Whatever `progress` raises, and KeyboardInterrupt, pass through;
     nothing is stored of this run then.
     """
-    return _Group((spec,), store.root, True).run(kinds.of(spec.scenario).runner(), progress)[0]
+    return kinds.of(spec.scenario).runner()((spec,), store, fresh=True, progress=progress)[0]
 
 
 def run_scenario(
@@ -45,40 +75,47 @@ def run_scenario(
     progress: Progress | None = None,
     jobs: int | None = None,
     fresh: bool = True,
+    engine: Engine | None = None,
 ) -> list[Run]:
     """Return all runs of a scenario, in `expand` order. Runs that finish before a failure stay in the store.
 
-    jobs: number of processes at work at once; by default as the kind has it. A single group is run by this
+    jobs: number of processes at work at once; by default as the kind has it. A single unit is run by this
     process.
     fresh: False opens a run that the store has already instead of simulating it again.
+    engine: where the work is done; by default processes of this machine.
     """
     specs, kind = expand(scenario), kinds.of(scenario)
     places: dict[tuple[str, int], list[int]] = {}
     for index, spec in enumerate(specs):
         places.setdefault((spec.variant, spec.seed), []).append(index)
-    groups = [
-        _Group(tuple(specs[index] for index in indices), store.root, fresh) for indices in places.values()
+    groups = list(places.values())
+    work = units([[specs[index] for index in indices] for indices in groups], store, fresh=fresh)
+    chosen = engine or Local(min(jobs or kind.processes or cores(), len(work)))
+    made: dict[int, str] = {}
+    with closing(carry_out(chosen, work, make, progress)) as outcomes:
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+            made |= zip(groups[outcome.number], outcome.done or (), strict=True)
+    return store.open_all([made[index] for index in range(len(specs))])
+
+
+_of_thread = threading.local()
+"""The runners of a worker's thread, by kind: units that follow each other mostly share their input."""
+
+
+def make(asked: Together, places: Places, progress: Progress) -> list[str]:
+    """Make a unit's runs, and return their ids. It is the work that engines are given."""
+    specs = [
+        replace(spec, scenario=with_paths(spec.scenario, places), policy=spec.policy.with_file_at(places))
+        for spec in asked.specs
     ]
-    workers = min(jobs or kind.processes or cores(), len(groups))
-    if workers > 1:
-        made = run_units(_run_in_worker, groups, workers, progress)
-    else:
-        runner = kind.runner()
-        made = [group.run(runner, progress) for group in groups]
-    runs = {
-        index: finished
-        for indices, group_runs in zip(places.values(), made, strict=True)
-        for index, finished in zip(indices, group_runs, strict=True)
-    }
-    return [runs[index] for index in range(len(specs))]
-
-
-_runners: dict[str, Runner] = {}
-"""The runners of a worker process, by kind: groups that follow each other mostly share their input."""
-
-
-def _run_in_worker(group: _Group, progress: Progress) -> list[Run]:
-    kind = kinds.of(group.specs[0].scenario)
-    if kind.name not in _runners:
-        _runners[kind.name] = kind.runner()
-    return group.run(_runners[kind.name], progress)
+    kind = kinds.of(specs[0].scenario)
+    if getattr(_of_thread, "call", "") != asked.call:
+        _of_thread.call, _of_thread.runners = asked.call, {}
+        _of_thread.store = store_at(asked.store)
+    runners: dict[str, Runner] = _of_thread.runners
+    if kind.name not in runners:
+        runners[kind.name] = kind.runner()
+    made = runners[kind.name](specs, _of_thread.store, fresh=asked.fresh, progress=progress)
+    return [run.id for run in made]

@@ -8,36 +8,45 @@ cause, and the others are read.
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lab import kinds
 from lab.ask.kind import Kind
+from lab.runs import index as indexing
 from lab.runs import publishing
 from lab.runs.manifest import checked
+from lab.runs.query import MISTAKES, answered, tables_of
+from lab.runs.quota import Quota
+from lab.runs.shelf import FolderShelf, Shelf
 from twinbed import StoreError
 from twinbed.text import printable
 
 MANIFEST = "manifest.json"
-_LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")
-_LIST_ENDS = ("censored", "problem")
+INDEX_FROM = 200
+"""Number of runs from which on an index is kept: fewer are read as fast as it is."""
 
 
 def default_root() -> Path:
-    """Return $TWINBED_STORE, else twinbed/runs in the user's data directory."""
+    """Return $TWINBED_STORE, else twinbed/runs in the user's data directory. Raises StoreError for a URL."""
     chosen = os.environ.get("TWINBED_STORE")
+    if chosen and "://" in chosen:
+        raise StoreError(f"TWINBED_STORE={chosen}: a folder is needed here")
     if chosen:
         return Path(chosen)
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -133,22 +142,42 @@ class RunStore:
     """All runs under one root directory, by default `default_root()`. It is created by the first run.
 
     Opening a store removes what writers that died left behind. Several processes may use a store at once.
+    location: what lab.runs.stores.store_at opens the same store by, in any process of this machine.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root) if root is not None else default_root()
+        self.location = str(self.root.absolute())
         if self.root.exists() and not self.root.is_dir():
             raise StoreError(f"{self.root}: not a directory, so no run store")
         publishing.sweep(self.root)
+        self.quota = Quota(self)
 
     def ids(self) -> list[str]:
         """Return the sorted ids of all healthy runs."""
         return [run.id for _, run, _ in self._scan() if run is not None]
 
+    def names(self) -> list[str]:
+        """Return the sorted names of all that may be a run, without reading any."""
+        try:
+            return sorted(entry.name for entry in self.root.iterdir() if not entry.name.startswith("."))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(f"{self.root}: cannot be listed: {_one_line(error)}") from None
+
+    def open_all(self, run_ids: Sequence[str]) -> list[Run]:
+        """Return the runs with exactly these ids. Raises StoreError if one is not there."""
+        return [self._read(run_id) for run_id in run_ids]
+
+    def shelf(self, name: str) -> Shelf:
+        """Return the shelf of this name beside the runs; a name that begins with a dot is no run's."""
+        return FolderShelf(self.root / name)
+
     def has(self, run_id: str) -> bool:
         """Return whether there is a healthy run with exactly this id."""
         try:
-            self._read(self.root / run_id)
+            self._read(run_id)
         except StoreError:
             return False
         return True
@@ -161,27 +190,17 @@ class RunStore:
         A directory that is no run or a damaged run has a row too: its name as id, and what is wrong as
         `problem`, which is empty for healthy runs.
         """
-        rows: list[dict[str, Any]] = []
-        for name, run, problem in self._scan():
-            if run is None:
-                rows.append({"id": name, "problem": problem})
-            else:
-                head = {key: run.manifest[key] for key in _LIST_COLUMNS}
-                rows.append(run.metrics | head | {"censored": " ".join(sorted(run.censored)), "problem": ""})
-        own = (*_LIST_COLUMNS, *_LIST_ENDS)
-        metrics = [key for row in rows for key in row if key not in own]
-        frame = pd.DataFrame(rows, columns=[*_LIST_COLUMNS, *dict.fromkeys(metrics), *_LIST_ENDS])
-        return frame.sort_values(["created_at", "id"], ascending=[False, True], ignore_index=True)
+        return indexing.shown(self._listing())
 
     def open(self, run_id: str) -> Run:
         """Return the run with this id, or the only one whose id begins with it. Raises StoreError if there
         is none."""
-        if run_id and (self.root / run_id / MANIFEST).is_file() and Path(run_id).name == run_id:
-            return self._read(self.root / run_id)
+        if run_id and Path(run_id).name == run_id and self._stands(run_id):
+            return self._read(run_id)
         matches = [run for _, run, _ in self._scan() if run is not None and run.id.startswith(run_id)]
         if len(matches) != 1:
             problem = f"{len(matches)} runs begin so" if matches else "there is no such run"
-            raise StoreError(f"run {run_id!r}: {problem} in {self.root}")
+            raise StoreError(f"run {run_id!r}: {problem} in {self.location}")
         return matches[0]
 
     def remove(self, run_id: str) -> None:
@@ -221,20 +240,20 @@ class RunStore:
         fails, so are runs whose tables differ from their manifest. Raises StoreError with the first line of
         DuckDB's error.
         """
-        runs, problems = [], []
-        for name, run, problem in self._scan():
-            if run is None:
-                problems.append(f"{name}: {problem}")
-            else:
-                runs.append(run)
-        if not runs:
-            raise StoreError(f"{self.root}: no runs to query")
+        listing = self._listing()
+        bad = listing["problem"] != ""
+        problems = [f"{row.id}: {row.problem}" for row in listing[bad].itertuples()]
+        listing = listing[~bad]
+        if listing.empty:
+            raise StoreError(f"{self.location}: no runs to query")
         try:
-            return Answer(self._asked(sql, runs), tuple(problems))
+            return Answer(self._asked(sql, listing), tuple(problems))
         except duckdb.Error as error:
-            damage = {run.id: run.verify() for run in runs}
-            whole = [run for run in runs if not damage[run.id]]
-            if not whole or len(whole) == len(runs):
+            if isinstance(error, MISTAKES) or not tables_of(sql):
+                raise StoreError(f"query: {_one_line(error)}") from None
+            damage = {run.id: run.verify() for run in self.open_all(list(listing["id"]))}
+            whole = listing[[not damage[run_id] for run_id in listing["id"]]]
+            if whole.empty or len(whole) == len(listing):
                 raise StoreError(f"query: {_one_line(error)}") from None
         problems += [f"{name}: {lines[0]}" for name, lines in damage.items() if lines]
         try:
@@ -242,22 +261,26 @@ class RunStore:
         except duckdb.Error as error:
             raise StoreError(f"query: {_one_line(error)}") from None
 
-    def _asked(self, sql: str, runs: Sequence[Run]) -> pd.DataFrame:
-        """Return DuckDB's answer over these runs. Raises duckdb.Error."""
+    def _asked(self, sql: str, listing: pd.DataFrame) -> pd.DataFrame:
         with duckdb.connect() as connection:
-            for name in kinds.tables():
-                files = [str(run.path / f"{name}.parquet") for run in runs if name in run.tables]
-                if not files:
-                    continue
-                quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
-                connection.execute(
-                    f"CREATE VIEW {name} AS SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
-                    f"FROM read_parquet([{quoted}], filename = true)"
-                )
-            listing = self.list()
-            asked = listing["id"].isin([run.id for run in runs]) & (listing["problem"] == "")
-            connection.register("runs", listing[asked].drop(columns="problem"))
-            return connection.execute(sql).df()
+            self._prepare(connection)
+            return answered(sql, listing, self._table_file, connection)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of every run by its name, bytes."""
+        table = {}
+        for name in self.names():
+            # A run may be removed at this moment.
+            with suppress(OSError):
+                table[name] = sum(file.stat().st_size for file in (self.root / name).iterdir())
+        return table
+
+    def sweep(self, older_s: float) -> int:
+        """Remove what writers left that died at least so long ago, and return how many leftovers there were.
+
+        Opening the store has removed what died on this machine.
+        """
+        return publishing.sweep(self.root, older_s)
 
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
         """Write a run under manifest["id"], replacing a run of the same id, and return it.
@@ -280,6 +303,7 @@ class RunStore:
             full = {**manifest, "tables": sums}
             text = json.dumps(full, indent=1, allow_nan=False) + "\n"
             publishing.write_file(working.folder / MANIFEST, text.encode())
+            self.quota.claim(sum(file.stat().st_size for file in working.folder.iterdir()))
             working.install()
         except OSError as error:
             raise StoreError(f"{self.root / run_id}: cannot be written: {_one_line(error)}") from None
@@ -287,24 +311,68 @@ class RunStore:
             working.discard()
         return Run(self.root / run_id, full)
 
-    def _scan(self) -> Iterator[tuple[str, Run | None, str]]:
+    def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
         """Yield each visible directory by its printable name: as a run, or with what is wrong with it. Raises
-        StoreError if the root cannot be listed."""
+        StoreError if the root cannot be listed.
+
+        names: of the directories to look at; None: all.
+        """
+        for name in self._visible() if names is None else names:
+            try:
+                yield name, self._read(name), ""
+            except StoreError as error:
+                yield printable(name), None, printable(str(error).removeprefix(f"{self.root / name}: "))
+
+    def _visible(self) -> builtins.list[str]:
+        """Return the sorted names in the root at a moment at which none changes."""
         if not self.root.is_dir():
-            return
+            return []
         try:
             with publishing.settled(self.root):
-                entries = sorted(entry for entry in self.root.iterdir() if not entry.name.startswith("."))
+                return sorted(entry.name for entry in os.scandir(self.root) if not entry.name.startswith("."))
         except OSError as error:
             raise StoreError(f"{self.root}: cannot be listed: {_one_line(error)}") from None
-        for entry in entries:
-            try:
-                yield entry.name, self._read(entry), ""
-            except StoreError as error:
-                yield printable(entry.name), None, printable(str(error).removeprefix(f"{entry}: "))
 
-    def _read(self, path: Path) -> Run:
-        """Return the run in a directory. Raises StoreError."""
+    def _listing(self) -> pd.DataFrame:
+        """Return a row for each visible directory; see lab.runs.index. Those without a run have id and
+        problem."""
+        names = self._visible()
+        index = indexing.Index(self.shelf(indexing.SHELF))
+        # Taken before the manifests are read: what changes meanwhile is read again the next time.
+        stamps = indexing.stamps(self.root, names, MANIFEST)
+        files = index.files() if len(names) >= INDEX_FROM else []
+        known = index.read(files)
+        ids = known["id"].tolist()
+        same = np.array([stamps.get(run_id, 0) for run_id in ids], np.int64) == known["stamp"].to_numpy(
+            np.int64
+        )
+        known = known[same]
+        there = set(known["id"].tolist())
+        rows = [
+            {"id": name, "problem": problem} if run is None else indexing.row_of(run, stamps[name])
+            for name, run, problem in self._scan([name for name in names if name not in there])
+        ]
+        lasting = sum(row.get("stamp", 0) != 0 for row in rows)
+        frame = indexing.together([known.assign(problem="")], rows)
+        if len(names) >= INDEX_FROM and lasting * 20 > len(names):
+            healthy = frame[frame["problem"].eq("") & frame["stamp"].ne(0)]
+            index.write(healthy.astype({"stamp": "int64", "seed": "int64"}), files)
+        return frame
+
+    def _prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Let DuckDB read the store's files."""
+
+    def _table_file(self, run_id: str, stored: str) -> str:
+        """Return where DuckDB finds a run's table, NAME.HASH; its folder has the run's name."""
+        return f"{self.root}/{run_id}/{stored.partition('.')[0]}.parquet"
+
+    def _stands(self, run_id: str) -> bool:
+        """Return whether there is a manifest of exactly this id."""
+        return (self.root / run_id / MANIFEST).is_file()
+
+    def _read(self, run_id: str) -> Run:
+        """Return the run with exactly this id. Raises StoreError."""
+        path = self.root / run_id
         try:
             return _read_run(path)
         except StoreError:
@@ -322,20 +390,28 @@ def _read_run(path: Path) -> Run:
         raise StoreError(f"{path}: not a run: a file") from None
     except OSError as error:
         raise StoreError(f"{path}: {MANIFEST} cannot be read: {_one_line(error)}") from None
-    try:
-        manifest = checked(text)
-    except StoreError as error:
-        raise StoreError(f"{path}: {MANIFEST}: {error}") from None
-    if manifest["id"] != path.name:
-        raise StoreError(f"{path}: its manifest says it is {manifest['id']}")
-    kind = kinds.of_manifest(manifest)
-    if kind is None:
-        raise StoreError(f"{path}: its conditions are of no kind that is known here")
+    manifest, kind = manifest_of(text, str(path), path.name)
     wanted = dict.fromkeys((*kind.tables, *manifest["tables"]))
     absent = [name for name in wanted if not os.access(path / f"{name}.parquet", os.R_OK)]
     if absent:
         raise StoreError(f"{path}: tables missing: {', '.join(absent)}")
     return Run(path, manifest)
+
+
+def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], Kind]:
+    """Return the manifest in a file, and its kind. Raises StoreError that begins with `where` unless it is
+    that
+    of the run `name`."""
+    try:
+        manifest = checked(text)
+    except StoreError as error:
+        raise StoreError(f"{where}: {MANIFEST}: {error}") from None
+    if manifest["id"] != name:
+        raise StoreError(f"{where}: its manifest says it is {manifest['id']}")
+    kind = kinds.of_manifest(manifest)
+    if kind is None:
+        raise StoreError(f"{where}: its conditions are of no kind that is known here")
+    return manifest, kind
 
 
 def _discard(path: Path) -> None:

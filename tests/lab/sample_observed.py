@@ -20,6 +20,7 @@ def observed(names: tuple[str, ...], periods: int, **changes: Any) -> Observed:
         throttled_s=np.where(throttled, 0.02, 0.0).astype(np.float32),
         memory_bytes=np.full(shape, 40 << 20, np.int64),
         limit_bytes=np.full(shape, 64 << 20, np.int64),
+        request_cores=np.full(shape, np.nan, np.float32),
         cpu_reason=np.zeros(shape, np.uint8),
         up=np.ones(shape, np.bool_),
         reported=np.ones(shape, np.bool_),

@@ -7,27 +7,40 @@ For: `twinbed recommend` and whoever asks the same question elsewhere. Not for: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from control.jobs import Candidates, Configuration, Job, Objective, candidates
 from control.recommender import choose
-from control.recommender.analytic import Analytic
+from control.recommender.analytic import level
 from control.recommender.fc2 import Fc2, Rule, Server, choose_server
-from control.recommender.ports import Proposal, Recommendation, Recommender, Request, Stop
-from control.recommender.transfer import TransferSearch
+from control.recommender.ports import Interval, Proposal, Recommendation, Recommender, Request, Stop
+from control.recommender.prior import usable_jobs
+from control.recommender.transfer import Transfer, TransferSearch
 from lab.cloud.input.listed import instance_type
-from lab.cloud.input.store import Measurements, as_history, network_use, trials_of
+from lab.cloud.input.shipped_runs import shipped_runs
+from lab.cloud.input.store import Measurements, Run, as_history, network_use, trials_of
 from lab.cloud.run import expected
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
+from twinbed.own import find
 
 ANY_SERVER = "auto"
 DEFAULT_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
+MOST_TYPES = 30
+"""Most types that are ranked if the user names none."""
+_BURSTABLE = re.compile(r"t\d|Standard_B")
+"""Types of AWS and Azure whose vCPUs are whole for a while only (their pages on burstable instances)."""
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]?)")
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+_OTHER_TYPES = (
+    "{} more types have a price there and were not measured, or others offer as much for less; "
+    "twinbed prices list shows them, and --types ranks them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +49,7 @@ class Market:
 
     region: the provider's region.
     market: on-demand or spot.
-    types: names of the allowed instance types; empty means all that have a price there.
+    types: names of the allowed instance types; empty means those of `usual_types`.
     workers: allowed numbers of workers.
     server: type of one parameter server, "" for none; of several types, with commas between them, or of all
         (ANY_SERVER), FC²'s rule takes the one with the largest bandwidth.
@@ -58,7 +71,8 @@ class Question:
     objective: what the ranking minimises.
     budget_usd, deadline_s: bounds on the job, US$ and s; infinite means no bound.
     budget_usd_h: bound on the cluster's price, US$/h.
-    method: name of the recommender, a key of control.recommender.RECOMMENDERS.
+    method: name of the recommender, a key of control.recommender.RECOMMENDERS, or a user's own (twinbed.own).
+    shipped: whether the jobs of the shipped table of measured runs are past jobs, too.
     """
 
     job: Job
@@ -68,6 +82,7 @@ class Question:
     budget_usd_h: float = np.inf
     deadline_s: float = np.inf
     method: str = "transfer"
+    shipped: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,8 @@ class Answer:
     next_price_usd_h: its price, US$/h.
     prices: the listings that all estimates used, by type.
     notes: sentences for the user about what the answer is based on.
+    sized: whether anything tells how long the job takes; without it the ranking is by shape, its figures NaN.
+    problem: what no cluster can keep, "" if one can.
     """
 
     ranking: tuple[Recommendation, ...]
@@ -88,23 +105,33 @@ class Answer:
     next_price_usd_h: float
     prices: Mapping[str, Listing]
     notes: tuple[str, ...]
+    sized: bool = True
+    problem: str = ""
 
     @property
     def next_step(self) -> str:
-        """What to do next, as a sentence: a further trial, or the configuration to take."""
+        """What to do next, as a sentence: a further trial, the cluster to take, or a local run."""
+        if not self.sized:
+            return (
+                "Next: twinbed profile JOB.yaml, with `samples` in the file, tells how long the job takes. "
+                f"Or run it on {self.next_configuration} and add the run with twinbed measurements import."
+            )
         verb = "Take" if isinstance(self.next, Stop) else "Try next"
         price = f"{self.next_price_usd_h:.3f} $/h"
         return f"{verb}: {self.next_configuration} at {price} ({self.next.reason})."
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of `6h`, `90m`, `1.5d` or a plain number. Raises ScenarioError for other text and
-    zero.
+    """Return the seconds of `6h`, `90m`, `1.5d` or `30s`. Raises ScenarioError for other text, zero, and a
+    number without a unit, which some read as hours and some as seconds.
     """
     match = _DURATION.fullmatch(text.strip())
+    if match and not match["unit"]:
+        number = match["number"]
+        raise ScenarioError(f"{text!r} has no unit; write {number}h, {number}m, {number}s or {number}d")
     value = float(match["number"]) * _SECONDS[match["unit"]] if match else 0.0
     if value <= 0:
-        raise ScenarioError(f"{text!r} is no duration; write 6h, 90m, 1.5d or seconds")
+        raise ScenarioError(f"{text!r} is no duration; write 6h, 90m, 1.5d or 30s")
     return value
 
 
@@ -115,9 +142,13 @@ def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[st
     """
     if not market.workers or min(market.workers) < 1:
         raise ScenarioError("the numbers of workers must be 1 or more; give some, e.g. 1,2,4,8")
-    names = market.types or sorted(catalogue.types(market.region, market.market))
+    listed = catalogue.types(market.region, market.market)
+    names = market.types or sorted(listed)
     wanted = {*names, *([market.server] if market.server else [])}
-    used = {name: catalogue.price(name, market.region, market.market) for name in sorted(wanted)}
+    used = {
+        name: listed.get(name) or catalogue.price(name, market.region, market.market)
+        for name in sorted(wanted)
+    }
     types = {name: instance_type(listing) for name, listing in used.items()}
     prices = {name: listing.price_usd_h for name, listing in used.items()}
     rows = [
@@ -126,6 +157,32 @@ def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[st
         for count in sorted(set(market.workers))
     ]
     return candidates(types, prices, rows), used
+
+
+def usual_types(catalogue: Catalogue, market: Market, measured: Collection[str]) -> tuple[str, ...]:
+    """Return the types to rank if the user names none: all, if few have a price there.
+
+    Else those that something was measured on; without any, the cheapest of the types that no other type
+    equals in vCPUs, memory and GPUs at a lower price, without types whose vCPUs are not whole for long.
+    Raises TraceError if there is no price.
+    """
+    listed = catalogue.types(market.region, market.market)
+    if len(listed) <= MOST_TYPES:
+        return tuple(listed)
+    if known := tuple(name for name in listed if name in measured):
+        return known
+    whole = [row for row in listed.values() if row.vcpus >= 1 and not _BURSTABLE.match(row.name)]
+    rows = sorted(whole, key=lambda row: (row.price_usd_h, row.name))
+    kept: list[Listing] = []
+    for row in rows:
+        if len(kept) < MOST_TYPES and not any(_covers(other, row) for other in kept):
+            kept.append(row)
+    return tuple(sorted(row.name for row in kept))
+
+
+def _covers(first: Listing, second: Listing) -> bool:
+    gpus = not second.gpus or (first.gpu_model == second.gpu_model and first.gpus >= second.gpus)
+    return first.vcpus >= second.vcpus and first.memory_gib >= second.memory_gib and gpus
 
 
 def with_server(catalogue: Catalogue, market: Market, budget_usd_h: float) -> Market:
@@ -145,13 +202,14 @@ def with_server(catalogue: Catalogue, market: Market, budget_usd_h: float) -> Ma
                 "name types"
             )
         names = [name for name, listing in listed.items() if listing.network_bps > 0]
-    types = [catalogue.price(name, market.region, market.market) for name in names]
+    types = [listed.get(name) or catalogue.price(name, market.region, market.market) for name in names]
     if unknown := [listing.name for listing in types if not listing.network_bps > 0]:
         raise ScenarioError(
             f"--server: the network rate of {unknown[0]} is not in the catalogue; leave it out"
         )
     workers = [
-        catalogue.price(name, market.region, market.market).price_usd_h for name in market.types or listed
+        (listed.get(name) or catalogue.price(name, market.region, market.market)).price_usd_h
+        for name in market.types or listed
     ]
     servers = [Server(listing.name, listing.price_usd_h, listing.network_bps) for listing in types]
     return replace(market, server=choose_server(servers, min(workers), budget_usd_h).name)
@@ -162,11 +220,77 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
-    job, market = question.job, with_server(catalogue, question.market, question.budget_usd_h)
+    job, runs = question.job, measurements.runs()
+    market = with_server(catalogue, question.market, question.budget_usd_h)
+    left = 0
+    if not market.types:
+        tried = {run.instance for run in (*runs, *(shipped_runs() if question.shipped else ()))}
+        market = replace(market, types=usual_types(catalogue, market, tried))
+        left = len(catalogue.types(market.region, market.market)) - len(market.types)
     question = replace(question, market=market)
-    among, used = priced(catalogue, market)
-    runs = measurements.runs()
-    others = [run for run in runs if run.job != job.name]
+    request, used, left_out = _request(question, catalogue, runs)
+    among = request.candidates
+    server, use_bps, measured = None, {}, {}
+    if market.server:
+        listing = used[market.server]
+        server = Server(market.server, listing.price_usd_h, listing.network_bps)
+        measured = network_use(job.name, job.batch, runs)
+        use_bps = modelled_use(job, among, server) | measured
+    sized = question.method != "transfer" or _sized(request)
+    mine = find(question.method, "recommenders")
+    chosen = mine.make() if mine else choose(question.method, request, server=server, use_bps=use_bps)
+    own = request.history
+    if isinstance(chosen, Transfer):
+        if not sized:
+            request = replace(request, deadline_s=np.inf, budget_usd=np.inf)
+        if question.shipped:
+            past = {run.job for run in runs} | {job.name}
+            more = [run for run in shipped_runs() if run.job not in past]
+            request = replace(request, history=as_history([*_others(runs, job), *more]))
+    search = chosen.searcher(request, seed=0)
+    step = search.propose(request.observed)
+    # Learning from past jobs is the slow part, and the search has done it already.
+    if isinstance(search, TransferSearch):
+        ranking = search.ranking(request.observed, most)
+    else:
+        ranking = chosen.recommend(request)[:most]
+    row = step.candidate if isinstance(step, Proposal) else step.best
+    facts = _Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__)
+    return Answer(
+        ranking=tuple(ranking if sized else map(by_shape, ranking)),
+        next=step,
+        next_configuration=among.configuration(row),
+        next_price_usd_h=float(among.price_usd_h[row]),
+        prices=used,
+        notes=(
+            *_notes(question, request, facts, used),
+            *([_OTHER_TYPES.format(left)] if left else []),
+            *_note_of_use(chosen, measured, among),
+        ),
+        sized=sized,
+        problem=_problem(question, ranking) if sized else "",
+    )
+
+
+def _request(
+    question: Question, catalogue: Catalogue, runs: Sequence[Run]
+) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
+    """Return the question with what is known, the listings used, and the types that nothing known tells of.
+
+    Types with GPUs are left out unless something was measured on some, or nothing else is allowed.
+    """
+    job = question.job
+    among, used = priced(catalogue, question.market)
+    history = as_history(_others(runs, job))
+    observed = trials_of(job.name, runs, among)
+    left_out: list[str] = []
+    tried = bool((among.gpus[observed.candidate] > 0).any())
+    known = tried or (history is not None and bool((history.candidates.gpus > 0).any()))
+    plain = among.gpus == 0
+    if question.method in ("transfer", "analytic") and not known and plain.any():
+        left_out = sorted(set(among.name[~plain].tolist()))
+        among = among.take(plain)
+        observed = trials_of(job.name, runs, among)
     expected_s = None
     if job.local_run is not None:
         startup_s = max(catalogue.billing(listing.provider).startup_s for listing in used.values())
@@ -179,36 +303,52 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         budget_usd=question.budget_usd,
         budget_usd_h=question.budget_usd_h,
         deadline_s=question.deadline_s,
-        history=as_history(others),
-        observed=trials_of(job.name, runs, among),
+        history=history,
+        observed=observed,
         expected_s=expected_s,
     )
-    server, use_bps, measured = None, {}, {}
-    if market.server:
-        listing = used[market.server]
-        server = Server(market.server, listing.price_usd_h, listing.network_bps)
-        measured = network_use(job.name, job.batch, runs)
-        use_bps = modelled_use(job, among, server) | measured
-    chosen = choose(question.method, request, server=server, use_bps=use_bps)
-    search = chosen.searcher(request, seed=0)
-    step = search.propose(request.observed)
-    # Learning from past jobs is the slow part, and the search has done it already.
-    if isinstance(search, TransferSearch):
-        ranking = search.ranking(request.observed, most)
-    else:
-        ranking = chosen.recommend(request)[:most]
-    row = step.candidate if isinstance(step, Proposal) else step.best
-    return Answer(
-        ranking=tuple(ranking),
-        next=step,
-        next_configuration=among.configuration(row),
-        next_price_usd_h=float(among.price_usd_h[row]),
-        prices=used,
-        notes=(
-            *_notes(question, request, len({run.job for run in others}), isinstance(chosen, Analytic), used),
-            *_note_of_use(chosen, measured, among),
-        ),
+    return request, used, left_out
+
+
+def _others(runs: Sequence[Run], job: Job) -> list[Run]:
+    return [run for run in runs if run.job != job.name]
+
+
+def _sized(request: Request) -> bool:
+    """Return whether a local run, a trial that ended or past jobs of the user's tell how long the job takes.
+
+    What ships tells how jobs scale, not how long this one takes.
+    """
+    past = request.history is not None and usable_jobs(request.history).size > 0
+    return past or bool(request.observed.ok.any()) or level(request.job, request.candidates) is not None
+
+
+def by_shape(row: Recommendation) -> Recommendation:
+    """Return a row without the figures that nothing tells: its rank and its price are left."""
+    unknown = Interval(np.nan, np.nan)
+    return replace(
+        row,
+        time_s=np.nan,
+        cost_usd=np.nan,
+        time_interval=unknown,
+        cost_interval=unknown,
+        reason="by shape alone: how jobs scale; how long this one takes is not known",
     )
+
+
+def _problem(question: Question, ranking: Sequence[Recommendation]) -> str:
+    """Return that no cluster keeps the bounds, "" if the first one does, as it would if any did."""
+    first = ranking[0]
+    if not (first.time_s > question.deadline_s or first.cost_usd > question.budget_usd):
+        return ""
+    wanted = []
+    if np.isfinite(question.deadline_s):
+        limit_s = question.deadline_s
+        limit = f"{limit_s / 3600:g} h" if limit_s >= 3600 else f"{limit_s / 60:.3g} min"
+        wanted.append(f"the deadline of {limit}")
+    if np.isfinite(question.budget_usd):
+        wanted.append(f"the budget of {question.budget_usd:g} $")
+    return f"no cluster is likely to keep {' and '.join(wanted)}; the closest come first"
 
 
 def modelled_use(job: Job, among: Candidates, server: Server) -> dict[str, float]:
@@ -229,35 +369,61 @@ def _note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Cand
     )
 
 
-def _notes(
-    question: Question, request: Request, own_jobs: int, analytic: bool, used: Mapping[str, Listing]
-) -> tuple[str, ...]:
-    notes = [f"Known: {own_jobs} other jobs of yours, {len(request.observed)} trials of this job."]
-    if question.job.local_run is None:
-        notes.append(
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the notes tell.
+
+    sized: as Answer.sized.
+    left_out: types that nothing known tells of.
+    own_jobs: number of past jobs of the user's.
+    method: class of the recommender.
+    """
+
+    sized: bool
+    left_out: Sequence[str]
+    own_jobs: int
+    method: str
+
+
+def _notes(question: Question, request: Request, facts: _Facts, used: Mapping[str, Listing]) -> Iterator[str]:
+    local_run, trials = question.job.local_run, len(request.observed)
+    known = f"Known: {facts.own_jobs} other jobs of yours, {trials} trials of this job."
+    yield f"{known} {facts.method} made every row."
+    if facts.left_out:
+        yield f"Left out, because nothing was measured on GPUs: {', '.join(facts.left_out)}."
+    if facts.method == "Transfer":
+        jobs = len(request.history.jobs) - facts.own_jobs if request.history else 0
+        if jobs:
+            yield (
+                f"Past experience includes {jobs} shipped jobs, measured on emulated types; "
+                "--no-shipped-runs leaves them out."
+            )
+        elif not facts.own_jobs:
+            yield (
+                "Without past jobs the ranking follows from laws of scaling alone; add past jobs with "
+                "twinbed measurements import."
+            )
+    if not facts.sized and (np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd)):
+        yield "Whether a cluster keeps deadline and budget cannot be told before that."
+    if local_run is None:
+        yield (
             "The job has no local run: how long it takes is not known before the first trial, and the "
             "intervals are wider. twinbed profile makes one."
         )
     elif not np.isfinite(question.job.samples):
-        notes.append(
+        yield (
             "The job's file states no samples, so the local run tells how fast the job computes but not how "
             "long it takes."
         )
-    if analytic:
-        notes.append(
+    if facts.method == "Analytic":
+        yield (
             "Times come from the analytic model: the local run's CPU time per sample on a type's vCPUs, and "
             "the exchange of gradients over its network. A vCPU there may be half or twice as fast as a core "
             "here. The intervals include that, and one trial shows it."
         )
-    elif not own_jobs:
-        notes.append(
-            "Without past jobs of yours the ranking follows from laws of scaling alone; add past jobs with "
-            "twinbed measurements import."
-        )
     dates = sorted({listing.as_of.isoformat() for listing in used.values()})
     spread = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    notes.append(
+    yield (
         f"Prices: {question.market.market}, {question.market.region}, US$, catalogue rows of {spread}; "
         "instances only, without disks and management fees."
     )
-    return tuple(notes)

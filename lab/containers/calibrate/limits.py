@@ -7,6 +7,7 @@ interpreter, so nothing needs to be installed.
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution
 from testbed.containers.cgroup.drivers import Driver, Group
+from testbed.containers.host.identity import own
 from testbed.containers.ownership import new_run
 
 QUOTAS_MS = (5, 10, 20, 50, 100, 150)
@@ -167,9 +169,15 @@ def _group(driver: Driver, name: str) -> Iterator[Group]:
 
 @contextmanager
 def _running(group: Group, program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the program inside the group, and end and await it when the block ends."""
+    """Run the program inside the group without capabilities, and end and await it when the block ends."""
     command = (sys.executable, "-S", "-c", program, *arguments)
-    process = subprocess.Popen(command, preexec_fn=group.enter)
+    runs_as = own(os.environ)
+
+    def enter() -> None:
+        group.enter()
+        runs_as.become()
+
+    process = subprocess.Popen(command, preexec_fn=enter, env=dict(runs_as.environment))
     try:
         yield process
     finally:

@@ -6,6 +6,7 @@ For: one run of many small containers under Escra. Not for: single writes (limit
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution, jitter
 from testbed.containers import ownership
 from testbed.containers.host import loop
+from testbed.containers.host.identity import own
 from testbed.containers.host.observed import Observed
 from testbed.containers.load.stress_scripts import StressScripts
 
@@ -71,6 +73,6 @@ def run(containers: int, duration_s: float) -> Observed:
             scripts.containers,
             [application],
             make("escra", {"gamma": most_cores / 4}),
-            loop.Settings(duration_s=duration_s, logs=folder),
+            loop.Settings(duration_s=duration_s, logs=folder, identity=own(os.environ)),
             client=scripts,
         )

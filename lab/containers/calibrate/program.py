@@ -26,6 +26,7 @@ from lab.containers.real.backend import CLIENT_GRACE_S
 from lab.containers.real.busy import Busy
 from testbed.containers import ownership
 from testbed.containers.host import loop
+from testbed.containers.host.identity import own
 from testbed.containers.host.observed import Observed
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult
@@ -136,7 +137,9 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
                 [loop.Managed(container.spec, ready=container.ready) for container in placed.containers],
                 [Application(app.name, 64.0, 1 << 40)],
                 make("unlimited", {}),
-                loop.Settings(duration_s=asked.duration_s + CLIENT_GRACE_S, logs=folder),
+                loop.Settings(
+                    duration_s=asked.duration_s + CLIENT_GRACE_S, logs=folder, identity=own(os.environ)
+                ),
                 client=client,
                 on_tick=lambda tick: busy.note(tick.elapsed_s),
             )

@@ -7,6 +7,7 @@ container does.
 
 from __future__ import annotations
 
+import os
 import time
 
 from control.services import Handler, Service, ServiceApp
@@ -15,6 +16,7 @@ from lab.containers.calibrate.figures import distribution
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.host.identity import own
 from testbed.containers.services.deploy import deploy
 from twinbed import BackendError
 
@@ -33,7 +35,9 @@ def measure(driver: Driver, starts: int) -> dict[str, Value]:
         for _ in range(starts):
             run = ownership.new_run()
             group = driver.create(run, "start")
-            started = HostedContainer("start", container.spec, group, ready=container.ready)
+            started = HostedContainer(
+                "start", container.spec, group, ready=container.ready, identity=own(os.environ)
+            )
             began = time.monotonic()
             try:
                 started.start((), None, time.monotonic_ns(), lasting=False)

@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
+from control.allocator.shares import DEFAULT_WEIGHT
 from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Floats
 from twinbed import ScenarioError
-
-DEFAULT_WEIGHT = 100.0
-"""The kernel's own cpu.weight of a cgroup (Documentation/admin-guide/cgroup-v2.rst)."""
 
 
 def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> Floats:

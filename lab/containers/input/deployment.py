@@ -31,9 +31,10 @@ from lab.ask import guard
 from lab.ask import policy as policies
 from lab.ask.problems import validated
 from lab.ask.section import Command, Environment
+from testbed.containers.attach import names
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
-from twinbed import ScenarioError
+from twinbed import ScenarioError, own
 
 
 def _policy(text: str) -> str:
@@ -41,6 +42,16 @@ def _policy(text: str) -> str:
         return policies.parse(text).text
     except ScenarioError as error:
         raise ValueError(str(error)) from None
+
+
+def _container(text: str) -> str:
+    try:
+        name = names.parse(text)
+    except ScenarioError as error:
+        raise ValueError(str(error)) from None
+    if name.kind == names.CGROUP:
+        raise ValueError(f"{text}: a path is given with attach")
+    return text
 
 
 def _cgroup(text: str) -> str:
@@ -54,6 +65,7 @@ def _cgroup(text: str) -> str:
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 CgroupPath = Annotated[str, AfterValidator(_cgroup), Field(max_length=1024)]
+NameOfContainer = Annotated[str, AfterValidator(_container), Field(max_length=600)]
 PolicyText = Annotated[str, AfterValidator(_policy)]
 
 
@@ -69,7 +81,7 @@ class AttachPaths(_Strict):
 
 
 class ContainerEntry(_Strict):
-    """One container on one agent: a command that the agent runs, or an existing cgroup."""
+    """One container on one agent: a command that the agent runs, an existing cgroup, or a name."""
 
     name: Name = Field(description="Name of letters, digits, - and _, used once in the file.")
     agent: Name = Field(description="Agent of the host that the container is on.")
@@ -90,6 +102,12 @@ class ContainerEntry(_Strict):
         description="Path of an existing cgroup instead of a command, as in /proc/PID/cgroup; two paths, "
         "for cpu and "
         "memory, if they differ between hierarchies.",
+    )
+    container: NameOfContainer | None = Field(
+        default=None,
+        description="Running containers by name instead of a command: docker:NAME, podman:NAME, "
+        "compose:PROJECT/SERVICE, pod:NAME or systemd:UNIT. They join when they start, and again after a "
+        "restart.",
     )
     peak_cores: PositiveFloat | None = Field(
         default=None, description="Profiled CPU peak for policies that need it, cores."
@@ -114,9 +132,9 @@ class ContainerEntry(_Strict):
 
     @model_validator(mode="after")
     def _one_of(self) -> ContainerEntry:
-        if (self.command is None) == (self.attach is None):
-            raise ValueError(f"container {self.name}: give either command or attach")
-        if self.attach is not None and self.runtime != "process":
+        if sum(given is not None for given in (self.command, self.attach, self.container)) != 1:
+            raise ValueError(f"container {self.name}: give either command or attach or container")
+        if self.command is None and self.runtime != "process":
             raise ValueError(f"container {self.name}: runtime is for a command; leave it out with attach")
         return self
 
@@ -164,6 +182,10 @@ class DeploymentFile(_Strict):
             "cgroup {0[1]} of agent {0[0]}",
             [(entry.agent, path) for entry in entries for path in {*entry.paths.values()}],
         )
+        _refuse_twice(
+            "{0[1]} of agent {0[0]}",
+            [(entry.agent, entry.container) for entry in entries if entry.container is not None],
+        )
         for app in self.applications:
             if not app.containers and not app.watch:
                 raise ValueError(f"application {app.name}: neither containers nor watch")
@@ -199,11 +221,20 @@ def load(path: Path) -> Plan:
                 )
                 for index, app in apps
                 for entry in app.containers
+                if entry.container is None
             ),
-            tuple(
-                Watch(entry.agent, index, entry.parent, entry.pattern)
-                for index, app in apps
-                for entry in app.watch
+            (
+                *(
+                    Watch(entry.agent, index, entry.parent, entry.pattern)
+                    for index, app in apps
+                    for entry in app.watch
+                ),
+                *(
+                    Watch(entry.agent, index, entry.container, "*", entry.peak_cores, entry.peak_bytes)
+                    for index, app in apps
+                    for entry in app.containers
+                    if entry.container is not None
+                ),
             ),
         ),
         policies.parse(file.policy).make(),
@@ -217,6 +248,8 @@ def schema_json() -> str:
 
 def _checked(path: Path) -> DeploymentFile:
     data = guard.read_keys(path, "keys, `applications` among them", aliases=False)
+    if "policy" in data:
+        data["policy"] = own.beside(data["policy"], path.parent)
     return validated(DeploymentFile, data, str(path))
 
 

@@ -41,6 +41,17 @@ class Replay:
     history: History | None = None
     refined: bool = False
 
+    @property
+    def profile(self) -> History | None:
+        """What the profiled peaks are the peaks of: the profile run, or the trace that is replayed itself."""
+        load = self.workload
+        if self.history is not None or not isinstance(load, Workload):
+            return self.history
+        demand = load.demand_cores
+        if not load.present.all():
+            demand = np.where(load.present, demand, np.nan)
+        return History(demand, load.memory_bytes, load.period_s)
+
 
 class Source(Protocol):
     """A scenario's loaded input, which its seeds and policies share."""

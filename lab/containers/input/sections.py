@@ -148,6 +148,39 @@ class ServicesInput(Section):
     )
 
 
+class HpaInput(Section):
+    """The Horizontal Pod Autoscaler: each container is a workload whose replicas share its demand.
+
+    What is left out is Kubernetes' default (control/allocator/hpa.py).
+    """
+
+    replicas: PositiveInt = Field(default=1, description="Replicas of each workload at the start.")
+    target_utilisation: PositiveFloat | None = Field(
+        default=None, description="CPU use over requests that it aims at (averageUtilization / 100); 0.8."
+    )
+    min_replicas: PositiveInt | None = Field(default=None, description="Fewest replicas; 1.")
+    max_replicas: PositiveInt | None = Field(default=None, le=1000, description="Most replicas; 10.")
+    sync_interval_s: PositiveFloat | None = Field(
+        default=None, description="Time between two of its decisions, seconds; 15."
+    )
+    tolerance: NonNegativeFloat | None = Field(
+        default=None, description="Deviation from the target, as a fraction, that changes nothing; 0.1."
+    )
+    downscale_window_s: NonNegativeFloat | None = Field(
+        default=None, description="Fewer replicas than wanted at any time in this window do not come, s; 300."
+    )
+    readiness_s: NonNegativeFloat | None = Field(
+        default=None, description="Age from which a replica's CPU use counts, seconds; 30."
+    )
+
+    @model_validator(mode="after")
+    def _starts_within_bounds(self) -> Self:
+        most = 10 if self.max_replicas is None else self.max_replicas
+        if not (self.min_replicas or 1) <= self.replicas <= most:
+            raise ValueError("hpa.replicas: expected a number from min_replicas to max_replicas")
+        return self
+
+
 class Budget(Section):
     """Global limits of every application (Ω and M), the same for every policy."""
 
@@ -308,6 +341,11 @@ class ContainerScenario(Scenario):
         description="The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: "
         "one number for all, or one per container name; 100 when left out.",
     )
+    hpa: HpaInput | None = Field(
+        default=None,
+        description="Let the Horizontal Pod Autoscaler change the number of replicas, in a replay of a trace "
+        "or a workload on the twin.",
+    )
     host_memory_bytes: PositiveInt | None = Field(
         default=None,
         description="Memory that each host has for the containers, bytes; null: enough for all. Where it is "
@@ -328,6 +366,8 @@ class ContainerScenario(Scenario):
     @model_validator(mode="after")
     def _hosts_of_a_replay(self) -> Self:
         """Refuse what only a replay heeds."""
+        if self.hpa is not None and (self.services or self.serverless or self.job):
+            raise ValueError("hpa: only for a trace or a workload")
         for key in ("hosts", "cpu_weight"):
             if getattr(self, key) is not None and (self.services or self.serverless):
                 cure = "; write services.hosts" if key == "hosts" and self.services else ""

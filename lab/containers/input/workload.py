@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from control.allocator.model import PAGE_BYTES
 from lab.containers.input.ceilings import applications, given_threads, given_weights, profile_peaks
 from lab.containers.input.replay import Replay
+from lab.containers.input.replicas import replicated
 from lab.containers.input.sections import ContainerScenario, SyntheticContainer
 from traces.load import load
 from traces.refine import DEFAULT, Burstiness, refine
@@ -58,6 +60,9 @@ def load_source(scenario: ContainerScenario) -> TraceSource:
     trace = input_trace(scenario)
     sha256 = content_sha256(trace)
     origin = {"source": "scenario"} if scenario.trace is None else scenario.trace.model_dump(mode="json")
+    if Path(str(origin["source"])).name == "-":
+        # The copy of standard input does not outlive the question.
+        origin["source"] = "-"
     return TraceSource(trace, sha256, ({"role": "trace", "sha256": sha256, **origin},))
 
 
@@ -123,6 +128,12 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         host_memory_bytes=scenario.most_bytes,
         report_interval_s=scenario.report_interval_s or 0.0,
     )
+    if scenario.hpa is not None:
+        workload = replicated(workload, scenario.hpa, own_hosts=hosts == len(app))
+        peaks = workload.peak_cores, workload.peak_bytes
+        workload = replace(workload, applications=applications(scenario, names, workload.app, *peaks))
+        memory_known = memory_known[workload.replication.of] if workload.replication else memory_known
+        notes.append("Replicas share their workload's demand evenly; each holds the memory of the trace.")
     refined = fine.interval_s < trace.interval_s and burstiness(scenario).cv > 0
     about = {"start_s": trace.start_s} | ({"hosts": hosts} if hosts < len(app) else {})
     return Replay(workload, memory_known, (*fine.notes, *notes), about, refined=refined)

@@ -115,7 +115,11 @@ def on_this_machine(question: Scenario) -> ContainerScenario:
             "--set hosts=1 asks the question for this machine"
         )
     if scenario.cpu_weight is not None:
-        raise BackendError(f"{scenario.name}: cpu_weight: the testbed gives all containers the same weight")
+        raise BackendError(
+            f"{scenario.name}: cpu_weight: the testbed has only the weights that a policy decides"
+        )
+    if scenario.hpa is not None:
+        raise BackendError(f"{scenario.name}: hpa: the testbed starts no replicas; use --backend twin")
     changes: dict[str, Any] = {"host_cores": cores}
     if scenario.services is None:
         changes["hosts"] = 1
@@ -153,13 +157,15 @@ def _carry_out(
             host_memory_bytes=workload.host_memory_bytes,
             report_interval_s=workload.report_interval_s,
         )
+        policy = policy_of(spec, replay)
         observed = loop.control(
             made.containers,
             workload.applications,
-            policy_of(spec, replay),
+            policy,
             settings,
             client=made.client,
             on_tick=on_tick,
+            profile=replay.profile if policy.given.profile else None,
         )
         load = None if made.load is None else made.load()
     if observed.names != workload.names:

@@ -59,11 +59,13 @@ def request_log(load: LoadResult, containers: int) -> RequestLog:
 def _series(observed: ObservedSeries, periods: int) -> Series:
     count = observed.up.shape[1]
     unknown = np.full((periods, count), np.nan, np.float32)
-    arrays = {
+    arrays: dict[str, Any] = {
         spec.name: _fitted(getattr(observed, spec.name), periods)
         for spec in fields(ObservedSeries)
         if spec.name != "reported"
     }
+    if np.isnan(observed.request_cores).all():
+        arrays["request_cores"] = None
     return Series(demand_cores=unknown, backlog_s=unknown, **arrays)
 
 

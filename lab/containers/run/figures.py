@@ -19,8 +19,16 @@ from numpy.typing import NDArray
 from control.services import RequestStatus
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import Price
-from lab.containers.metrics import GIB, LATENCY_QUANTILES, METRICS, MIB, UNLIMITED_BYTES
+from lab.containers.metrics import (
+    GIB,
+    LATENCY_QUANTILES,
+    METRICS,
+    MIB,
+    OSCILLATION_PERIODS,
+    UNLIMITED_BYTES,
+)
 from lab.containers.run.latency import MEAN, latencies, quantiles
+from lab.containers.run.oscillation import taken_back
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
 from twin.containers.requests.model import RequestLog
@@ -49,12 +57,15 @@ def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
     pairs |= _counts(outcome, workload)
     pairs |= _lateness(series, workload)
     pairs |= _reservations(series, replay, price)
+    changes = taken_back(series, OSCILLATION_PERIODS) / duration_s
+    pairs["taken_back_per_s"] = (changes, float(changes.sum()))
     pairs |= _turned_away(outcome.requests, len(workload.names))
     per_container = {key: values for key, (values, _) in pairs.items()}
     total = {key: value for key, (_, value) in pairs.items()}
     requests, censored = _requests(outcome.requests, duration_s)
     total |= requests
     total |= _serverless(workload, outcome)
+    total["mean_containers"] = float(series.up.sum()) / len(series.up)
     total["limit_changes_per_s"] = outcome.limit_changes / duration_s
     return Figures({metric.key: float(total[metric.key]) for metric in METRICS}, censored, per_container)
 
@@ -172,8 +183,12 @@ def mean_reserved_cores(replay: Replay, outcome: Outcome) -> float:
 
 
 def _quotas(series: Series, workload: Population) -> Floats:
-    """Return float64[N]: the sum over the periods of each container's quota, its host's cores without one."""
-    quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, workload.host_cores)
+    """Return float64[N]: the sum over the periods of each container's quota; without one, of its request, or
+    of its host's cores."""
+    held = workload.host_cores
+    if series.request_cores is not None:
+        held = np.where(np.isnan(series.request_cores), held, series.request_cores)
+    quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, held)
     return np.asarray(np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64))
 
 

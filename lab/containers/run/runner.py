@@ -15,11 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from control.allocator.autothrottle import Autothrottle
-from control.allocator.escra import Escra
 from control.allocator.ports import Allocator, Learner
-from control.allocator.sampled import SampledPolicy
-from control.allocator.static import Unlimited
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec
 from lab.containers.input.replay import Replay, Source
@@ -171,7 +167,7 @@ def _refined_otherwise(spec: RunSpec, source: Source) -> dict[str, list[Replay]]
 
 def policy_of(spec: RunSpec, replay: Replay) -> Allocator:
     """Return a fresh allocator that has learnt from the profile, if there is one and it can."""
-    policy = spec.policy.make()
+    policy: Allocator = spec.policy.make()
     if replay.history is not None and isinstance(policy, Learner):
         policy.learn(replay.history)
     return policy
@@ -180,16 +176,13 @@ def policy_of(spec: RunSpec, replay: Replay) -> Allocator:
 def given(spec: RunSpec, replay: Replay) -> str:
     """Return what the policy was given before the run, besides the global limits, in words."""
     policy, history = spec.policy.make(), replay.history
-    parts = [] if isinstance(policy, Escra | Unlimited) else ["profiled peaks"]
-    if isinstance(policy, Learner):
-        length_s = 0.0 if history is None else len(history.usage_cores) * history.period_s
+    told = policy.given
+    parts = ["profiled peaks"] * told.peaks + ["profiled usage"] * told.profile
+    if told.history:
+        warm = history is not None and isinstance(policy, Learner)
+        length_s = len(history.usage_cores) * history.period_s if history is not None and warm else 0.0
         parts.append(f"a warm history of {length_s:g} s" if length_s else "a cold history")
-    elif isinstance(policy, SampledPolicy):
-        parts.append("a cold history")
-    if isinstance(policy, Autothrottle):
-        slo_s = policy.settings.slo_p99_s
-        parts.append(f"an untrained Tower, SLO {slo_s:g} s" if slo_s else "no Tower")
-    return ", ".join(parts) or "nothing"
+    return ", ".join([*parts, *([told.more] if told.more else [])]) or "nothing"
 
 
 def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
@@ -203,4 +196,5 @@ def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] 
         from twin.containers.serverless import simulate_serverless
 
         return simulate_serverless(workload, policy, machine, seed=seed, progress=progress).outcome
-    return simulate(workload, policy, machine, seed=seed, progress=progress)
+    profile = replay.profile if policy.given.profile else None
+    return simulate(workload, policy, machine, seed=seed, progress=progress, profile=profile)

@@ -64,13 +64,14 @@ def _visits(outcome: Outcome) -> dict[str, NDArray[np.float64]]:
 
 def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
     """Return one row per period and container: period (int32), container, and the series' columns, not
-    copied."""
+    copied; request_cores only if the policy decided requests."""
     length, count = series.up.shape
     columns: dict[str, pa.Array] = {
         "period": pa.array(np.repeat(np.arange(length, dtype=np.int32), count)),
         "container": _names(np.tile(np.arange(count, dtype=np.int32), length), names),
     }
-    for name in _SERIES:
+    requested = () if series.request_cores is None else ("request_cores",)
+    for name in (*_SERIES, *requested):
         columns[name] = pa.array(np.ravel(getattr(series, name)))
     return pa.table(columns)
 

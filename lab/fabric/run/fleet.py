@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from control.fabric import FaultKind
 from lab.fabric.input import FleetInput
+from lab.fabric.run import planned
 from lab.fabric.run.measured import Measured
 from lab.fabric.run.world import World
 from traces.fault_rates import FLEETS, per_gpu_s
@@ -34,11 +35,15 @@ _GPUS_PER_HOST = 8
 _ATTACHMENTS_PER_TOR = 32
 """Adapters of one uplink at a ToR."""
 _DAY_S = 86_400.0
+_STRIPED = 1 << 10
+"""Connections of an adapter of which surely one is on each uplink."""
 
 
 def measure(world: World, asked: FleetInput) -> Measured:
     """Run the fleet under the run's scheme. An adapter has one uplink without a scheme, else two to different
     ToRs."""
+    if asked.plan is not None:
+        return planned.measure(world, asked, asked.plan)
     spec = _spec(world, asked)
     out = simulate(spec, world.measure)
     at_edge = np.array([cause.kind is not None for cause in spec.causes])
@@ -82,7 +87,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
     hosts = asked.gpus // _GPUS_PER_HOST
     # An adapter's loss takes all its uplinks, so no scheme saves a job from it.
     fatal_per_s = hosts * host * _GPUS_PER_HOST + asked.gpus * (nic + (link if uplinks == 1 else 0.0))
-    rdma = Rdma(world.fabric.queue_pair, Link(world.fabric.rate_bps))
+    rdma = Rdma(world.fabric.queue_pair, Link(world.fabric.rate_bps), library=world.port_failover)
     interval_s = asked.checkpoint_interval_s or daly_s(asked.save_s, 1 / fatal_per_s)
     rerouted = world.scheme is Scheme.REROUTE
     healthy_s, degraded_s = asked.iteration_s, asked.degraded_iteration_s
@@ -95,7 +100,8 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         iteration_s=np.array([np.inf, *([degraded_s] * (uplinks - 1)), healthy_s]),
         jitter_cv=asked.jitter_cv,
         busy=_ALWAYS,
-        flows=asked.flows,
+        # NCCL stripes a message over all ports, so each fault of a port meets it.
+        flows=asked.flows if world.port_failover is None else _STRIPED,
         causes=causes,
         gaps_s=gap_samples(
             world.fabric.handling(world.scheme), world.asked.faults.silent, _GAPS, world.network, spines=True

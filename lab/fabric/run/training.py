@@ -7,17 +7,17 @@ them. Any other job ends, and restarts from its last save as soon as the lost pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lab.fabric.input import TrainingInput
 from lab.fabric.run import curve
 from lab.fabric.run.measured import Measured, of_outages
-from lab.fabric.run.world import World, outages_on, plan
+from lab.fabric.run.world import World, outages_on, plan, story_of
 from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
-from twin.fabric.jobs import Cluster, Job
+from twin.fabric.jobs import NO_SPANS, Cluster, Job
 from twin.fabric.model import Floats, Outages, Scheme
 from twin.fabric.rdma import NO_OUTAGES, Link, goodput_bps, in_order
 from twin.fabric.transports import Rdma, Reconnecting, Transport
@@ -39,23 +39,31 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         raise ScenarioError(
             f"fabric.training.epochs: {asked.epochs} is more than the {recorded} recorded epochs"
         )
+    library = world.port_failover
     rate_bps = goodput_bps(world.rate_bps, world.fabric.queue_pair.mtu_bytes, world.scheme)
+    if library is not None:
+        rate_bps *= library.ports  # A message is striped over all of them.
     cluster = Cluster(1, rate_bps, world.fabric.alpha_s, rate_bps, world.fabric.alpha_s)
     usual_s = jobs.iteration_s(job, cluster)
     until_s = _WATCHED * asked.iterations * usual_s
     outages = world.outages(plan(world, until_s))
-    lost = _lost(world, job, outages)
     rdma = Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
     transport: Transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
-    fatal = np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))
-    if fatal.any():
+    slow = NO_SPANS
+    if library is None:
+        lost = _lost(world, job, outages)
+        fatal = lost[np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))]
+    else:
+        told, fatal = story_of(world, library, outages, _flows(job))
+        lost, slow, transport = told.stalls, told.degraded, Reconnecting(np.inf)
+    if len(fatal):
         work_s = asked.iterations * usual_s
-        died, corners = _dying(asked, rdma.noticed_s, work_s, lost[fatal], until_s)
+        died, corners = _dying(asked, rdma.noticed_s, work_s, fatal, until_s)
         learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
         return of_outages(
             outages,
             died | learnt.metrics,
-            {"at_s": lost[fatal, 0], "duration_s": lost[fatal, 1] - lost[fatal, 0]},
+            {"at_s": fatal[:, 0], "duration_s": fatal[:, 1] - fatal[:, 0]},
             learnt.tables,
         )
     run = jobs.series(
@@ -66,6 +74,8 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         transport=transport,
         seed=world.measure,
         jitter_cv=asked.jitter_cv,
+        slow=slow,
+        slow_cluster=None if library is None else replace(cluster, rate_bps=rate_bps * library.degraded),
     )
     values = _means(run.duration_s, asked.average)
     saves_s = 0.0
@@ -120,14 +130,20 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
 def _lost(world: World, job: Job, outages: Outages) -> Floats:
     """Return float64[m, 2], ascending and disjoint: when some flow of the job is lost, s."""
     random = np.random.default_rng(world.network.spawn(1)[0])
-    ring = [(rank, (rank + 1) % job.gpus) for rank in range(job.gpus if job.gpus > 1 else 0)]
-    if job.pipeline > 1 or job.tensor > 1:
-        ring += [(destination, source) for source, destination in ring]
     spans = [NO_OUTAGES]
-    for source, destination in dict.fromkeys(ring):
+    for source, destination in _flows(job):
         path = world.path(source, destination, random)
         spans.append(outages_on(outages, source, destination, path))
     return in_order(np.concatenate(spans))
+
+
+def _flows(job: Job) -> list[tuple[int, int]]:
+    """Return (source, destination) of the job's flows: a ring of hosts, both ways round if stages or tensor
+    ranks exchange activations."""
+    ring = [(rank, (rank + 1) % job.gpus) for rank in range(job.gpus if job.gpus > 1 else 0)]
+    if job.pipeline > 1 or job.tensor > 1:
+        ring += [(destination, source) for source, destination in ring]
+    return list(dict.fromkeys(ring))
 
 
 def _dying(

@@ -5,19 +5,23 @@ For: what every measurement needs. Not for: the measurements (sends.py, collecti
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from control.fabric import Direction, FaultKind, PlannedFault
 from lab.ask.scenario import RunSpec
+from lab.fabric import nccl
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
-from lab.fabric.input import FabricInput, FaultsInput, fabric_of
+from lab.fabric.input import FabricInput, FaultsInput, NcclInput, fabric_of
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
 from twin.fabric.model import Delay, Floats, Outages, Scheme, Topology, Whole
-from twin.fabric.rdma import wire_bytes
+from twin.fabric.port_failover import PortFailover, PortOutage, Story, story
+from twin.fabric.rdma import Link, stall_s, wire_bytes
+from twin.fabric.steps import BY_NCCL
 from twin.fabric.topology import check, dual_tor, paths
 
 _DAY_S = 86_400.0
@@ -55,6 +59,21 @@ class World:
         spine_s = 0.0 if shared else self.topology.spine_delay_s
         host_s = self.fabric.software_delay_s if self._in_software else 0.0
         return 4 * (self.topology.delay_s + spine_s + host_s)
+
+    @property
+    def port_failover(self) -> PortFailover | None:
+        """NCCL's own failover between a host's two ports, or None under other schemes. Raises ScenarioError
+        for a version without it."""
+        if self.scheme not in BY_NCCL:
+            return None
+        given = self.asked.nccl or NcclInput()
+        made = nccl.failover_of(
+            given.version,
+            given.variables,
+            recovery=self.scheme is Scheme.NCCL_RECOVERY,
+            receiver_lag_s=given.receiver_lag_s,
+        )
+        return replace(made, ports=self.topology.uplinks, probe_rtt_s=self.rtt_s(0, 1))
 
     @property
     def _in_software(self) -> bool:
@@ -143,6 +162,34 @@ def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -
     )
     check_faults(topology, [replace(fault, kind=FaultKind.PORT)])
     return replace(fault, tor=int(topology.tor_of[faults.host, uplink]))
+
+
+def story_of(
+    world: World, library: PortFailover, outages: Outages, flows: Iterable[tuple[int, int]]
+) -> tuple[Story, Floats]:
+    """Return what outages do to a job with these flows (source, destination), each over all ports of its
+    hosts, and float64[d, 2]: when the flows of each death stopped and when all ports worked again, s.
+
+    Port k of one host talks with port k of another. A job that died begins anew with all ports.
+    """
+    flowing = set(flows)
+    columns = (outages.source, outages.destination, outages.uplink, outages.begin_s, outages.end_s)
+    straight = outages.uplink == outages.last_uplink
+    rows = zip(*(column[straight].tolist() for column in columns), strict=True)
+    met = [PortOutage(*row) for row in rows if (row[0], row[1]) in flowing]
+    pair = world.fabric.queue_pair
+    link = Link(world.rate_bps, world.rtt_s(0, 1))
+    first: Story | None = None
+    deaths: list[tuple[float, float]] = []
+    while True:
+        gaps_s = np.array([outage.end_s - outage.begin_s for outage in met], np.float64)
+        told = story(library, met, stall_s(pair, gaps_s, link), pair.ladder.error_s)
+        first = first or told
+        if np.isinf(told.died_s):
+            return first, np.array(deaths, np.float64).reshape(-1, 2)
+        back_s = max(outage.end_s for outage in met if outage.begin_s <= told.died_s)
+        deaths.append((told.stalls[-1, 0], max(back_s, told.died_s)))
+        met = [outage for outage in met if outage.begin_s > back_s]
 
 
 def outages_on(outages: Outages, source: int, destination: int, path: Whole) -> Floats:

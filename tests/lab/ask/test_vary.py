@@ -72,7 +72,7 @@ def test_a_policys_parameter_varies_and_runs_that_it_does_not_concern_come_once(
         ({"name.first": ["a"]}, "scenario: vary.name.first: name has no keys inside"),
         ({"vary.name": [["a"]]}, "scenario: vary: `vary` cannot vary itself"),
         ({"escra.kapa": [1.0]}, "scenario: vary.escra.kapa: policy 'escra' has no parameter 'kapa'"),
-        ({"vpa.in_place": [True]}, "scenario: vary.vpa.in_place: the scenario has no policy vpa"),
+        ({"vpa.update_mode": [True]}, "scenario: vary.vpa.update_mode: the scenario has no policy vpa"),
     ],
 )
 def test_what_cannot_vary_is_named_in_one_line(vary, said):

@@ -100,3 +100,61 @@ def test_the_same_run_twice_is_not_compared(twinbed, run):
 
 def test_a_store_that_is_a_file_is_refused(twinbed, csv_path):
     assert "not a directory" in twinbed("runs", "list", "--store", csv_path).refused
+
+
+@pytest.fixture
+def two(store_path):
+    """An Escra run and a static one."""
+    store = RunStore(store_path)
+    return publish(store), publish(store, "static")
+
+
+def listed(twinbed, *filters):
+    ended = twinbed("runs", "list", *filters, "--format", "json")
+    return [row["id"] for row in json.loads(ended.out)["rows"]]
+
+
+def test_runs_are_listed_by_tag_policy_scenario_and_age(twinbed, two):
+    kept, other = (run.id for run in two)
+    assert twinbed("runs", "tag", kept[: len(kept) - 1], "paper.v1").code == 0
+    assert listed(twinbed, "--tag", "paper.v1") == [kept]
+    assert listed(twinbed, "--policy", "static") == [other]
+    assert set(listed(twinbed, "--scenario", two[0].manifest["name"])) == {kept, other}
+    assert listed(twinbed, "--scenario", "another") == []
+    assert set(listed(twinbed, "--newer", "10000w")) == {kept, other}
+    assert listed(twinbed, "--newer", "0s") == []
+
+
+def test_a_listing_has_sizes_and_tags(twinbed, run):
+    twinbed("runs", "tag", run.id, "b")
+    twinbed("runs", "tag", run.id, "a")
+    (row,) = json.loads(twinbed("runs", "list", "--format", "json").out)["rows"]
+    assert row["tags"] == "a b"
+    assert row["bytes"] == sum(file.stat().st_size for file in run.path.iterdir())
+    assert "a b" in twinbed("runs", "list").out
+
+
+def test_tagged_runs_are_kept_if_asked(twinbed, two, store_path):
+    kept, other = (run.id for run in two)
+    twinbed("runs", "tag", kept, "paper")
+    out = twinbed("runs", "prune", "--older", "0s", "--keep-tagged", "--format", "json").out
+    assert [row["removed"] for row in json.loads(out)["rows"]] == [other]
+    assert RunStore(store_path).ids() == [kept]
+
+
+def test_a_removed_run_takes_its_tags_with_it(twinbed, run, store_path):
+    twinbed("runs", "tag", run.id, "paper")
+    twinbed("runs", "rm", run.id)
+    assert publish(RunStore(store_path)).id == run.id
+    assert listed(twinbed, "--tag", "paper") == []
+
+
+def test_a_tag_is_taken_away_once(twinbed, run):
+    twinbed("runs", "tag", run.id, "paper")
+    assert twinbed("runs", "tag", run.id, "paper", "--remove").code == 0
+    assert twinbed("runs", "tag", run.id, "paper", "--remove").refused.endswith("it has none")
+
+
+@pytest.mark.parametrize("name", ["", ".x", "a@b", "a/b", "x" * 41, "two words"])
+def test_what_cannot_be_a_tag_is_refused(twinbed, run, name):
+    assert twinbed("runs", "tag", run.id, name).refused.startswith(f"tag {name!r}: expected")

@@ -97,20 +97,20 @@ def test_reader_options_reach_the_reader(twinbed, csv_path, tmp_path):
 
 
 def test_every_parameter_of_every_policy_is_listed_with_unit_default_range_and_reason(twinbed):
-    rows = json.loads(twinbed("policies", "--format", "json").out)["rows"]
+    rows = json.loads(twinbed("policies", "show", "--format", "json").out)["rows"]
     assert {row["policy"] for row in rows} == set(POLICIES)
     rows = [row for row in rows if row["policy"] != "unlimited"]
     assert all(row["unit"] and row["why"] and row["range"] and row["default"] for row in rows)
 
 
 def test_a_policy_without_parameters_says_so(twinbed):
-    assert "unlimited has no parameters" in twinbed("policies", "unlimited").out
-    assert "unlimited has no parameters" in twinbed("policies").out
+    assert "unlimited has no parameters" in twinbed("policies", "show", "unlimited").out
+    assert "unlimited has no parameters" in twinbed("policies", "show").out
 
 
 def test_one_policy_is_listed_alone_and_an_unknown_one_is_refused(twinbed):
-    assert "vpa." not in twinbed("policies", "escra").out
+    assert "vpa." not in twinbed("policies", "show", "escra").out
     assert (
-        "no policy 'oracle'; there are autopilot, autothrottle, escra, k8s-cpu, k8s-cpu-fast, static, "
-        "unlimited, vpa" in twinbed("policies", "oracle").refused
+        "no policy 'oracle'; there are autopilot, autothrottle, escra, k8s-cpu, k8s-cpu-fast, "
+        "krr, requests-only, static, unlimited, vpa" in twinbed("policies", "show", "oracle").refused
     )

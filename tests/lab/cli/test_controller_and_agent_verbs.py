@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,7 @@ def test_a_certificate_goes_from_the_controller_to_the_host(
     run = ("agent", "run", "--identity", identity, "--controller")
     assert "is of agent h1" in refused(capsys, *run, "10.0.0.1:7117", "--name", "h2")
     assert "expected HOST:PORT" in refused(capsys, *run, "10.0.0.1")
+    assert "--metrics x: expected PORT" in refused(capsys, *run, "10.0.0.1:7117", "--metrics", "x")
 
 
 def test_the_controllers_own_certificate_is_no_agents(pki: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,9 +67,14 @@ def test_what_is_wrong_is_said_before_anything_runs(
     assert "--listen nowhere: expected HOST:PORT" in refused(
         capsys, "controller", "run", file, "--pki", pki, "--listen", "nowhere"
     )
-    assert "--metrics" in refused(
-        capsys, "controller", "run", file, "--pki", pki, "--listen", "127.0.0.1:0", "--metrics", "x"
-    )
+    for wrong in ("x", "::1:9117", "host:", ":9117", "127.0.0.1:65536", "[::1]"):
+        said = refused(capsys, "controller", "run", file, "--pki", pki, "--metrics", wrong)
+        assert f"--metrics {wrong}: " in said
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        place = f"127.0.0.1:{used.getsockname()[1]}"
+        listen = ("--listen", "127.0.0.1:0")
+        said = refused(capsys, "controller", "run", file, "--pki", pki, *listen, "--metrics", place)
+        assert f"{place}: metrics cannot be served there (Address already in use)" in said
     assert "twinbed controller init" in refused(capsys, "controller", "run", file, "--pki", tmp_path / "none")
     file.write_text(SHOP.replace("name: a", "name: a;b"))
     assert "shop.yaml: applications.0.containers.0.name" in refused(

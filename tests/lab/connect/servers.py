@@ -59,6 +59,17 @@ def prometheus(folder: Path, openmetrics: str) -> Iterator[str]:
 
 
 @contextmanager
+def scraping(folder: Path, config: str) -> Iterator[str]:
+    """A Prometheus that scrapes as its configuration says, as its address."""
+    server, file = needs("prometheus"), folder / "prometheus.yml"
+    file.write_text(config)
+    port = free_port()
+    command = [server, f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}"]
+    with _running([*command, f"--web.listen-address=127.0.0.1:{port}"], folder, port, "/-/ready"):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
 def victoria_metrics(folder: Path, exposition: str) -> Iterator[str]:
     """A VictoriaMetrics that holds these samples, as its address."""
     server = needs("victoria-metrics")

@@ -232,3 +232,19 @@ def test_quantiles_are_numpys(values, wanted):
 
 def test_quantiles_of_nothing_are_not_a_number():
     assert all(math.isnan(value) for value in quantiles(np.empty(0, np.float32), (0.5, 0.99)))
+
+
+def test_a_container_without_a_quota_reserves_its_request():
+    replay, outcome = made()
+    outcome.series.quota_cores[:] = np.inf
+    outcome.series.request_cores = np.full(outcome.series.up.shape, 0.25, np.float32)
+    outcome.series.request_cores[:, 1] = np.nan
+    reserved = figures(replay, outcome, PRICE).per_container["mean_reserved_cores"]
+    assert reserved.tolist() == [0.25, replay.workload.host_cores[1]]
+
+
+def test_a_limit_that_flaps_counts_once_for_each_change_that_is_taken_back():
+    replay, outcome = made()
+    outcome.series.quota_cores[::2, 0] = 1.0
+    # 1, 2, 1, 2, … in ten periods of 100 ms: nine changes, of which the last is not taken back.
+    assert figures(replay, outcome, PRICE).summary["taken_back_per_s"] == pytest.approx(8.0)

@@ -11,24 +11,12 @@ from pathlib import Path
 import pytest
 
 from lab.engine import local as parallel
-from lab.engine.local import cores, run_units
-from twinbed import BackendError, ScenarioError
+from lab.engine.local import Local, cores
+from lab.engine.ports import Unit
+from lab.engine.running import run
 
 
-def squared(unit, progress):
-    progress(f"unit {unit}", 1.0)
-    return unit * unit
-
-
-def refuse(unit, progress):
-    raise ScenarioError(f"unit {unit}: refused")
-
-
-def die(unit, progress):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def mark_and_linger(folder, progress):
+def mark_and_linger(folder, places, progress):
     """Leaves a mark while it works, and takes it away however it ends."""
     mark = Path(folder) / str(os.getpid())
     try:
@@ -39,26 +27,6 @@ def mark_and_linger(folder, progress):
         mark.unlink(missing_ok=True)
 
 
-def test_results_come_in_the_units_order_and_progress_from_all_of_them():
-    seen = []
-    made = run_units(squared, range(7), 2, lambda label, fraction: seen.append((label, fraction)))
-    assert made == [0, 1, 4, 9, 16, 25, 36]
-    assert sorted(seen) == [(f"unit {unit}", 1.0) for unit in range(7)]
-    assert multiprocessing.active_children() == []
-
-
-def test_what_a_unit_raises_is_raised_here_and_no_worker_stays():
-    with pytest.raises(ScenarioError, match="refused"):
-        run_units(refuse, range(3), 2, None)
-    assert multiprocessing.active_children() == []
-
-
-def test_a_worker_that_is_killed_is_an_error_of_the_machine():
-    with pytest.raises(BackendError, match="a worker process was killed"):
-        run_units(die, range(2), 2, None)
-    assert multiprocessing.active_children() == []
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError])
 def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason):
@@ -67,7 +35,7 @@ def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason):
 
     began = time.monotonic()
     with pytest.raises(reason):
-        run_units(mark_and_linger, [str(tmp_path)] * 4, 2, stop)
+        list(run(Local(2), [Unit(str(tmp_path))] * 4, mark_and_linger, stop))
     assert time.monotonic() - began < 30
     assert list(tmp_path.iterdir()) == []
     assert multiprocessing.active_children() == []
@@ -76,9 +44,10 @@ def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason):
 @pytest.mark.slow
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     program = (
-        "import sys; from lab.engine.local import run_units\n"
+        "import sys; from lab.engine.local import Local; from lab.engine.ports import Unit\n"
+        "from lab.engine.running import run\n"
         "from tests.lab.engine.test_parallel import mark_and_linger\n"
-        "if __name__ == '__main__': run_units(mark_and_linger, [sys.argv[1]] * 2, 2, None)"
+        "if __name__ == '__main__': list(run(Local(2), [Unit(sys.argv[1])] * 2, mark_and_linger))"
     )
     script = tmp_path / "parent.py"
     script.write_text(program)

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, run_button
+from tests.lab.explorer.journey import MARKS, PATIENCE_S, ROOT, no_traceback, run_button, serve
 from tests.lab.explorer.test_journeys import csv_of, upload
 
 pytestmark = MARKS
@@ -53,3 +53,32 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page):
     while workers() & begun and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not workers() & begun
+
+
+def test_the_page_fabric_shows_what_follows_a_fault(page):
+    page.get_by_role("link", name="Fabric").click()
+    expect(page.get_by_role("heading", name="What follows")).to_be_visible()
+    expect(page.get_by_text("Packets are lost for")).to_be_visible()
+    page.get_by_role("combobox", name="Scheme").click()
+    page.get_by_role("option", name="bond").click()
+    expect(page.get_by_text("Only the overlay's routing uses BFD.")).to_be_visible()
+    expect(page.get_by_text("No fleet is stored yet")).to_be_visible()
+    no_traceback(page)
+
+
+def test_an_upload_for_which_the_server_has_no_room_is_one_line(browser, tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "from lab.explorer import limits\nlimits.UPLOADS_BYTES = 100_000\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    with serve(tmp_path / "runs", tmp_path) as address:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE_S * 1000)
+        page.goto(address)
+        page.get_by_role("combobox", name="Trace").click()
+        page.get_by_role("option", name="Upload your own trace").click()
+        upload(page, "small.csv", csv_of(20))
+        expect(page.get_by_text("2 containers, 20 s")).to_be_visible()
+        upload(page, "large.csv", csv_of(20_000))
+        expect(page.get_by_text("no room is left for it")).to_be_visible()
+        page.close()

@@ -7,7 +7,7 @@ import pytest
 
 from lab.containers.metrics import METRICS
 from lab.containers.run.remarks import facts, legend, remarks
-from lab.runs.compare import as_result, comparison, over_seeds
+from lab.runs.compare import as_result, comparison, over_seeds, summary
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
 from lab.runs.store import RunStore
@@ -246,3 +246,14 @@ def test_a_policy_that_answers_little_where_another_serves_has_collapsed(store):
     fallen = publish(store, "vpa", metrics={"failed_share": 0.5}, statuses=("ok", "failed"))
     assert any(text.startswith("vpa collapsed") for text in remarks([served, fallen]))
     assert not any("collapsed" in text for text in remarks([fallen]))
+
+
+def test_a_run_stored_before_a_metric_existed_has_none_of_it(store):
+    old, new = publish(store, "vpa"), publish(store, "escra")
+    del old.manifest["metrics"]["taken_back_per_s"]
+    frame = comparison([old, new]).set_index("run")
+    assert math.isnan(frame.loc[old.id, "taken_back_per_s"])
+    assert not math.isnan(frame.loc[new.id, "taken_back_per_s"])
+    (row,) = (row for row in summary(old).rows if row["metric"] == "taken_back_per_s")
+    assert row["value"] is None
+    assert "Limit changes taken back" in table(as_result([old, new]), width=100)

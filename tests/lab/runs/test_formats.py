@@ -6,6 +6,8 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab.runs import formats
 from lab.runs.formats import Column, Result
@@ -29,12 +31,24 @@ ROWS = (
 RESULT = Result(COLUMNS, ROWS, {"seed": 7}, "Lower is better.", ("One note.",), aside="label")
 
 
+@given(st.floats(), st.floats())
+def test_json_has_only_numbers_that_every_reader_of_json_knows(value, fact):
+    def refuse(name):
+        raise AssertionError(name)
+
+    written = formats.json(Result((Column("x", "X"),), ({"x": value},), {"fact": fact}))
+    document = json.loads(written, parse_constant=refuse)
+    for read, expected in ((document["rows"][0]["x"], value), (document["facts"]["fact"], fact)):
+        assert read == (expected if math.isfinite(expected) else None)
+
+
 def test_json_has_every_digit_its_units_and_null_for_what_is_undefined():
     document = json.loads(formats.json(RESULT))
     assert document["rows"][0]["slack"] == 1 / 3
     assert document["rows"][1]["share"] is None
     assert document["rows"][1]["slack_ci95"] is None
     assert {each["key"]: each["unit"] for each in document["columns"]}["slack"] == "cores"
+    assert document["schema"] == formats.JSON_SCHEMA
     assert document["facts"] == {"seed": 7}
     assert document["notes"] == ["One note."]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lab.runs import publishing
+from lab.runs.publishing import machine
 from lab.runs.store import RunStore
 from tests.lab.runs import store_steps
 from tests.lab.runs.store_steps import RUN, killed_before
@@ -33,7 +34,7 @@ def begin(root: Path, work: str, *, former: bool) -> publishing.Working:
     if work == "sweep":
         (root / RUN).rename(root / f".old-{'0' * 16}-{RUN}")
         shutil.copytree(root / OTHER, root / f".old-{'0' * 16}-{OTHER}")
-        shutil.copytree(root / OTHER, root / f".new-{'0' * 16}-{OTHER}")
+        shutil.copytree(root / OTHER, root / f".new-{machine()}{'0' * 8}-{OTHER}")
         shutil.copytree(root / OTHER, root / f".gone-{'0' * 16}-{OTHER}")
     second = publishing.Working(root, "mine-vpa-0000000002")
     second.make()

@@ -1,8 +1,10 @@
 """Calibration on this machine's kernel: that it measures, not what."""
 
+import time
+
 import pytest
 
-from lab.containers.calibrate import limits, measure
+from lab.containers.calibrate import limits, loop, measure, program
 from lab.containers.calibrate.values import load_calibration, write
 from testbed.containers.cgroup.drivers import detect
 
@@ -23,6 +25,41 @@ def test_single_cgroups_give_distributions_and_shares(cgroups):
     assert set(found) == {"used_20ms_1t", "throttled_20ms_1t"}
     assert limits.burst(driver).value >= 0
     assert driver.sweep() == []
+
+
+@pytest.mark.root
+def test_programs_in_single_cgroups_have_neither_capabilities_nor_secrets(cgroups, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    show = (
+        "import os, sys, time\n"
+        "with open(sys.argv[1], 'w') as out: out.write(open('/proc/self/status').read() + str(os.environ))\n"
+        "os.rename(sys.argv[1], sys.argv[1] + '.all'); time.sleep(300)"
+    )
+    driver, shown = detect(), tmp_path / "shown.all"
+    with limits._group(driver, "shown") as group, limits._running(group, show, str(tmp_path / "shown")):
+        deadline = time.monotonic() + 60
+        while not shown.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    text = shown.read_text()
+    assert "CapEff:\t0000000000000000" in text
+    assert "CapBnd:\t0000000000000000" in text
+    assert "NoNewPrivs:\t1" in text
+    assert "AWS_SECRET_ACCESS_KEY" not in text
+
+
+@pytest.mark.parametrize("run", [lambda: loop.run(2, 1.0), lambda: program.measure(1.0, print)])
+def test_the_control_loops_commands_are_run_without_rights(run, monkeypatch):
+    class Seen(Exception):  # noqa: N818 - it is no error
+        pass
+
+    def control(_containers, _applications, _allocator, settings, **_more):
+        assert settings.identity is not None
+        raise Seen
+
+    monkeypatch.setattr("testbed.containers.host.loop.control", control)
+    with pytest.raises(Seen):
+        run()
 
 
 @pytest.mark.root

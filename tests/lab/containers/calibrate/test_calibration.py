@@ -10,6 +10,7 @@ from twin.containers.model import Machine
 from twinbed import ScenarioError
 
 DEFAULT = DEFAULT_PATH.read_text()
+SHIPPED = load_calibration()
 LOSS = "[values.telemetry_loss]\nvalue = 0.0"
 
 
@@ -89,8 +90,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
     )
 )
 def test_what_is_written_is_what_is_read(value, tmp_path_factory):
-    shipped = load_calibration()
-    mine = dataclasses.replace(shipped, name='it "is" mine', measured={"overrun": value})
+    mine = dataclasses.replace(SHIPPED, name='it "is" mine', measured={"overrun": value})
     path = tmp_path_factory.mktemp("mine") / "mine.toml"
     path.write_text(write(mine, "Two lines\n\nof a comment."), encoding="utf-8")
     read = load_calibration(path)

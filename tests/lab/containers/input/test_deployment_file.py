@@ -48,6 +48,13 @@ def test_a_file_becomes_a_deployment_and_an_allocator(tmp_path: Path) -> None:
     assert plan.allocator.name == "escra"
 
 
+def test_containers_of_other_engines_are_named(tmp_path: Path) -> None:
+    text = GOOD.replace("attach: /docker/abc", "container: compose:shop/db")
+    plan = load(write(tmp_path, text))
+    assert [each.name for each in plan.deployment.containers] == ["web"]
+    assert plan.deployment.watches[1] == Watch("h2", 0, "compose:shop/db", "*", 1.5, 1000)
+
+
 def test_the_schema_is_published_as_it_is() -> None:
     root = Path(__file__).parents[4]
     assert (root / "docs/reference/deployment.schema.json").read_text() == schema_json()
@@ -68,6 +75,11 @@ def test_the_schema_is_published_as_it_is() -> None:
         ("/kubepods/burstable", "/kubepods/..", r"watch\.0\.parent: expected a path"),
         ("attach: /docker/abc", "attach: /docker/abc, command: x", "either command or attach"),
         ("attach: /docker/abc, ", "", "either command or attach"),
+        ("attach: /docker/abc", "container: /docker/abc", r"containers\.1\.container: .*given with attach"),
+        ("attach: /docker/abc", "container: lxc:db", r"containers\.1\.container: container 'lxc:db'"),
+        ("attach: /docker/abc", "container: 'docker:a?b=c'", "is no name for docker"),
+        ("attach: /docker/abc", "container: compose:db", "is no name for compose"),
+        ("attach: /docker/abc", "container: docker:db, command: x", "either command or attach or container"),
         ("name: db", "name: web", "container web is given twice"),
         ("name: batch", "name: shop", "application shop is given twice"),
         ("cpu_limit_cores: 4", "cpu_limit_cores: 0", r"applications\.0\.cpu_limit_cores"),

@@ -1,0 +1,445 @@
+"""The Python API: `import twinbed as tb`, then `tb.whatif`, `tb.run`, `tb.sweep` and the others.
+
+For: notebooks and scripts; the verbs `record`, `whatif`, `run` and `compare` are made of it. Not for: how
+anything is asked, run or kept (lab.ask, lab.runs, lab.sweep). Units are in the names of columns. Every
+function raises a `twinbed.TwinbedError` of one line for bad input. Heavy packages are imported when used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from lab.ask.scenario import Scenario
+    from lab.containers.advise.model import Advice
+    from lab.containers.input.recording import Request
+    from lab.runs.formats import Result
+    from lab.runs.store import Run, RunStore
+    from lab.sweep.sweep import Swept
+
+POLICIES = ("escra", "autopilot", "vpa", "static")
+"""Policies that `whatif` compares if none are given."""
+
+Settings = Mapping[str, object] | Sequence[str]
+"""Changes of a scenario: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`, as `--set` takes them."""
+
+
+def Store(location: str | Path | None = None) -> RunStore:  # noqa: N802 - users take it for a class
+    """Return the store of runs at a folder or a URL (`s3://BUCKET/PREFIX`).
+
+    location: None for $TWINBED_STORE, else the folder of this user's data. `list()` of it is a frame of all
+    runs, and `open(ID)` a run with `metrics` and `frame(TABLE)`. Raises StoreError.
+    """
+    from lab.runs.stores import store_at
+
+    return store_at(location)
+
+
+class Shown(ABC):
+    """A result that notebooks show as a table. `result` has its rows, columns, facts and notes."""
+
+    @property
+    @abstractmethod
+    def result(self) -> Result:
+        """The table as the command line prints it."""
+
+    def __repr__(self) -> str:
+        from lab.runs.formats import table
+
+        return table(self.result)
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks: titles with units, facts above, notes below."""
+        from html import escape
+
+        from lab.runs.formats import grid
+
+        shown = self.result
+        header, numeric, lines = grid(shown)
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+        side = ["right" if number else "left" for number in numeric]
+        rows = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="text-align:{place}">{escape(cell)}</td>'
+                for place, cell in zip(side, line, strict=True)
+            )
+            + "</tr>"
+            for line in lines
+        )
+        facts = "".join(f"<div>{escape(f'{key}: {value}')}</div>" for key, value in shown.facts.items())
+        notes = "".join(f"<div>· {escape(note)}</div>" for note in (shown.legend, *shown.notes) if note)
+        return f"{facts}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+
+
+@dataclass(frozen=True, repr=False)
+class Runs(Shown, Sequence["Run"]):
+    """Stored runs, compared with each other. It is a sequence of them."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def result(self) -> Result:
+        """The comparison as the command line prints it: means over seeds, the metrics that have a meaning."""
+        from lab.runs.compare import as_result
+
+        return as_result(self.runs)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per run: label, run, name, policy, seed, currency, and every metric.
+
+        docs/reference/metrics.md has their units.
+        """
+        from lab.runs.compare import comparison
+
+        return comparison(self.runs)
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """One row per label: every metric's mean over the seeds, and KEY_ci95, half its 95 % interval."""
+        from lab.runs.compare import over_seeds
+
+        return over_seeds(self.frame)
+
+    def charts(self) -> dict[str, alt.TopLevelMixin]:
+        """Return the charts of a report about these runs, by title. They need the extra `explorer`."""
+        from lab.runs.compare import kind_of
+
+        return {figure.title: figure.chart for figure in kind_of(self.runs).charts(self.runs)}
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep(Shown):
+    """A sweep that was carried out. swept: its plan, its frame and what failed."""
+
+    swept: Swept
+
+    @property
+    def result(self) -> Result:
+        """The table of means, of the first metrics that differ."""
+        from lab.sweep.result import chosen, result
+
+        return result(self.swept, chosen(self.swept, []))
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per run: the keys that vary, policy, seed and every metric."""
+        return self.swept.frame
+
+
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
+    """A table with what it was made of.
+
+    answer: an Answer (recommend), an Advice (advise) or a Recording (record).
+    """
+
+    answer: Any
+    made: Result
+
+    @property
+    def result(self) -> Result:
+        """The table."""
+        return self.made
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per row of the table; the keys end in units."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.made.rows))
+
+
+def record(
+    command: str | Sequence[str] | Request,
+    out: str | Path | None = None,
+    *,
+    interval_s: float | None = None,
+    duration_s: float | None = None,
+    network: Literal["host", "own"] | None = None,
+    logs: str | Path | None = None,
+    user: str | None = None,
+    env: Sequence[str] = (),
+    stdout: int | None = None,
+    progress: bool = True,
+) -> Table:
+    """Record what a command uses as a trace: CPU, throttling, memory and network, in its own cgroup.
+
+    command: text, which no shell reads, or words, or a Request of several. out: file of the trace, None for
+    NAME-<UTC time>.parquet. interval_s: time between samples, None for 0.1 s. duration_s: when it is stopped.
+    user, env: as whom it runs, and variables that it sees. stdout: file descriptor of its output. Needs root
+    and cgroups. `answer` is the Recording, with `exit_codes`. Raises BackendError where the machine cannot.
+    """
+    import os
+    import shlex
+    from dataclasses import replace
+    from datetime import UTC, datetime
+
+    from lab.cli.record import check_folder, progress_line, said_of, write_or_keep
+    from lab.containers.input.recording import Request, as_result, as_trace, from_arguments
+    from testbed.containers.host.identity import identity
+    from testbed.containers.record import recorder
+    from testbed.containers.record.watchdog import watchdog
+
+    words = shlex.split(command) if isinstance(command, str) else command
+    request = words if isinstance(words, Request) else from_arguments(list(words), [], None)
+    path = Path(out or f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
+    job = identity(user, env, os.environ)
+    with job.acting():
+        check_folder(path)
+    with watchdog(), progress_line(wanted=progress and logs is not None) as on_tick:
+        recording = recorder.record(
+            request.specs,
+            app=request.name,
+            interval_s=request.interval_s if interval_s is None else interval_s,
+            duration_s=request.duration_s if duration_s is None else duration_s,
+            network_mode=network or request.network,
+            logs=None if logs is None else Path(logs),
+            stdout=stdout,
+            on_tick=on_tick,
+            identity=job,
+        )
+    with job.acting():
+        write_or_keep(as_trace(recording), path)
+    result = as_result(recording, path)
+    return Table(recording, replace(result, notes=(*result.notes, *said_of(user, job))))
+
+
+def whatif(
+    trace: str | Path,
+    policies: Sequence[str] = POLICIES,
+    *,
+    name: str | None = None,
+    format: str | None = None,  # noqa: A002 - the trace's format, named as in traces.load
+    options: Mapping[str, Any] | None = None,
+    containers: Sequence[str] | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    settings: Settings = (),
+    store: str | Path | None = None,
+    engine: str = "local",
+    progress: bool = True,
+) -> Runs:
+    """Replay a trace under several policies, all with the same demand, global limits and random numbers.
+
+    trace: a file, a public data set's folder, or a shipped recording's name. policies: `NAME[:KEY=VALUE]…`,
+    or your own `FILE.py:CLASS(KEY=VALUE, …)`. start_s, end_s: the part that is replayed, s after its start.
+    settings: changes of the scenario, such as `{"seeds": [0, 1], "budget_factor": 2}`.
+    """
+    from lab.containers.input.whatif import whatif_scenario
+
+    scenario = whatif_scenario(
+        trace,
+        policies,
+        name=name,
+        format=format,
+        options=None if options is None else dict(options),
+        containers=containers,
+        start_s=start_s,
+        end_s=end_s,
+        overrides=_texts(settings),
+    )
+    return run(scenario, store=store, engine=engine, jobs=1, progress=progress)
+
+
+def run(
+    scenario: str | Path | Scenario,
+    *,
+    backend: Literal["twin", "testbed"] = "twin",
+    settings: Settings = (),
+    store: str | Path | None = None,
+    engine: str = "local",
+    jobs: int | None = None,
+    repeat: int = 0,
+    progress: bool = True,
+) -> Runs:
+    """Run a scenario (a file, or a shipped one's name) with every policy, seed and value that varies.
+
+    backend: the twin, or this machine, which needs root. engine: where the twin runs: local, dask or
+    dask://HOST:PORT. jobs: processes on this machine. repeat: number of this one of several equal runs on the
+    testbed. progress: a bar on a terminal or in a notebook. Raises BackendError where the machine cannot.
+    """
+    from lab import kinds
+    from lab.ask.scenario import expand
+    from lab.cli.progress import Bar
+    from lab.engine.choice import LOCAL, distant
+    from lab.runs.runner import run_scenario
+
+    question, target = _asked(scenario, settings), Store(store)
+    with Bar(len(expand(question)), wanted=progress) as bar:
+        if backend == "testbed":
+            if engine != LOCAL:
+                raise ScenarioError("--engine: the testbed is this machine; leave --engine or --backend out")
+            return Runs(tuple(kinds.of(question).run_for_real(question, target, repeat, bar)))
+        if repeat:
+            raise ScenarioError(
+                "--repeat: equal runs of the twin are equal; give --backend testbed or --seed"
+            )
+        return Runs(
+            tuple(run_scenario(question, target, progress=bar, jobs=jobs, engine=distant(engine, jobs)))
+        )
+
+
+def sweep(
+    scenario: str | Path | Scenario,
+    vary: Mapping[str, Sequence[object]],
+    *,
+    seeds: Sequence[int] | None = None,
+    settings: Settings = (),
+    store: str | Path | None = None,
+    engine: str = "local",
+    jobs: int | None = None,
+    resume: bool = False,
+    progress: bool = True,
+) -> Sweep:
+    """Run a scenario on the twin at every combination of values, with every seed.
+
+    vary: values by the scenario's dotted key, or by POLICY.PARAMETER. resume: take the runs that the store
+    has. Units that fail are in `swept.failures`.
+    """
+    from lab.cli.progress import Rate
+    from lab.engine.choice import engine as chosen_engine
+    from lab.sweep.plan import Plan, Shard
+    from lab.sweep.points import points
+    from lab.sweep.sweep import sweep as carry_out
+
+    question = _asked(scenario, settings)
+    texts = [f"{key}={','.join(map(_plain, values))}" for key, values in vary.items()]
+    plan = Plan(question.name, points(question, texts, None), list(seeds or question.seeds), Shard())
+    with Rate(wanted=progress) as rate:
+        return Sweep(
+            carry_out(
+                plan, Store(store), chosen_engine(engine, jobs), resume=resume, until=None, told=rate.tell
+            )
+        )
+
+
+def compare(*runs: str | Run, store: str | Path | None = None) -> Runs:
+    """Return stored runs beside each other, given by id, by the beginning of one, or as runs."""
+    opened = Store(store)
+    return Runs(tuple(opened.open(each) if isinstance(each, str) else each for each in runs))
+
+
+def recommend(
+    job: str | Path,
+    *,
+    by: Literal["cost", "time"] = "cost",
+    deadline_s: float = float("inf"),
+    budget_usd: float = float("inf"),
+    budget_usd_h: float = float("inf"),
+    region: str = "us-central1",
+    market: Literal["on-demand", "spot"] = "on-demand",
+    types: Sequence[str] = (),
+    workers: Sequence[int] | None = None,
+    method: str = "transfer",
+    top: int = 10,
+    progress: bool = True,
+) -> Table:
+    """Rank clusters for a training job (a file, or a shipped one's name) by cost or time, with intervals.
+
+    deadline_s: longest time of the job, s. budget_usd: its largest cost. budget_usd_h: largest price of the
+    cluster per hour. `answer.next_step` says what to try next.
+    """
+    from control.jobs import Objective
+    from lab.ask import shipped
+    from lab.cli.progress import Bar
+    from lab.cloud.input import job_file
+    from lab.cloud.input.price_list import in_use
+    from lab.cloud.input.store import Measurements
+    from lab.cloud.run import recommending
+    from lab.cloud.run.table import result
+
+    where = recommending.Market(region, market, tuple(types), workers or recommending.DEFAULT_WORKERS)
+    question = recommending.Question(
+        job=job_file.as_job(job_file.load(shipped.path_of("job", job))),
+        market=where,
+        objective=Objective(by),
+        method=method,
+        budget_usd=budget_usd,
+        budget_usd_h=budget_usd_h,
+        deadline_s=deadline_s,
+    )
+    with Bar(1, wanted=progress, preparing="learning from past jobs"):
+        answer = recommending.answer(question, in_use(), Measurements(None), most=top)
+    return Table(answer, result(answer, by))
+
+
+def advise(
+    *traces: str | Path,
+    policies: Sequence[str] | None = None,
+    risk: float = 0.05,
+    seeds: int = 2,
+    progress: bool = True,
+) -> Table:
+    """Say what to set for each container of traces, rehearsed on their own history. Nothing is applied.
+
+    policies: candidates, None for all. risk: largest accepted share of throttled periods, 0 to 1. seeds:
+    number of replays with other bursts.
+    """
+    from control.advice.candidates import CANDIDATES
+    from lab.cli.progress import Bar
+    from lab.containers.advise import table
+    from lab.containers.advise.advising import Wanted
+    from lab.containers.advise.advising import advise as make
+    from lab.containers.advise.histories import read
+    from lab.containers.calibrate.values import load_calibration
+
+    if not traces:
+        raise ScenarioError("advise: give at least one trace")
+    wanted = Wanted(policies=tuple(policies or CANDIDATES), risk=risk, seeds=tuple(range(seeds)))
+    histories = [read(str(trace)) for trace in traces]
+    with Bar(len(histories) * (len({*wanted.policies, "current"}) + 1), wanted=progress) as bar:
+        advice: Advice = make(histories, wanted, load_calibration().machine(), bar)
+    return Table(advice, table.result(advice))
+
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    record,
+    whatif,
+    run,
+    sweep,
+    advise,
+    recommend,
+    compare,
+    Store,
+)
+"""What the reference page explains, in this order."""
+
+
+def _asked(scenario: str | Path | Scenario, settings: Settings) -> Scenario:
+    from lab.ask.scenario import load, with_overrides
+
+    loaded = load(scenario) if isinstance(scenario, str | Path) else scenario
+    return with_overrides(loaded, _texts(settings)) if settings else loaded
+
+
+def _texts(settings: Settings) -> list[str]:
+    """Return `KEY=VALUE` texts, whose values are JSON, which is YAML."""
+    if not isinstance(settings, Mapping):
+        return list(settings)
+    return [f"{key}={_plain(value)}" for key, value in settings.items()]
+
+
+def _plain(value: object) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,82 @@
+"""Charts of a sweep: a metric over a key with intervals, a heat map over two keys, and two metrics against
+each other.
+
+For: drawing. Not for: computing means (lab.sweep.result).
+"""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from lab.charts.palette import SERIES, USAGE
+
+_HEIGHT = 280
+
+
+def lines(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerChart:
+    """Draw a metric over a key of numbers, one line per `line`.
+
+    Columns: the key, line, the metric (mean), low and high (ends of its interval).
+    """
+    x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False))
+    named = frame.rename(columns={key: "x", metric: "mean"})
+    base = alt.Chart(named, height=_HEIGHT).encode(x=x, color=_by("line"))
+    line = base.mark_line(point=True).encode(
+        y=alt.Y("mean:Q", title=title, scale=alt.Scale(zero=False)), tooltip=["line:N", "x:Q", "mean:Q"]
+    )
+    interval = base.mark_rule().encode(y="low:Q", y2="high:Q")
+    return alt.LayerChart(layer=[interval.transform_filter(alt.datum.high > alt.datum.low), line])
+
+
+def bars(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerChart:
+    """Draw a metric over a key of names, with intervals. Columns as in `lines`."""
+    named = frame.rename(columns={key: "x", metric: "mean"})
+    base = alt.Chart(named, height=_HEIGHT).encode(
+        x=alt.X("x:N", title=key, sort=None), xOffset="line:N", color=_by("line")
+    )
+    points = base.mark_point(filled=True, size=70).encode(
+        y=alt.Y("mean:Q", title=title, scale=alt.Scale(zero=False))
+    )
+    interval = base.mark_rule().encode(y="low:Q", y2="high:Q")
+    return alt.LayerChart(layer=[interval.transform_filter(alt.datum.high > alt.datum.low), points])
+
+
+def heat(frame: pd.DataFrame, across: str, down: str, metric: str, title: str) -> alt.Chart:
+    """Draw a metric's mean over two keys. Columns: the keys and the metric."""
+    named = frame.rename(columns={across: "x", down: "y", metric: "mean"})
+    chart: alt.Chart = (
+        alt.Chart(named, height=_HEIGHT)
+        .mark_rect()
+        .encode(
+            x=alt.X("x:O", title=across),
+            y=alt.Y("y:O", title=down, sort="descending"),
+            color=alt.Color("mean:Q", title=title, scale=alt.Scale(scheme="viridis")),
+            tooltip=["x:N", "y:N", "mean:Q"],
+        )
+    )
+    return chart
+
+
+def pareto(frame: pd.DataFrame, one: str, two: str, titles: tuple[str, str]) -> alt.LayerChart:
+    """Draw every point by two metrics, and a line through those that none beats in both.
+
+    Columns: the metrics, line, label, best (whether none beats it).
+    """
+    named = frame.rename(columns={one: "one", two: "two"})
+    base = alt.Chart(named, height=_HEIGHT).encode(
+        x=alt.X("one:Q", title=titles[0], scale=alt.Scale(zero=False)),
+        y=alt.Y("two:Q", title=titles[1], scale=alt.Scale(zero=False)),
+    )
+    front = base.transform_filter("datum.best").mark_line(color=USAGE, strokeDash=[4, 3])
+    dots = base.mark_point(filled=True, size=70).encode(
+        color=_by("line"),
+        opacity=alt.when(alt.datum.best).then(alt.value(1.0)).otherwise(alt.value(0.35)),
+        tooltip=["label:N", "one:Q", "two:Q"],
+    )
+    return alt.LayerChart(layer=[front.encode(order="one:Q"), dots])
+
+
+def _by(field: str) -> alt.Color:
+    legend = alt.Legend(orient="top", columns=2, labelLimit=420)
+    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(range=list(SERIES)), legend=legend)

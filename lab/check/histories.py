@@ -1,0 +1,49 @@
+"""What may happen to containers, step by step: the histories on which allocators are checked.
+
+For: `twinbed policies check` and the tests of every allocator that ships. Not for: what must hold then
+(lab.check.driven_fleet).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from control.allocator.model import Application, ServiceStats
+from control.allocator.ports import ServiceAware
+from lab.check.driven_fleet import DrivenFleet
+
+_MIB = 1 << 20
+APPLICATIONS = [Application("a", 3.0, 2 << 30), Application("b", 40.0, 300 * _MIB)]
+"""One is short of CPUs, the other of memory."""
+STEPS = ["run", "run", "groups", "serve", "oom", "join", "leave"]
+"""Steps of a history, those twice that are to come more often."""
+
+
+def take(fleet: DrivenFleet, step: str, random: np.random.Generator, ghosts: list[int]) -> None:
+    """Take one step with a random part of the containers.
+
+    ghosts: ids that left, which go on reporting. Raises BrokenPromiseError.
+    """
+    some = [container for container in fleet.ids if random.random() < 0.6]
+    seen = some + ghosts
+    if step == "run":
+        for _ in range(5):
+            fleet.period({id_: (random.gamma(0.5, 3.0), int(random.gamma(0.5, 2e8))) for id_ in seen})
+    elif step == "groups":
+        fleet.staggered({id_: (random.gamma(0.5, 3.0), _MIB) for id_ in seen}, 3)
+    elif step == "serve" and isinstance(fleet.allocator, ServiceAware):
+        stats = ServiceStats(random.gamma(1, 50, 2), random.gamma(1, 0.1, 2), 60.0)
+        fleet.carry_out(fleet.allocator.on_service(stats))
+    elif step == "oom":
+        fleet.oom(seen)
+    elif step == "join":
+        apps = random.integers(0, 2, 2).tolist()
+        fleet.join(apps, drawn_peaks(2, random) if fleet.peaks else None)
+    elif step == "leave":
+        ghosts += some[:2]
+        fleet.leave(some[:2])
+
+
+def drawn_peaks(count: int, random: np.random.Generator) -> tuple[list[float], list[int]]:
+    """Return profiled peaks of containers: cores, bytes."""
+    return random.uniform(0.05, 0.3, count).tolist(), random.integers(_MIB, 20 * _MIB, count).tolist()

@@ -1,0 +1,54 @@
+"""Holds every answer of a scheduler against what a cluster has: whole gangs, no GPU twice.
+
+For: checks of schedulers, those that ship and a user's own. Not for: how good an answer is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from control.scheduler.model import Assignment, Cluster, State
+from control.scheduler.ports import Scheduler
+from lab.check.driven_fleet import BrokenPromiseError
+
+
+def require_possible(cluster: Cluster, state: State, given: Assignment, *, mixes_types: bool) -> None:
+    """Raise BrokenPromiseError if the cluster cannot carry out an answer to a state."""
+    row, server, gpus = given.row, given.server, given.gpus
+    if not row.size:
+        return
+    where = f"at {state.now_s:.0f} s: "
+    if min(row.min(), server.min()) < 0 or row.max() >= len(state) or server.max() >= state.up.size:
+        raise BrokenPromiseError(f"{where}it names a job or a server that is not there")
+    if (gpus <= 0).any():
+        raise BrokenPromiseError(f"{where}a line has no GPU")
+    used, there = np.bincount(server, gpus, state.up.size), np.where(state.up, cluster.server_gpus, 0)
+    if (used > there).any():
+        over = int(np.argmax(used - there))
+        raise BrokenPromiseError(f"{where}{used[over]:.0f} GPUs of server {over}, which has {there[over]}")
+    got = np.bincount(row, gpus, len(state))
+    if ((got != 0) & (got != state.gpus)).any():
+        raise BrokenPromiseError(f"{where}a gang has too few or too many GPUs")
+    types = cluster.server_type[server]
+    if (state.throughput[row, types, 0] <= 0).any():
+        raise BrokenPromiseError(f"{where}a job has GPUs of a type on which it cannot run")
+    if not mixes_types and np.unique(np.stack([row, types]), axis=1).shape[1] > np.unique(row).size:
+        raise BrokenPromiseError(f"{where}a gang is on two types, and mixes_types is False")
+
+
+class WatchedScheduler(Scheduler):
+    """A scheduler whose answers are checked before the backend has them."""
+
+    def __init__(self, cluster: Cluster, inner: Scheduler) -> None:
+        self._cluster, self._inner = cluster, inner
+        self.at_events, self.mixes_types = inner.at_events, inner.mixes_types  # type: ignore[misc]
+
+    def on_round(self, state: State) -> Assignment:
+        """Return the scheduler's answer. Raises BrokenPromiseError."""
+        given = self._inner.on_round(state)
+        require_possible(self._cluster, state, given, mixes_types=self.mixes_types)
+        return given
+
+    def wake_s(self, state: State, given: Assignment) -> float:
+        """Return what the scheduler says."""
+        return self._inner.wake_s(state, given)

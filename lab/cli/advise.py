@@ -1,0 +1,238 @@
+"""`twinbed advise`: what to set for each container, rehearsed on its own history.
+
+For: the verb's options. Not for: the advice (lab.containers.advise).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli import stdin
+from lab.cli.options import (
+    Format,
+    FormatOption,
+    NoProgressOption,
+    PriceOption,
+    TraceFormatOption,
+    TraceOptionOption,
+    assignments,
+    emit,
+    price_of,
+    write,
+)
+from lab.cli.prometheus import (
+    Asked,
+    CaFileOption,
+    PasswordFileOption,
+    ReplicaLabelOption,
+    SelectorOption,
+    SinceOption,
+    StepOption,
+    TimeoutOption,
+    TokenEnvOption,
+    TokenFileOption,
+    UntilOption,
+    UserOption,
+    fetched,
+)
+from twinbed import BackendError, ScenarioError
+
+if TYPE_CHECKING:
+    from lab.containers.advise.advising import Wanted
+    from lab.containers.advise.histories import Told
+
+
+class As(StrEnum):
+    """What one can apply. Each has a writer in lab.containers.advise.forms."""
+
+    KUBERNETES = "kubernetes"
+    VPA = "vpa"
+    HELM = "helm"
+    COMPOSE = "compose"
+    DOCKER = "docker"
+    SYSTEMD = "systemd"
+
+
+def advise(
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Trace files, `-` for standard input, imported histories, public data sets' folders, or "
+            "shipped recordings.",
+            callback=stdin.traces,
+            show_default=False,
+        ),
+    ] = None,
+    prometheus: Annotated[
+        str | None,
+        typer.Option(
+            "--prometheus",
+            metavar="URL",
+            help="Read the history from Prometheus, Thanos or VictoriaMetrics instead.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Candidates, comma-separated or repeated: requests-only, limits, krr, vpa, current. "
+            "Default: all.",
+            show_default=False,
+        ),
+    ] = None,
+    risk: Annotated[
+        str,
+        typer.Option(
+            "--risk", metavar="SHARE", help="Largest accepted share of throttled periods, e.g. 5% or 0.05."
+        ),
+    ] = "5%",
+    seeds: Annotated[
+        int, typer.Option("--seeds", metavar="N", min=1, max=20, help="Number of replays with other bursts.")
+    ] = 2,
+    price: PriceOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="Write the advice, for twinbed apply (.json).", show_default=False
+        ),
+    ] = None,
+    as_: Annotated[
+        As | None,
+        typer.Option(
+            "--as",
+            metavar="|".join(As),
+            help="Write what one can apply, of rows whose verdict is not leave.",
+            show_default=False,
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--write",
+            metavar="FOLDER",
+            help="With --as: write files there instead of standard output.",
+            show_default=False,
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the advice as one HTML page.", show_default=False),
+    ] = None,
+    selector: SelectorOption = "",
+    since: SinceOption = "7d",
+    until: UntilOption = None,
+    step: StepOption = "30s",
+    token_file: TokenFileOption = None,
+    token_env: TokenEnvOption = None,
+    user: UserOption = None,
+    password_file: PasswordFileOption = None,
+    ca_file: CaFileOption = None,
+    timeout: TimeoutOption = 60.0,
+    replica_label: ReplicaLabelOption = None,
+    trace_format: TraceFormatOption = None,
+    trace_option: TraceOptionOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Say what to set for each container, and what would have come of it.
+
+    Every candidate is replayed on the recorded history, beside what is set now. Nothing is applied.
+    """
+    from lab.cli.progress import Bar
+    from lab.containers.advise import forms, model, table
+    from lab.containers.advise.advising import advise as make
+    from lab.containers.advise.histories import of_cluster
+    from lab.containers.calibrate.values import load_calibration
+
+    if bool(source) == bool(prometheus):
+        raise ScenarioError("advise: give traces, or the address of a server with --prometheus URL")
+    if folder is not None and as_ is None:
+        raise ScenarioError("--write: only with --as, which says what to write")
+    _check_folders(out, html, folder)
+    wanted = _wanted(policy, risk, seeds, price)
+    if prometheus:
+        asked = Asked(
+            prometheus, selector, since, until, step, token_file, token_env, user, password_file, ca_file,
+            timeout, replica_label,
+        )  # fmt: skip
+        histories = [of_cluster(prometheus, fetched(asked, progress=not no_progress))]
+    else:
+        histories = _read(source or [], trace_format, assignments(trace_option, "--trace-option"))
+    stages = len({*wanted.policies, "current"}) + 2
+    with Bar(len(histories) * stages, wanted=not no_progress) as bar:
+        advice = make(histories, wanted, load_calibration().machine(), bar)
+    if out is not None:
+        model.write(advice, out)
+    if html is not None:
+        from lab.containers.advise.page import document
+        from lab.runs.files import write_whole
+
+        page = document(advice, histories).encode()
+        write_whole(html, lambda file: file.write(page))
+    if as_ is not None and folder is None:
+        write(forms.joined(advice, as_.value))
+        return
+    if as_ is not None and folder is not None:
+        forms.write(advice, as_.value, folder)
+    if form is Format.JSON:
+        write(model.text(advice))
+    else:
+        lacking = forms.left_out(advice, as_.value) if as_ is not None else ""
+        whole = table.result(advice)
+        emit(replace(whole, notes=(*whole.notes, *filter(None, [lacking]))), form)
+
+
+def _read(sources: list[str], trace_format: str | None, options: dict[str, str]) -> list[Told]:
+    from lab.containers.advise.histories import read
+
+    given = ({"format": trace_format} if trace_format else {}) | options
+    return [read(source, given) for source in sources]
+
+
+def _wanted(policy: list[str] | None, risk: str, seeds: int, price: str | None) -> Wanted:
+    from control.advice.candidates import CANDIDATES
+    from lab.ask.problems import validated
+    from lab.containers.advise.advising import Wanted
+    from lab.containers.input.sections import Price
+
+    names = [text.strip() for option in policy or CANDIDATES for text in option.split(",")]
+    return Wanted(
+        policies=tuple(dict.fromkeys(names)),
+        risk=_share(risk),
+        seeds=tuple(range(seeds)),
+        price=validated(Price, {key: _number(value) for key, value in price_of(price).items()}, "--price"),
+    )
+
+
+def _number(text: str | None) -> str | float | None:
+    """Return text that is a number as one, and any other as it is."""
+    try:
+        return text if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def _share(text: str) -> float:
+    """Return `5%` or `0.05` as a share. Raises ScenarioError."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise ScenarioError(f"--risk {text}: expected a share above 0 and below 1, e.g. 5% or 0.05")
+    return share
+
+
+def _check_folders(*paths: Path | None) -> None:
+    """Raise before any work is done if a file could not be written."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise BackendError(f"{path}: cannot be written, there is no folder {path.parent}")

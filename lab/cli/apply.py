@@ -1,0 +1,240 @@
+"""`twinbed apply`: carries out an advice on running containers, watches it, and takes it back.
+
+For: the verb's options and what it prints. Not for: the steps (lab.containers.apply).
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli.exporting import MetricsOption, Place, exported, place
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    from lab.containers.apply.carrying import Applier, Back, Watched
+    from lab.containers.apply.journal import Journal
+    from lab.containers.apply.plan import Plan
+    from lab.containers.apply.ports import Places
+
+STATE = Path("/var/lib/twinbed")
+_PROBLEM = 1
+
+
+def apply(
+    advice: Annotated[
+        Path | None,
+        typer.Argument(metavar="ADVICE", help="File that `twinbed advise` wrote.", show_default=False),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Carry the changes out. Without it they are only shown.")
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take back the latest apply that was not taken back yet.")
+    ] = False,
+    canary: Annotated[
+        str | None,
+        typer.Option(
+            "--canary",
+            metavar="SHARE%",
+            help="Change this share of the containers first, and the rest after their watch.",
+            show_default=False,
+        ),
+    ] = None,
+    watch: Annotated[
+        str | None,
+        typer.Option(
+            "--watch",
+            metavar="TIME",
+            help="Watch for so long after the canaries and after the rest, e.g. 10m.",
+            show_default=False,
+        ),
+    ] = None,
+    abort_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--abort-if",
+            metavar="CONDITION",
+            help="Take everything back when a watched container meets it: 'throttled > 5%', 'oom > 0', "
+            "'restarts > 1'. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    include_care: Annotated[
+        bool, typer.Option("--include-care", help="Apply rows with the verdict `care`, too.")
+    ] = False,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="ROW=NAME",
+            help="Containers of a row: docker:NAME, podman:NAME, compose:PROJECT/SERVICE, pod:NAME, "
+            "systemd:UNIT or a cgroup's path. Repeatable. Default: by name and labels.",
+            show_default=False,
+        ),
+    ] = None,
+    kubernetes: Annotated[
+        bool,
+        typer.Option(
+            "--kubernetes",
+            help="Resize the pods of the cluster of the current kubeconfig in place. Tested on an emulated "
+            "API server only.",
+        ),
+    ] = False,
+    state: Annotated[
+        Path, typer.Option("--state", metavar="FOLDER", help="Audit file, and what is needed to take back.")
+    ] = STATE,
+    metrics: MetricsOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> int:
+    """Apply an advice to running containers. By default, show what would change and why.
+
+    Memory is never limited below what is used now and a margin. Ctrl-C, a condition that is met, and a
+    refused write take everything back. What a killed apply left is taken back by the next one.
+    """
+    if undo:
+        others = (advice, canary, watch, abort_if, maps, metrics)
+        if yes or include_care or kubernetes or any(other is not None for other in others):
+            raise ScenarioError("--undo: takes back the latest apply, and needs no other option but --state")
+        return _undo(state, form, no_progress=no_progress)
+    if advice is None:
+        raise ScenarioError("which advice? give the file that twinbed advise --out wrote, or --undo")
+    watched, where = _watched(canary, watch, abort_if or []), place(metrics)
+    if where is not None and not yes:
+        raise ScenarioError("--metrics: only with --yes; a dry run has nothing to watch")
+    with closing(_places("kubernetes" if kubernetes else "host")) as places:
+        return _apply(
+            advice,
+            watched,
+            places,
+            maps or [],
+            state,
+            form,
+            yes=yes,
+            include_care=include_care,
+            no_progress=no_progress,
+            where=where,
+        )
+
+
+def _apply(
+    path: Path,
+    watched: Watched,
+    places: Places,
+    maps: list[str],
+    state: Path,
+    form: Format,
+    *,
+    yes: bool,
+    include_care: bool,
+    no_progress: bool,
+    where: Place | None,
+) -> int:
+    import hashlib
+    from dataclasses import replace
+
+    from lab.cli.progress import Bar
+    from lab.containers.advise import model
+    from lab.containers.apply import matching, plan
+    from lab.containers.apply.carrying import Source
+    from lab.containers.apply.journal import Journal
+
+    advice = model.read(path)
+    source = Source(str(path.resolve()), hashlib.sha256(path.read_bytes()).hexdigest())
+    rows = plan.chosen(advice, include_care=include_care)
+    journal = Journal(state)
+    if not yes:
+        planned = plan.make(advice, rows, matching.match(advice, rows, places, maps), places)
+        emit(plan.table(replace(planned, notes=(*planned.notes, *_dry(planned, journal)))), form)
+        return _PROBLEM if planned.refused else 0
+    with journal.held(), Bar(2, wanted=not no_progress, preparing="applying") as bar:
+        applier = _applier(journal, state, places, bar)
+        with exported(applier.figures.read, where):
+            back = applier.recover()
+            planned = plan.make(advice, rows, matching.match(advice, rows, places, maps), places)
+            why = applier.apply(planned, source, watched)
+    notes = [*_told("An apply that was killed is taken back", back), *planned.notes]
+    if why is not None:
+        notes.append(f"Taken back, everything is as it was: {why}")
+    elif planned.to_do:
+        notes.append(f"In force: {len(planned.to_do)} changes. To take them back: twinbed apply --undo")
+    emit(plan.table(replace(planned, notes=tuple(notes))), form)
+    return _PROBLEM if why is not None or planned.refused else 0
+
+
+def _undo(state: Path, form: Format, *, no_progress: bool) -> int:
+    from lab.cli.progress import Bar
+    from lab.containers.apply.journal import Journal
+    from lab.runs.formats import Column, Result
+
+    columns = (Column("advice", "advice"), Column("restored", "limits put back"))
+    journal = Journal(state)
+    with journal.held(), Bar(1, wanted=not no_progress, preparing="taking back") as bar:
+        path = journal.newest()
+        if path is None:
+            emit(Result(columns, (), notes=(f"{state}: there is nothing to take back.",)), form)
+            return 0
+        made = journal.load(path)
+        with closing(_places(made.kind)) as places:
+            back = _applier(journal, state, places, bar).take_back(path, made, "twinbed apply --undo")
+    emit(Result(columns, ({"advice": made.advice, "restored": back.done},), notes=tuple(back.notes)), form)
+    return 0
+
+
+def _applier(journal: Journal, state: Path, places: Places, progress: object) -> Applier:
+    from lab.containers.apply.carrying import Applier
+    from testbed.containers.attach.audit import Audit
+
+    return Applier(journal, Audit(state), places, progress)  # type: ignore[arg-type]
+
+
+def _places(kind: str) -> Places:
+    if kind == "kubernetes":
+        from lab.connect.kubernetes import Cluster
+
+        return Cluster()
+    from lab.containers.apply.places import Host
+
+    return Host()
+
+
+def _watched(canary: str | None, watch: str | None, abort_if: list[str]) -> Watched:
+    """Read the options together: a canary or a condition says nothing without a watch."""
+    from lab.ask.times import duration_s
+    from lab.containers.apply.carrying import Watched
+    from lab.containers.apply.conditions import parse
+
+    conditions = tuple(map(parse, abort_if))
+    if watch is None and (canary is not None or conditions):
+        raise ScenarioError("--canary and --abort-if need --watch TIME, e.g. --watch 10m")
+    share = 1.0
+    if canary is not None:
+        number = canary.removesuffix("%").strip()
+        if not canary.endswith("%") or not number.replace(".", "", 1).isdecimal():
+            raise ScenarioError(f"--canary {canary}: expected a percentage, e.g. 20%")
+        share = float(number) / 100
+        if not 0 < share <= 1:
+            raise ScenarioError(f"--canary {canary}: expected more than 0 % and up to 100 %")
+    return Watched(share, 0.0 if watch is None else duration_s(watch, "--watch"), conditions)
+
+
+def _dry(planned: Plan, journal: Journal) -> list[str]:
+    """Return what a dry run has to say besides."""
+    said = (
+        ["Nothing was changed. To carry it out: --yes"] if planned.to_do else ["There is nothing to change."]
+    )
+    newest = journal.newest()
+    if newest is not None and journal.load(newest).phase == "carrying":
+        said.append(
+            "An apply is at work or was killed; if it was killed, --yes and --undo take it back first."
+        )
+    return said
+
+
+def _told(what: str, back: Back | None) -> list[str]:
+    return [] if back is None else [f"{what}: {back.done} limits are as they were", *back.notes]

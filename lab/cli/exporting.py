@@ -1,0 +1,82 @@
+"""The option --metrics, of every verb that runs for long: serves its Prometheus metrics.
+
+For: the option and its address. Not for: the port or the metrics (testbed.containers.exporting).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from testbed.containers.exporting.reading import Series
+
+Place = tuple[str, int]
+"""Host, without brackets, and port."""
+
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="[HOST:]PORT",
+        help="Serve Prometheus metrics at this address, e.g. 9117 or [::1]:9117. Default HOST: 127.0.0.1.",
+        show_default=False,
+    ),
+]
+
+
+def place(text: str | None) -> Place | None:
+    """Returns where metrics are to be served, None for nowhere. Raises ScenarioError."""
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":") if ":" in text else ("127.0.0.1", "", text)
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not host or (":" in host and not bracketed) or not (port.isascii() and port.isdigit()):
+        raise ScenarioError(
+            f"--metrics {text}: expected PORT, HOST:PORT or [IPV6]:PORT, e.g. 9117 or [::1]:9117"
+        )
+    if int(port) > 65535:
+        raise ScenarioError(f"--metrics {text}: a port is at most 65535")
+    return (host[1:-1] if bracketed else host), int(port)
+
+
+@contextmanager
+def exported(read: Callable[[], list[Series]], where: Place | None) -> Iterator[None]:
+    """Serves what `read` returns meanwhile, for a program without a loop. Raises as `served` does."""
+    if where is None:
+        yield
+        return
+    from prometheus_client import CollectorRegistry
+
+    from testbed.containers.exporting.reading import Reader
+    from testbed.containers.exporting.serving import serve
+
+    registry = CollectorRegistry()
+    registry.register(Reader(read))
+    stop = serve(registry, *where)
+    try:
+        yield
+    finally:
+        stop()
+
+
+@asynccontextmanager
+async def served(registry: CollectorRegistry, where: Place | None) -> AsyncIterator[None]:
+    """Serves the metrics meanwhile. Raises BackendError where the address cannot be had."""
+    from testbed.containers.exporting.serving import serve
+
+    stop = None if where is None else serve(registry, *where)
+    try:
+        yield
+    finally:
+        if stop is not None:
+            # A reader may wait for this loop.
+            await asyncio.to_thread(stop)

@@ -1,0 +1,191 @@
+"""`twinbed prices`: lists the catalogue, shows how a price changed, and takes newer prices.
+
+For: the group's options and tables. Not for: reading prices (traces.catalogue) or keeping updates
+(lab.cloud.input.price_list).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, write
+from lab.runs.formats import Column, Record, Result
+from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+app = typer.Typer(no_args_is_help=True, help="The catalogue of instance types and their prices.")
+_PRICE = (
+    Column("market", "market"),
+    Column("price_usd_h", "price", "$/h", 4),
+    Column("as_of", "since"),
+    Column("source", "source"),
+)
+_LIST = (
+    Column("type", "type"),
+    Column("cloud", "cloud"),
+    Column("region", "region"),
+    Column("vcpus", "vCPUs"),
+    Column("memory_gib", "memory", "GiB", 1),
+    Column("gpus", "GPUs"),
+    Column("gpu_model", "GPU"),
+    *_PRICE,
+)
+_RANGE = re.compile(r"(\d+(?:\.\d+)?)?(:)?(\d+(?:\.\d+)?)?")
+_SHOWN = 20
+"""Rows of the table for people. The other formats have all, unless --top says how many."""
+
+_RegionOption = Annotated[str | None, typer.Option("--region", metavar="NAME", help="Only this region.")]
+_MarketOption = Annotated[
+    str | None, typer.Option("--market", metavar="on-demand|spot", help="Only these prices.")
+]
+_CatalogueOption = Annotated[
+    Path | None,
+    typer.Option("--catalogue", metavar="FILE", help="Your own table, CSV or Parquet, in place of the rest."),
+]
+_TopOption = Annotated[
+    int | None,
+    typer.Option("--top", metavar="N", min=1, help=f"Rows. Default: all; in a table, {_SHOWN}."),
+]
+
+
+@app.command("list")
+def list_(
+    cloud: Annotated[
+        str | None, typer.Option("--cloud", metavar="aws|azure|gcp", help="Only this provider.")
+    ] = None,
+    region: _RegionOption = None,
+    market: _MarketOption = None,
+    name: Annotated[
+        str | None, typer.Option("--type", metavar="TEXT", help="Only types with this in their name.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="MODEL", help="Only types with GPUs whose model has this in its name."),
+    ] = None,
+    vcpus: Annotated[
+        str | None, typer.Option("--vcpus", metavar="FROM:TO", help="vCPUs, e.g. 8, 8:16, 8: or :16.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="FROM:TO", help="Memory, GiB, e.g. 32:64.")
+    ] = None,
+    catalogue: _CatalogueOption = None,
+    top: _TopOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """List the newest price of each type, region and market, the cheapest first."""
+    del no_progress
+    from lab.cloud.input.price_list import in_use
+    from traces.catalogue.catalogue import newest
+
+    rows = newest(_of(in_use(catalogue).prices, provider=cloud, region=region, market=market))
+    for column, text in (("name", name), ("gpu_model", gpu)):
+        if text is not None:
+            rows = rows[rows[column].astype(str).str.contains(text, case=False, regex=False)]
+    if gpu is not None:
+        rows = rows[rows["gpus"] > 0]
+    for column, span, option in (("vcpus", vcpus, "--vcpus"), ("memory_gib", memory, "--memory")):
+        if span is not None:
+            rows = rows[rows[column].between(*_span(span, option))]
+    if rows.empty:
+        raise ScenarioError("no price in the catalogue fits all these options; leave one out")
+    _show(rows.sort_values(["price_per_h", "name", "region"], kind="stable"), _LIST, top, form)
+
+
+@app.command()
+def history(
+    name: Annotated[str, typer.Argument(metavar="TYPE", help="An instance type.", show_default=False)],
+    region: _RegionOption = None,
+    market: _MarketOption = None,
+    catalogue: _CatalogueOption = None,
+    top: _TopOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Show every price of a type with the day from which it holds, the newest first."""
+    del no_progress
+    from lab.cloud.input.price_list import in_use
+
+    rows = _of(in_use(catalogue).prices, name=name, region=region, market=market)
+    columns = (Column("region", "region"), *_PRICE)
+    order = rows.sort_values(["region", "market", "as_of"], ascending=[True, True, False], kind="stable")
+    _show(order, columns, top, form)
+
+
+@app.command()
+def update(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE|URL]",
+            help="Spare Cores' SQLite database; a URL may end in .bz2. Default: the package sparecores-data, "
+            "which fetches it.",
+            show_default=False,
+        ),
+    ] = None,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Add the prices of Spare Cores (CC-BY-SA-4.0) to those that ship.
+
+    They are kept in $TWINBED_PRICES, else in prices.parquet in your data folder.
+    """
+    from lab.cli.progress import Bar
+    from lab.cloud.input import price_list
+
+    with Bar(1, wanted=not no_progress, preparing="reading prices") as bar:
+        count = price_list.update(source, lambda share: bar("prices", share))
+    write(f"{count} prices in {price_list.default_path()}\n")
+
+
+def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
+    """Return the rows of these values. Raises ScenarioError with the nearest for one unknown."""
+    from difflib import get_close_matches
+
+    for column, value in wanted.items():
+        if value is None:
+            continue
+        chosen = rows[rows[column] == value]
+        if chosen.empty:
+            known = sorted({str(known) for known in rows[column].unique()})
+            near = get_close_matches(value, known, 5, 0.4) or known[:10]
+            noun = {"name": "type", "provider": "cloud"}.get(column, column)
+            raise ScenarioError(f"no price of {noun} {value!r} here; there are {', '.join(near)}, …")
+        rows = chosen
+    return rows
+
+
+def _span(text: str, option: str) -> tuple[float, float]:
+    match = _RANGE.fullmatch(text.strip())
+    if match is None or not (match[1] or match[3]):
+        raise ScenarioError(f"{option} {text}: expected a number or FROM:TO, e.g. 8, 8:16, 8: or :16")
+    if not match[2]:
+        return float(match[1]), float(match[1])
+    return float(match[1] or 0), float(match[3] or "inf")
+
+
+def _show(rows: pd.DataFrame, columns: tuple[Column, ...], top: int | None, form: Format) -> None:
+    from traces.catalogue.table import listings
+
+    most = top or (_SHOWN if form is Format.TABLE else None)
+    shown = rows if most is None else rows.head(most)
+    records: tuple[Record, ...] = tuple(
+        {
+            "type": row.name, "cloud": row.provider, "region": row.region, "vcpus": row.vcpus,
+            "memory_gib": row.memory_gib, "gpus": row.gpus, "gpu_model": row.gpu_model, "market": row.market,
+            "price_usd_h": row.price_usd_h, "as_of": row.as_of.isoformat(), "source": row.source,
+        }
+        for row in listings(shown)
+    )  # fmt: skip
+    more = len(rows) - len(shown)
+    notes: tuple[str, ...] = (f"{more} more rows; --top N or --format csv shows them.",) if more else ()
+    if form is Format.TABLE:
+        # A source is a sentence, and few rows have one of their own.
+        columns = columns[:-1]
+        notes += tuple(f"Source: {source}." for source in sorted({str(row["source"]) for row in records}))
+    emit(Result(columns, records, notes=notes), form)

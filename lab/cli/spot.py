@@ -1,0 +1,93 @@
+"""`twinbed spot`: what a job with a deadline costs on spot machines under each policy.
+
+For: the verb's options and its table. Not for: the comparison itself (lab.cloud.run.spot).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from control.market import POLICIES
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.runs.formats import Column, Result
+
+_COLUMNS = (
+    Column("policy", "policy"),
+    Column("cost_usd", "cost", "$", 2),
+    Column("ratio", "÷ optimum", "1", 3),
+    Column("late", "late"),
+    Column("finish_h", "ends after", "h", 1),
+    Column("spot_h", "spot", "h", 1),
+    Column("on_demand_h", "on demand", "h", 1),
+    Column("starts", "starts", "1", 1),
+    Column("reasons", "why"),
+)
+
+
+def spot(
+    trace: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE…",
+            help="Availability by time (CSV: t_s, available), a file per zone.",
+            show_default=False,
+        ),
+    ],
+    work: Annotated[
+        str, typer.Option("--work", metavar="TIME", help="Work of the job on one machine, e.g. 48h.")
+    ],
+    deadline: Annotated[
+        str, typer.Option("--deadline", metavar="TIME", help="Time from the start until it must be done.")
+    ],
+    overhead: Annotated[
+        str, typer.Option("--overhead", metavar="TIME", help="Time that every start of a machine takes.")
+    ] = "6m",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy", metavar="NAME,…", help=f"Of {', '.join(POLICIES)}, or your own. Default: all."
+        ),
+    ] = ",".join(POLICIES),
+    on_demand: Annotated[
+        float, typer.Option("--on-demand", callback=usable, metavar="USD", help="Price on demand, $/h.")
+    ] = 3.06,
+    spot_price: Annotated[
+        float, typer.Option("--spot", callback=usable, metavar="USD", help="Price of spot, $/h.")
+    ] = 0.9731,
+    tick: Annotated[str, typer.Option("--tick", metavar="TIME", help="Time between decisions.")] = "10m",
+    starts: Annotated[
+        int,
+        typer.Option("--starts", metavar="N", min=1, max=10_000, help="Jobs, started evenly over the trace."),
+    ] = 30,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Compare policies for a job that must end by a deadline, on spot machines that come and go.
+
+    Every policy is held against the optimum, which knows the whole trace in advance. None that ships is late.
+    """
+    from control.market.ports import Terms
+    from lab.cli.progress import Bar
+    from lab.cloud.run import spot as comparing
+    from lab.cloud.run.recommending import seconds
+    from twinbed.own import split
+
+    terms = Terms(seconds(work), seconds(deadline), seconds(overhead), seconds(tick), on_demand)
+    names = list(dict.fromkeys(name for name in split(policy) if name))
+    market = comparing.windows(trace, terms, spot_price, starts)
+    with Bar(len(names), wanted=not no_progress) as bar:
+        rows = comparing.compare(names, terms, market, bar)
+    share = float(market.available.any(axis=2).mean())
+    emit(
+        Result(
+            _COLUMNS,
+            tuple(asdict(row) for row in rows),
+            facts={"jobs": len(market.available), "spot there": f"{share:.0%} of the time"},
+            legend="means of a job; late: jobs after the deadline; why: the commonest reasons of decisions",
+        ),
+        form,
+    )

@@ -1,0 +1,153 @@
+"""`twinbed sweep`: a scenario at many points with many seeds, here or on many machines.
+
+For: the verb's options. Not for: the work (lab.sweep).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.cli.options import (
+    EngineOption,
+    Format,
+    FormatOption,
+    NoProgressOption,
+    ScenarioArgument,
+    SetOption,
+    StoreOption,
+    asked,
+    emit,
+    open_store,
+)
+
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="METRIC",
+        help="A metric of the table and the charts. Repeatable. Default: the first four that differ.",
+        show_default=False,
+    ),
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        min=1,
+        help="Number of processes on this machine. Default: the number of CPUs.",
+        show_default=False,
+    ),
+]
+
+
+def sweep(
+    scenario: ScenarioArgument,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="KEY=VALUE,…",
+            help="Values of a key of the scenario, or of a policy's parameter (escra.kappa=0.5,1,2). "
+            "Repeatable: every combination is run.",
+            show_default=False,
+        ),
+    ] = None,
+    points: Annotated[
+        Path | None,
+        typer.Option(
+            "--points",
+            metavar="CSV",
+            help="A file of points: keys in its header, one point per line.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="FIRST:END",
+            help="Seeds of every point, END left out. Default: those of the scenario.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: EngineOption = "local",
+    jobs: JobsOption = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take the runs that the store has; make those that are missing.")
+    ] = False,
+    shard: Annotated[
+        str,
+        typer.Option("--shard", metavar="I/N", help="Make the I-th of N parts; others make the rest."),
+    ] = "1/1",
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="RULE",
+            help="Leave out further seeds of a point where the rule holds: 'ci(METRIC) < 5%' says that half "
+            "the 95 % interval is below 5 % of the mean. Every point has at least 5 seeds.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Write the table of all runs: keys, metrics and seed, as .parquet or .csv.",
+            show_default=False,
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page with charts.", show_default=False),
+    ] = None,
+    metric: MetricOption = None,
+    set_: SetOption = None,
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Run a scenario on the twin at many points with many seeds, and compare the means.
+
+    A unit that fails is tried again, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
+    --resume finishes.
+    """
+    from lab.cli.progress import Rate
+    from lab.engine.choice import engine as chosen_engine
+    from lab.runs.files import write_whole
+    from lab.sweep import result as results
+    from lab.sweep.plan import Plan, Shard
+    from lab.sweep.points import points as points_of
+    from lab.sweep.points import seeds as seeds_of
+    from lab.sweep.rules import Until, metric_named
+    from lab.sweep.sweep import sweep as carry_out
+
+    question = asked(scenario, None, set_)
+    wanted = seeds_of(seeds) if seeds else question.seeds
+    plan = Plan(question.name, points_of(question, vary or [], points), wanted, Shard.parse(shard))
+    rule = Until.parse(until, plan.kind) if until else None
+    metrics = [metric_named(plan.kind, text, f"--metric {text}") for text in metric or []]
+    if out is not None:
+        results.check_ending(out)
+    place, target = chosen_engine(engine, jobs), open_store(store)
+    with Rate(wanted=not no_progress) as rate:
+        try:
+            swept = carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell)
+        except KeyboardInterrupt:
+            typer.echo("twinbed: what is done stays done; the same command with --resume goes on", err=True)
+            raise
+    shown = results.chosen(swept, metrics)
+    if out is not None:
+        results.write(swept, out)
+    if html is not None:
+        from lab.sweep.page import document
+
+        write_whole(html, lambda file: file.write(document(swept, shown).encode()))
+    emit(results.result(swept, shown), form)
+    if len(swept.failures):
+        raise typer.Exit(1)

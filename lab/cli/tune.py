@@ -1,0 +1,117 @@
+"""`twinbed tune`: the settings that make a metric best within limits.
+
+For: the verb's options. Not for: the search (lab.sweep.tuning).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.cli.options import (
+    EngineOption,
+    Format,
+    FormatOption,
+    NoProgressOption,
+    ScenarioArgument,
+    SetOption,
+    StoreOption,
+    asked,
+    emit,
+    open_store,
+)
+from lab.cli.sweep import JobsOption
+from twinbed import ScenarioError
+
+
+def tune(
+    scenario: ScenarioArgument,
+    over: Annotated[
+        list[str],
+        typer.Option(
+            "--over",
+            metavar="KEY=LOW:HIGH[:log]",
+            help="A key, or a policy's parameter, and where its value is searched; KEY=A,B,C for choices. "
+            "Repeatable.",
+        ),
+    ],
+    minimise: Annotated[
+        str | None,
+        typer.Option("--minimise", metavar="METRIC", help="The metric to make small.", show_default=False),
+    ] = None,
+    maximise: Annotated[
+        str | None,
+        typer.Option("--maximise", metavar="METRIC", help="The metric to make large.", show_default=False),
+    ] = None,
+    subject_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--subject-to",
+            metavar="LIMIT",
+            help="What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", min=1, max=10_000, help="How many values are tried.")
+    ] = 50,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="FIRST:END", help="Seeds of every trial, END left out.")
+    ] = "0:5",
+    engine: EngineOption = "local",
+    jobs: JobsOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Write the scenario file that asks for the best.",
+            show_default=False,
+        ),
+    ] = None,
+    set_: SetOption = None,
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Search for the settings of a policy that make a metric best within limits.
+
+    Every trial has the same seeds. One that is clearly worse after three of them gets no more. The same
+    command goes on where it was stopped. The exit code is 1 if no trial keeps the limits.
+    """
+    from lab import kinds
+    from lab.cli.progress import Rate
+    from lab.engine.choice import engine as chosen_engine
+    from lab.sweep import tuned
+    from lab.sweep.points import seeds as seeds_of
+    from lab.sweep.rules import Limit, metric_named
+    from lab.sweep.tuning import Question, Range, best, checked, single
+    from lab.sweep.tuning import tune as search
+
+    if (minimise is None) == (maximise is None):
+        raise ScenarioError("give one of --minimise METRIC and --maximise METRIC")
+    ranges = [Range.parse(text) for text in over]
+    if len({entry.key for entry in ranges}) < len(ranges):
+        raise ScenarioError("--over: a key is given twice")
+    loaded = asked(scenario, None, set_)
+    if loaded.vary:
+        raise ScenarioError(f"{loaded.name}: vary has no meaning for tune; fix it with --set KEY=VALUE")
+    kind = kinds.of(loaded)
+    metric = metric_named(kind, minimise or maximise or "", "--minimise" if minimise else "--maximise")
+    limits = [Limit.parse(text, kind) for text in subject_to or []]
+    question = Question(
+        single(loaded, ranges), metric.key, 1 if minimise else -1, limits, ranges, trials, seeds_of(seeds)
+    )
+    place, target = chosen_engine(engine, jobs), open_store(store)
+    with Rate(wanted=not no_progress) as rate:
+        made = search(question, target, place, rate.tell)
+        chosen = best(question, made)
+        again = checked(question, chosen, target, place) if chosen else None
+    if chosen is not None and out is not None:
+        tuned.write(question, chosen, out)
+    metrics = [metric_named(kind, key, key) for key in question.metrics]
+    emit(tuned.result(question, made, chosen, again, metrics), form)
+    if chosen is None:
+        raise typer.Exit(1)

@@ -1,0 +1,108 @@
+"""Policies for a deadline on spot machines, compared on a trace of availability.
+
+For: `twinbed spot`. Not for: deciding (control/market), playing (twin/cloud/deadline.py), or reading the
+trace's file (traces/readers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from control.market import make
+from control.market.ports import DONE, REASONS, Flags, Policy, Real, Terms
+from traces.readers import prices
+from twin.cloud.deadline import Played, Windows, optimum_usd, play
+from twin.cloud.spot import Levels
+from twinbed import ScenarioError
+from twinbed.own import find
+
+OPTIMUM = "optimum"
+"""Name of the row that knows the whole trace in advance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What one policy came to over all starts.
+
+    policy: its name.
+    cost_usd: mean cost of a job, US$.
+    ratio: mean cost over that of the optimum.
+    late: number of jobs that ended after the deadline.
+    finish_h, spot_h, on_demand_h, starts: means of a job; NaN for the optimum.
+    reasons: share of the ticks by reason, the commonest first; "" for the optimum.
+    """
+
+    policy: str
+    cost_usd: float
+    ratio: float
+    late: int
+    finish_h: float
+    spot_h: float
+    on_demand_h: float
+    starts: float
+    reasons: str
+
+
+def windows(traces: Sequence[Path], terms: Terms, spot_usd_h: float, starts: int) -> Windows:
+    """Return the market that jobs see which start evenly spread over the traces, a zone each.
+
+    Raises TraceError for a file that cannot be read, ScenarioError if the deadline is longer than the traces.
+    """
+    zones = [Levels(*prices.availability(path)).least(terms.tick_s) >= 1 for path in traces]
+    ticks, known = terms.ticks + 1, min(zone.size for zone in zones)
+    if known < ticks:
+        raise ScenarioError(
+            f"{traces[0]}: {known * terms.tick_s / 3600:.1f} h long, and the deadline is after "
+            f"{terms.deadline_s / 3600:g} h; give a shorter deadline or a longer trace"
+        )
+    first = np.unique(np.linspace(0, known - ticks, starts).astype(np.int64))
+    market = np.stack([zone[:known] for zone in zones], axis=1)
+    available: Flags = market[first[:, None] + np.arange(ticks)]
+    return Windows(available, np.full(available.shape, spot_usd_h))
+
+
+def compare(
+    policies: Sequence[str], terms: Terms, market: Windows, told: Callable[[str, float], None]
+) -> list[Compared]:
+    """Return the optimum, then every policy, the cheapest first. told: called with a policy and its progress.
+
+    Raises ScenarioError for an unknown policy, before anything is played.
+    """
+    makers = dict(_named(name, terms) for name in policies)
+    best: Real = optimum_usd(terms, market)
+    least = float(best.mean())
+    rows = []
+    for name, policy in makers.items():
+        result = play(policy, terms, market, lambda share, name=name: told(name, share))  # type: ignore[misc]
+        rows.append(_row(name, result, terms, least))
+    nothing = float("nan")
+    optimum = Compared(OPTIMUM, least, 1.0, 0, nothing, nothing, nothing, nothing, "")
+    return [optimum, *sorted(rows, key=lambda row: row.cost_usd)]
+
+
+def _named(text: str, terms: Terms) -> tuple[str, Policy]:
+    """Return a policy's name in the table, and the policy, which may be a user's own."""
+    mine = find(text, "spot_policies")
+    return (text, make(text, terms)) if mine is None else (mine.label, mine.make(terms))
+
+
+def _row(name: str, result: Played, terms: Terms, least: float) -> Compared:
+    reason = result.reason[result.reason != DONE]
+    count = np.bincount(reason, minlength=len(REASONS)) / reason.size
+    common = [int(place) for place in np.argsort(-count, kind="stable")[:3] if count[place] > 0]
+    cost = float(result.cost_usd.mean())
+    return Compared(
+        policy=name,
+        cost_usd=cost,
+        ratio=cost / least,
+        late=int((result.finish_s > terms.deadline_s).sum()),
+        finish_h=float(result.finish_s.mean()) / 3600,
+        spot_h=float(result.spot_h.mean()),
+        on_demand_h=float(result.on_demand_h.mean()),
+        starts=float(result.starts.mean()),
+        reasons="; ".join(f"{REASONS[place]} ({count[place]:.0%})" for place in common),
+    )

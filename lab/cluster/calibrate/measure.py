@@ -1,0 +1,124 @@
+"""Measures what starts and restarts of the shipped jobs take here, and how fast they train under a quota.
+
+For: `twinbed calibrate --pillar cluster`. Not for: whole runs, which the twin is compared with and which
+never calibrate it. Jobs are measured side by side, as they run in a cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from lab.ask import shipped
+from lab.ask.calibration import Calibration, Value
+from lab.cluster.calibrate.values import key_of
+from lab.cluster.real.trainings import training
+from testbed.cluster.gangs import Gangs
+from testbed.containers import machine
+from twinbed import BackendError
+
+HEAD = (
+    """What `twinbed calibrate --pillar cluster` found on this machine. Of a time, `value` is the median."""
+)
+GPU_CORES = 0.1
+"""CPU quota of each process that is measured, cores."""
+CORES = 0.8
+"""Most quota of the jobs that are measured side by side, cores."""
+SIZES = (1, 2)
+"""GPUs of the gangs that are measured."""
+_FOREVER = 10**9
+_POLL_S, _WITHIN_S = 0.02, 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is measured. seconds: time in which steps are counted, s."""
+
+    seconds: float
+
+
+THOROUGH, QUICK = Effort(30.0), Effort(8.0)
+
+
+def batches() -> list[list[tuple[str, int]]]:
+    """Return the jobs with the sizes of their gangs, as they are measured side by side."""
+    made: list[list[tuple[str, int]]] = []
+    for size in SIZES:
+        count = int(CORES / (size * GPU_CORES) + 1e-9)
+        names = [(name, size) for name in shipped.names("job")]
+        made += [names[first : first + count] for first in range(0, len(names), count)]
+    return made
+
+
+STEPS = tuple(f"gangs {number}" for number in range(1, len(batches()) + 1))
+
+
+def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
+    """Measure and return a calibration. Raises BackendError if this machine cannot, with nothing left."""
+    start_s: list[float] = []
+    restart_s: list[float] = []
+    speeds: dict[str, Value] = {}
+    for label, batch in zip(STEPS, batches(), strict=True):
+        progress(label, 0.0)
+        starts, restarts, per_core_s = _measure(batch, effort)
+        start_s += starts
+        restart_s += restarts
+        for (job, gpus), rate in zip(batch, per_core_s, strict=True):
+            said = f"measured: at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
+            speeds[f"training.{key_of(job, gpus)}"] = Value(rate, "steps/core/s", said)
+        progress(label, 1.0)
+    facts = machine.facts()
+    return Calibration(
+        name,
+        facts["kernel"],
+        f"{facts['cpus']} × {facts['cpu_model']}",
+        datetime.now(UTC).date().isoformat(),
+        {
+            "times.start_s": _time(start_s, "from a job's first start to its first step"),
+            "times.restart_s": _time(restart_s, "from SIGTERM until the job, started again, took a step"),
+            **speeds,
+        },
+        "",
+    )
+
+
+def _measure(
+    batch: Sequence[tuple[str, int]], effort: Effort
+) -> tuple[list[float], list[float], list[float]]:
+    """Return starts and restarts, s, and steps per second and core of each job."""
+    starts, restarts = [], []
+    with Gangs([training(job, gpus, _FOREVER, _FOREVER) for job, gpus in batch]) as gangs:
+
+        def until(job: int, reached: Callable[[], bool]) -> float:
+            began = time.monotonic()
+            while not reached():
+                if time.monotonic() > began + _WITHIN_S:
+                    raise BackendError(f"{batch[job][0]} does not start within {_WITHIN_S:g} s")
+                for number in range(len(batch)):
+                    gangs.look(number)
+                time.sleep(_POLL_S)
+            return time.monotonic() - began
+
+        def start(job: int) -> float:
+            gangs.start(job, {}, GPU_CORES)
+            return until(job, lambda: gangs.look(job).begun)
+
+        starts = [start(job) for job in range(len(batch))]
+        before, began = [gangs.look(job).done for job in range(len(batch))], time.monotonic()
+        time.sleep(effort.seconds)
+        took_s = time.monotonic() - began
+        rates = [max(gangs.look(job).done - done, 1) / took_s / GPU_CORES for job, done in enumerate(before)]
+        for job in range(len(batch)):
+            gangs.stop(job)
+            gone_s = until(job, lambda job=job: not gangs.look(job).alive)  # type: ignore[misc]
+            restarts.append(gone_s + start(job))
+    return starts, restarts, rates
+
+
+def _time(values_s: Sequence[float], what: str) -> Value:
+    p50, p95, p99 = (float(percentile) for percentile in np.percentile(values_s, [50, 95, 99]))
+    return Value(p50, "s", f"measured: {what}", len(values_s), p50, p95, p99)

@@ -1,0 +1,1 @@
+"""Cluster runs on this machine: real training jobs under a scheduler."""

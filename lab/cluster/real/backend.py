@@ -1,0 +1,88 @@
+"""Runs cluster scenarios on this machine: the twin's jobs as real training, under the same schedulers.
+
+For: `--backend testbed`; jobs, tables and figures are those of the twin's runs. Not for: the processes
+(testbed.cluster). Runs are made one after another: they would disturb each other.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from lab.ask.kind import Progress
+from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.cluster.input import EmulationInput, cluster_of
+from lab.cluster.real.trainings import trainings
+from lab.cluster.run.runner import Drawn, blamed, stored
+from lab.runs.manifest import identified
+from lab.runs.store import Run, RunStore
+from testbed.cluster.carrying_out import carry_out
+from testbed.cluster.gangs import Gangs
+from testbed.cluster.slurm import Backfill, SlurmGangs
+from testbed.containers import machine
+from twinbed import ScenarioError
+
+NAME = "testbed"
+_ASK_SLURM_S = 0.3
+"""Time between two questions to a Slurm that decides itself, s of this machine."""
+
+
+def run_scenario(
+    scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None, *, fresh: bool = True
+) -> list[Run]:
+    """Return all runs of a scenario, made here, in `expand` order. fresh: False opens stored runs.
+
+    Raises BackendError where this machine refuses and for input that only the twin can run, ScenarioError
+    for bad input. Then nothing is left running, and nothing stored of the run at work.
+    """
+    return [run(spec, store, repeat, progress, fresh=fresh) for spec in expand(scenario)]
+
+
+def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, *, fresh: bool = True) -> Run:
+    """Return one run; otherwise as run_scenario."""
+    began, asked = time.perf_counter(), cluster_of(spec.scenario)
+    emulation = emulation_of(spec)
+    drawn = Drawn(asked, spec.seed)
+    beyond = {"backend": NAME, "repeat": repeat}
+    identity = identified(spec, spec.resolved(), drawn.jobs.sha256, beyond)
+    if not fresh and store.has(identity["id"]):
+        return store.open(identity["id"])
+    programs = trainings(asked, emulation, drawn.jobs, spec.calibration)
+    label = f"{spec.label} repeat {repeat}" if repeat else spec.label
+    cluster, scheduler = drawn.jobs.cluster, drawn.scheduler(spec.policy)
+    gangs_of = Gangs(programs) if emulation.slurm == "no" else SlurmGangs(programs, cluster)
+    with blamed(spec.policy), gangs_of as gangs:
+        if emulation.slurm == "decides":
+            assert isinstance(gangs, SlurmGangs)
+            scheduler = Backfill(gangs, _ASK_SLURM_S * emulation.compression)
+        done = carry_out(
+            cluster,
+            drawn.jobs.workload,
+            [program.steps for program in programs],
+            scheduler,
+            drawn.timing(spec.calibration),
+            gangs,
+            compression=emulation.compression,
+            quota_cores=lambda _, rate: emulation.gpu_cores * rate,
+            downtime=drawn.downtime,
+            progress=None if progress is None else partial(progress, label),
+        )
+    if progress is not None:
+        progress(label, 1.0)
+    return stored(spec, store, identity, drawn, done, None, {**beyond, NAME: machine.facts()}, began)
+
+
+def emulation_of(spec: RunSpec) -> EmulationInput:
+    """Return how this machine stands for the cluster. Raises ScenarioError if the scenario does not say."""
+    emulation = cluster_of(spec.scenario).emulation
+    if emulation is None:
+        raise ScenarioError(
+            f"{spec.name}: cluster.emulation: missing; say how this machine stands for the cluster, as in "
+            "--set 'cluster.emulation={compression: 60, gpu_cores: 0.1}'"
+        )
+    if emulation.slurm == "decides" and spec.policy.name != "fifo-backfill":
+        raise ScenarioError(
+            f"{spec.name}: cluster.emulation.slurm: Slurm decides by fifo-backfill, not {spec.policy.name}; "
+            "--set 'policies=[fifo-backfill]'"
+        )
+    return emulation

@@ -1,0 +1,1 @@
+"""Cluster runs on the twin: the jobs of a scenario, their run and its figures."""

@@ -1,0 +1,221 @@
+"""Makes the jobs and servers of a cluster scenario: drawn at random, from a log, or from measured speeds.
+
+For: ClusterInput to control.scheduler.model.Cluster and control.cluster.Workload. Not for: running them.
+The generator from measured speeds is that of Gavel (Narayanan et al., OSDI 2020, code): a duration on the
+reference type of 60·10^U(1.5, 3) s for 80 % of the jobs and 60·10^U(3, 4) s for the others, models drawn
+alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from control.cluster import Workload
+from control.scheduler.model import Cluster, Real, Whole
+from lab.cluster.input import ClusterInput, LogInput, MeasuredInput, SyntheticInput
+from traces.readers import throughputs
+from traces.readers.job_logs import FORMATS
+from twinbed import ScenarioError
+
+_SPREAD = 0.9
+"""Speed of a gang on more servers than it needs, where nobody measured it. An assumption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The input of a run. workload, cluster: for the twin; queues: their names; models: of each job;
+    notes: what was done to the data; inputs: files read, as in a manifest; sha256: hash of their contents;
+    waited_s: how long each waited in fact, s, NaN where unknown, float64[n]."""
+
+    workload: Workload
+    cluster: Cluster
+    queues: tuple[str, ...]
+    models: Sequence[str]
+    notes: tuple[str, ...]
+    inputs: tuple[dict[str, str], ...]
+    sha256: str
+    waited_s: Real
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Jobs before they meet the servers. throughput: steps per second by type, together and spread,
+    float64[n, r, 2]; the others as in Jobs and Workload."""
+
+    submit_s: Real
+    gpus: Whole
+    steps: Real
+    throughput: Real
+    weight: Real
+    queue: Sequence[str]
+    models: Sequence[str]
+    notes: tuple[str, ...]
+    waited_s: Real
+
+
+def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
+    """Return the jobs and their cluster. Raises TwinbedError for a file that is wrong or a job without a
+    type."""
+    random = np.random.default_rng(seed)
+    path = None
+    if asked.synthetic is not None:
+        drawn = _synthetic(asked, asked.synthetic, random)
+    elif asked.log is not None:
+        path = Path(asked.log.path)
+        drawn = _logged(asked, asked.log, random)
+    else:
+        assert asked.measured is not None, "checked when the scenario is read"
+        path = Path(asked.measured.path)
+        drawn = _measured(asked, asked.measured, random)
+    stuck = ~(drawn.throughput[:, :, 0] > 0).any(axis=1)
+    if stuck.any():
+        types = ", ".join(asked.servers)
+        raise ScenarioError(f"cluster: job {int(np.argmax(stuck))} can run on none of {types}")
+    names = tuple(asked.queues) or tuple(sorted(set(drawn.queue))) or ("",)
+    unknown = set(drawn.queue) - set(names)
+    if unknown:
+        raise ScenarioError(f"cluster.queues: no queue {min(unknown)!r}, which a job names")
+    place = {name: index for index, name in enumerate(names)}
+    n = drawn.gpus.size
+    workload = Workload(
+        drawn.submit_s,
+        drawn.gpus,
+        drawn.steps,
+        drawn.throughput,
+        np.array([place[name] for name in drawn.queue] if drawn.queue else np.zeros(n), np.int64),
+        drawn.weight,
+        _deadlines(asked, drawn, random),
+        np.full(n, asked.together),
+    )
+    digest = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
+    inputs = () if path is None else ({"role": "jobs", "source": path.name, "sha256": digest},)
+    return Jobs(
+        workload, cluster(asked, names), names, drawn.models, drawn.notes, inputs, digest, drawn.waited_s
+    )
+
+
+def cluster(asked: ClusterInput, queues: Sequence[str]) -> Cluster:
+    """Return the servers. Queues without quotas share alike."""
+    parts = list(asked.servers.values())
+    count = [part.count for part in parts]
+    quotas = [asked.queues.get(name) for name in queues]
+    return Cluster(
+        tuple(asked.servers),
+        np.repeat(np.arange(len(parts)), count),
+        np.repeat([part.gpus for part in parts], count),
+        np.concatenate([np.arange(part.count) % part.racks for part in parts]).astype(np.int64),
+        np.array([part.price_usd_h for part in parts]),
+        np.array([1 / len(queues) if quota is None else quota.share for quota in quotas]),
+        np.array([1.0 if quota is None else quota.most for quota in quotas]),
+    )
+
+
+def _deadlines(asked: ClusterInput, drawn: _Drawn, random: np.random.Generator) -> Real:
+    """Return when each job is due, s, inf without deadlines, float64[n]."""
+    if not asked.deadlines:
+        return np.full(drawn.gpus.size, np.inf)
+    factor = random.choice(np.array(asked.deadlines), drawn.gpus.size)
+    return np.asarray(drawn.submit_s + factor * drawn.steps / drawn.throughput.max(axis=(1, 2)))
+
+
+def _synthetic(asked: ClusterInput, given: SyntheticInput, random: np.random.Generator) -> _Drawn:
+    n = given.count
+    submit_s = np.cumsum(random.exponential(3600 / given.per_hour, n))
+    low, high = np.log(given.shortest_s), np.log(max(given.longest_s, given.shortest_s))
+    steps = np.exp(random.uniform(low, high, n))
+    gpus = random.choice(np.array(given.gpus, np.int64), n)
+    models = _models(asked, [""] * n, random)
+    names = list(asked.queues)
+    queue = [names[place] for place in random.integers(0, len(names), n)] if names else []
+    speeds = _speeds(asked, models, [()] * n)
+    return _Drawn(
+        submit_s - submit_s[0], gpus, steps, speeds, np.ones(n), queue, models, (), np.full(n, np.nan)
+    )
+
+
+def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -> _Drawn:
+    log = FORMATS[given.format](Path(given.path))
+    part = slice(given.skip, None if given.count is None else given.skip + given.count)
+    submit_s = log.submit_s[part]
+    if not submit_s.size:
+        raise ScenarioError(f"cluster.log.skip: {given.path} has only {log.submit_s.size} jobs")
+    models = _models(asked, log.model[part], random)
+    notes = [f"{submit_s.size:,} jobs of {Path(given.path).name}"]
+    if log.left_out:
+        notes.append(f"{log.left_out:,} rows of the log without GPUs or a run time are left out")
+    if given.format == "alibaba-gpu-2023":
+        notes.append("A pod with a part of a GPU counts as one with a whole GPU")
+    n = submit_s.size
+    return _Drawn(
+        (submit_s - submit_s[0]) * given.stretch,
+        log.gpus[part],
+        log.duration_s[part],
+        _speeds(asked, models, log.types[part]),
+        np.ones(n),
+        log.queue[part],
+        models,
+        tuple(notes),
+        log.waited_s[part],
+    )
+
+
+def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Generator) -> _Drawn:
+    known = throughputs.read(Path(given.path), given.source)
+    for name in (*asked.servers, given.reference):
+        if name not in known.types:
+            raise ScenarioError(f"cluster.measured: {given.path} has no type {name!r}, it has {known.types}")
+    n = given.count
+    gaps = np.zeros(n) if given.per_hour is None else random.exponential(3600 / given.per_hour, n)
+    submit_s = np.cumsum(gaps)
+    long = random.random(n) >= 0.8
+    duration_s = 60 * 10 ** np.where(long, random.uniform(3, 4, n), random.uniform(1.5, 3, n))
+    gpus = random.choice([1, 2, 4, 8], n, p=[0.7, 0.1, 0.15, 0.05]) if given.several_gpus else np.ones(n, int)
+    weight = np.where(random.random(n) < given.urgent_share, 5.0, 1.0)
+    draws = random.random(n)
+    columns = [known.types.index(name) for name in asked.servers]
+    base = known.types.index(given.reference)
+    speeds, steps, models = np.zeros((n, len(columns), 2)), np.zeros(n), [""] * n
+    for size in np.unique(gpus).tolist():
+        rows = np.flatnonzero(gpus == size)
+        table = known.steps_per_s[size]
+        able = np.flatnonzero((table[:, :, 0] > 0).all(axis=1))
+        chosen = able[(draws[rows] * able.size).astype(int)]
+        speeds[rows] = table[chosen][:, columns]
+        steps[rows] = duration_s[rows] * table[chosen, base, 0]
+        for row, model in zip(rows.tolist(), chosen.tolist(), strict=True):
+            models[row] = known.models[model]
+    if asked.spread_speed is not None:
+        speeds[:, :, 1] = speeds[:, :, 0] * asked.spread_speed
+    note = f"Speeds are read from {Path(given.path).name}, which does not come with twinbed"
+    gangs, unknown = gpus.astype(np.int64), np.full(n, np.nan)
+    return _Drawn(submit_s - submit_s[0], gangs, steps, speeds, weight, [], models, (note,), unknown)
+
+
+def _models(asked: ClusterInput, named: Sequence[str], random: np.random.Generator) -> list[str]:
+    """Return each job's model; a job without one that is known draws one."""
+    known = list(asked.models)
+    if not known:
+        return list(named)
+    draws = random.integers(0, len(known), len(named))
+    return [name if name in asked.models else known[draw] for name, draw in zip(named, draws, strict=True)]
+
+
+def _speeds(asked: ClusterInput, models: Sequence[str], types: Sequence[tuple[str, ...]]) -> Real:
+    """Return steps per second, a step being a second at speed 1, float64[n, r, 2]."""
+    plain = {name: part.speed for name, part in asked.servers.items()}
+    rows = np.array(
+        [
+            [
+                asked.models.get(model, plain).get(name, 0.0) * (not allowed or name in allowed)
+                for name in asked.servers
+            ]
+            for model, allowed in zip(models, types, strict=True)
+        ]
+    )
+    spread = _SPREAD if asked.spread_speed is None else asked.spread_speed
+    return np.stack((rows, rows * spread), axis=2)

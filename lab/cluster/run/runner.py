@@ -1,0 +1,179 @@
+"""Makes cluster runs on the twin: a scenario's jobs once per seed, under one scheduler after another.
+
+For: `run_all`, from RunSpecs with a cluster to Runs in the store. Not for: drawing jobs (jobs.py), simulating
+(twin.cluster) or figures (figures.py). Every policy meets the same jobs and the same faults.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing
+from control.scheduler import make, settings
+from control.scheduler.ports import Scheduler
+from lab.ask.calibration import Calibration
+from lab.ask.kind import Progress
+from lab.ask.policy import PolicySpec
+from lab.ask.scenario import RunSpec
+from lab.check.driven_fleet import BrokenPromiseError
+from lab.check.watched_scheduler import WatchedScheduler
+from lab.cluster.input import ClusterInput, cluster_of
+from lab.cluster.metrics import METRICS
+from lab.cluster.run import figures
+from lab.cluster.run.jobs import build
+from lab.runs.manifest import identified, store_run
+from lab.runs.metric import summary
+from lab.runs.store import Run, RunStore
+from twin.cluster.simulation import random_downtime, simulate
+from twinbed import InvariantError, ScenarioError
+from twinbed.own import OwnCodeError
+
+_ALONE = "isolated"
+"""The policy against which finish-time fairness is measured."""
+
+
+class Drawn:
+    """What every run of a question with this seed shares: jobs, faults and the seed of decisions."""
+
+    def __init__(self, asked: ClusterInput, seed: int) -> None:
+        drawn, failing, deciding = np.random.SeedSequence(seed).spawn(3)
+        self.asked, self.jobs = asked, build(asked, drawn)
+        self.downtime = _downtime(asked, failing)
+        self.seed = int(deciding.generate_state(1)[0])
+
+    def scheduler(self, policy: PolicySpec) -> Scheduler:
+        """Return a new scheduler as the scenario sets it, or one of the user's own."""
+        if policy.own is not None:
+            return WatchedScheduler(self.jobs.cluster, policy.make(self.jobs.cluster, self.seed))
+        given = {family: dict(values) for family, values in self.asked.settings.items()}
+        given["gavel"] = {"round_s": self.asked.round_s, **given.get("gavel", {})}
+        chosen = {family: settings(family, values) for family, values in given.items()}
+        return make(policy.name, self.jobs.cluster, self.seed, chosen)
+
+    def timing(self, calibration: Calibration) -> Timing:
+        """Return how time passes. Raises ScenarioError for rounds in which no restarted job gets further."""
+        asked = self.asked
+        if asked.emulation is None:
+            return Timing(asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s)
+        start_s, restart_s = (
+            calibration.values[f"times.{key}"].value * asked.emulation.compression
+            for key in ("start_s", "restart_s")
+        )
+        if restart_s >= asked.round_s:
+            raise ScenarioError(
+                f"cluster.round_s: {asked.round_s:g} s, and a restart takes {restart_s:.0f} s when "
+                "compressed: make rounds longer, or the compression smaller"
+            )
+        return Timing(asked.round_s, asked.at_events, restart_s, asked.checkpoint_s, start_s)
+
+
+def run_all(
+    specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
+) -> list[Run]:
+    """Return the stored runs of the specs; implements lab.ask.kind.Runner."""
+    asked = cluster_of(specs[0].scenario)
+    drawn = Drawn(asked, specs[0].seed)
+    timing = drawn.timing(specs[0].calibration)
+    outcomes: dict[PolicySpec, Outcome] = {}
+
+    def outcome(policy: PolicySpec, told: Progress | None, label: str) -> Outcome:
+        if policy not in outcomes:
+            tell = None if told is None else partial(told, label)
+            outcomes[policy] = _simulated(drawn, policy, timing, tell)
+        return outcomes[policy]
+
+    runs = []
+    for spec in specs:
+        identity = identified(spec, spec.resolved(), drawn.jobs.sha256)
+        if not fresh and store.has(identity["id"]):
+            runs.append(store.open(identity["id"]))
+        else:
+            began = time.perf_counter()
+            alone = outcome(PolicySpec(_ALONE), progress, spec.label) if asked.fairness else None
+            done = outcome(spec.policy, progress, spec.label)
+            runs.append(stored(spec, store, identity, drawn, done, alone, {"backend": "twin"}, began))
+        if progress is not None:
+            progress(spec.label, 1.0)
+    return runs
+
+
+def stored(
+    spec: RunSpec,
+    store: RunStore,
+    identity: Mapping[str, Any],
+    drawn: Drawn,
+    done: Outcome,
+    alone: Outcome | None,
+    whose: Mapping[str, Any],
+    began: float,
+) -> Run:
+    """Store what became of the jobs, and return the run. alone: the same in equal parts; whose: of the
+    manifest, with `backend`; began: as in store_run."""
+    jobs, asked = drawn.jobs, drawn.asked
+    counts = figures.watched(asked.watched, len(jobs.workload))
+    values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
+    values |= figures.metrics(jobs, done, alone, counts)
+    notes = [*jobs.notes, *done.remarks]
+    if figures.grew(jobs, done, counts):
+        notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
+    about_run = {"inputs": list(jobs.inputs), "about": about(asked), "notes": notes, **whose}
+    tables = {"summary": summary(METRICS, values), **figures.tables(jobs, done, counts)}
+    return store_run(spec, store, identity, about_run, values, tables, began)
+
+
+def _simulated(
+    drawn: Drawn, policy: PolicySpec, timing: Timing, progress: Callable[[float], None] | None
+) -> Outcome:
+    if policy.name == _ALONE:
+        # A cluster that is divided preempts nobody; taking turns only stands for its parts.
+        timing = replace(timing, restart_s=0.0)
+    last = drawn.asked.watched.last
+    with blamed(policy):
+        return simulate(
+            drawn.jobs.cluster,
+            drawn.jobs.workload,
+            drawn.scheduler(policy),
+            timing,
+            downtime=drawn.downtime,
+            until=None if last is None else min(last, len(drawn.jobs.workload)),
+            progress=progress,
+        )
+
+
+@contextmanager
+def blamed(policy: PolicySpec) -> Iterator[None]:
+    """Turn what a user's own scheduler breaks into an OwnCodeError that names it."""
+    try:
+        yield
+    except (InvariantError, BrokenPromiseError) as error:
+        if policy.own is None:
+            raise
+        raise OwnCodeError(f"{policy.label}: {error}") from error
+
+
+def _downtime(asked: ClusterInput, seed: np.random.SeedSequence) -> Downtime:
+    if asked.faults is None:
+        return NEVER_DOWN
+    return random_downtime(
+        sum(part.count for part in asked.servers.values()),
+        per_day=asked.faults.per_server_day,
+        repair_s=asked.faults.repair_s,
+        begin_s=asked.faults.begin_s,
+        end_s=asked.faults.end_s,
+        seed=int(seed.generate_state(1)[0]),
+    )
+
+
+def about(asked: ClusterInput) -> str:
+    """Return the servers and what fails, in one line."""
+    servers = ", ".join(f"{part.count} × {part.gpus} {name}" for name, part in asked.servers.items())
+    if asked.faults is None:
+        return f"{servers}; no faults"
+    return f"{servers}; {asked.faults.per_server_day:g} faults per server and day"

@@ -1,0 +1,170 @@
+"""Runs a cluster scenario on both backends and compares the mean JCT and the order of the policies.
+
+For: `twinbed validate` of a cluster scenario, and its results page. Not for: running (lab.cluster.run,
+lab.cluster.real). RULE was fixed before the first result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lab.ask.kind import Progress
+from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.cluster.input import ClusterInput
+from lab.cluster.real import backend
+from lab.runs.formats import Column, Record, Result
+from lab.runs.runner import run_scenario
+from lab.runs.store import Run, RunStore
+
+LIMIT = 0.10
+RULE = (
+    f"The twin agrees where its mean JCT differs by at most {LIMIT:.0%} from the testbed's mean over seeds "
+    "and repeats, and where it puts the policies of a question in the same order as the testbed."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One policy on one variant of the question. twin_s: mean JCT over the seeds; testbed_s: over seeds and
+    repeats, s each; runs: those on the testbed; jobs, preemptions: of a run, the latter on average;
+    twin_starts_s, testbed_starts_s: time with GPUs but without progress, mean over the jobs, s;
+    twin_place, testbed_place: of the policy in the order of mean JCT, from 1."""
+
+    variant: str
+    policy: str
+    jobs: int
+    twin_s: float
+    testbed_s: tuple[float, ...]
+    twin_preemptions: float
+    testbed_preemptions: float
+    twin_starts_s: float
+    testbed_starts_s: float
+    twin_place: int = 0
+    testbed_place: int = 0
+
+    @property
+    def error(self) -> float:
+        """The twin's error relative to the testbed's mean."""
+        mean = float(np.mean(self.testbed_s))
+        return (self.twin_s - mean) / mean
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the mean JCT agrees."""
+        return abs(self.error) <= LIMIT
+
+
+def validate(
+    scenario: Scenario, store: RunStore, repeats: int, progress: Progress, *, fresh: bool
+) -> list[Compared]:
+    """Return the comparison of every variant and policy. Raises as both backends do."""
+    for spec in expand(scenario):
+        backend.emulation_of(spec)
+    twins = run_scenario(scenario, store, jobs=1, fresh=fresh, progress=progress)
+    real = [
+        run
+        for repeat in range(repeats)
+        for run in backend.run_scenario(scenario, store, repeat, progress, fresh=fresh)
+    ]
+    return compared(scenario, twins, real)
+
+
+def compared(scenario: Scenario, twins: Sequence[Run], real: Sequence[Run]) -> list[Compared]:
+    """Return the comparison of what both backends ran. Variants and policies that one of them has not run
+    are left out."""
+    rows: dict[str, dict[str, Compared]] = {}
+    variants = {_key(spec.resolved()): (spec.variant, spec.policy.text) for spec in expand(scenario)}
+    groups: dict[tuple[str, str], tuple[list[Run], list[Run]]] = {}
+    for place, runs in enumerate((twins, real)):
+        for run in runs:
+            groups.setdefault(variants[_key(run.manifest["spec"])], ([], []))[place].append(run)
+    for (variant, policy), (ours, theirs) in groups.items():
+        if ours and theirs:
+            rows.setdefault(variant, {})[policy] = Compared(
+                variant,
+                policy,
+                ours[0].frame("jobs", ["job"]).shape[0],
+                float(np.mean([jct_s(run) for run in ours])),
+                tuple(jct_s(run) for run in theirs),
+                float(np.mean([run.metrics["preemptions"] for run in ours])),
+                float(np.mean([run.metrics["preemptions"] for run in theirs])),
+                _starts_s(ours),
+                _starts_s(theirs),
+            )
+    return [row for one in rows.values() for row in _placed(one)]
+
+
+def _starts_s(runs: Sequence[Run]) -> float:
+    return float(np.mean([run.frame("jobs", ["restart_s"])["restart_s"].mean() for run in runs]))
+
+
+def _placed(rows: Mapping[str, Compared]) -> list[Compared]:
+    ours = sorted(rows, key=lambda policy: rows[policy].twin_s)
+    theirs = sorted(rows, key=lambda policy: float(np.mean(rows[policy].testbed_s)))
+    return [
+        replace(row, twin_place=ours.index(policy) + 1, testbed_place=theirs.index(policy) + 1)
+        for policy, row in rows.items()
+    ]
+
+
+def _key(spec: Mapping[str, Any]) -> str:
+    """Return what a run was asked, seeds apart. A key that a stored run does not name has its default."""
+    cluster = ClusterInput.model_validate(spec["cluster"]).model_dump_json()
+    return f"{spec['policy']['name']} {cluster}"
+
+
+def asked_alike(run: Run, spec: RunSpec) -> bool:
+    """Return whether a stored run was asked the same, seeds apart, by whichever code."""
+    return _key(run.manifest["spec"]) == _key(spec.resolved())
+
+
+def jct_s(run: Run) -> float:
+    """Return the mean over the watched jobs of the time from submission to the end, s."""
+    jobs = run.frame("jobs", ["submit_s", "finish_s", "watched"])
+    return float((jobs["finish_s"] - jobs["submit_s"])[jobs["watched"]].mean())
+
+
+def agree(rows: Sequence[Compared]) -> bool:
+    """Return whether all mean JCTs agree, and the order of the policies everywhere."""
+    return all(row.agrees and row.twin_place == row.testbed_place for row in rows)
+
+
+_COLUMNS = (
+    Column("variant", "Variant"),
+    Column("policy", "Policy"),
+    Column("jobs", "Jobs", decimals=0),
+    Column("runs", "Real runs", decimals=0),
+    Column("twin_s", "Twin JCT", "s", 0),
+    Column("testbed_s", "Testbed JCT", "s", 0),
+    Column("spread", "Own spread", "1", 1, percent=True),
+    Column("error", "Error", "1", 1, percent=True),
+    Column("places", "Place twin, testbed"),
+    Column("verdict", "Verdict"),
+)
+
+
+def result(rows: Sequence[Compared]) -> Result:
+    """Return the comparison as a table."""
+    return Result(_COLUMNS, tuple(_record(row) for row in rows), notes=(RULE,))
+
+
+def _record(row: Compared) -> Record:
+    mean = float(np.mean(row.testbed_s))
+    several = len(row.testbed_s) > 1
+    return {
+        "variant": row.variant or "–",
+        "policy": row.policy,
+        "jobs": row.jobs,
+        "runs": len(row.testbed_s),
+        "twin_s": row.twin_s,
+        "testbed_s": mean,
+        "spread": (max(row.testbed_s) - min(row.testbed_s)) / mean if several else math.nan,
+        "error": row.error,
+        "places": f"{row.twin_place}, {row.testbed_place}",
+        "verdict": "agrees" if row.agrees and row.twin_place == row.testbed_place else "outside",
+    }

@@ -1,0 +1,393 @@
+"""Makes an advice: candidates, a check on the history's second half, a rehearsal of all of it, verdicts.
+
+For: `advise`. Not for: reading histories (histories.py), the decisions themselves (control.advice), nor the
+forms in which an advice is written (forms).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+
+import numpy as np
+
+from control.advice import candidates, cpu, memory
+from control.advice.candidates import CANDIDATES, CURRENT, KRR, LIMITS, VPA
+from control.advice.choose import Case, Figures, chosen, holds, ranked, verdict
+from control.advice.model import LEAST_CORES, MIB, Sizes, Usage
+from control.allocator.model import Floats
+from lab.containers.advise.histories import Told
+from lab.containers.advise.model import Advice, Interval, Made, Outcome, Row, Setting
+from lab.containers.advise.rehearsal import Fates, Rehearsal
+from lab.containers.input.sections import Price
+from twin.containers.model import Machine
+from twinbed import ScenarioError, __version__
+
+Progress = Callable[[str, float], None]
+
+_DAY_S = 86_400.0
+
+CHECKING, SEARCHING = "checking", "searching"
+"""Labels of progress before the candidates' own: the check on the second half, the search for CPU."""
+
+
+def _labelled(progress: Progress, source: str, label: str, done: float) -> None:
+    """Show progress on one of several histories."""
+    progress(f"{source}: {label}", done)
+
+
+def _silent(label: str, done: float) -> None:
+    """Show no progress."""
+    del label, done
+
+
+NOTES = (
+    "Reserved is what is requested. Limits reserve nothing, and may add up to more than a host has.",
+    "Late work is what would be late on a host without any CPU to spare, where a container gets its request "
+    "and no more. The history does not tell which containers share a host.",
+    "Throttling is that of the CPU limit, with CPU to spare; without a limit it is undefined.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for.
+
+    policies: candidates, of CANDIDATES. risk: largest accepted share of throttled periods. seeds: of the
+    rehearsal, at least one. price: of what is reserved.
+    """
+
+    policies: tuple[str, ...] = CANDIDATES
+    risk: float = 0.05
+    seeds: tuple[int, ...] = (0, 1)
+    price: Price = field(default_factory=Price)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.policies if name not in CANDIDATES]
+        if unknown:
+            raise ScenarioError(f"no candidate {unknown[0]!r}; there are {', '.join(CANDIDATES)}")
+        if not set(self.policies) - {CURRENT}:
+            raise ScenarioError("what is set now is no advice by itself; name another candidate, too")
+        if not 0 < self.risk < 1:
+            raise ScenarioError(f"the risk is {self.risk:g}, expected a share above 0 and below 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """Candidates of one history: settings and what came of them, by name."""
+
+    told: Told
+    sizes: dict[str, Sizes]
+    fates: dict[str, Fates]
+    order: list[str]
+
+
+def advise(
+    histories: Sequence[Told], wanted: Wanted, machine: Machine, progress: Progress = _silent
+) -> Advice:
+    """Return the advice on all histories, whose rows must have different names. Raises ScenarioError."""
+    rows: list[Row] = []
+    notes: list[str] = []
+    for told in histories:
+        shown = progress if len(histories) == 1 else partial(_labelled, progress, told.source)
+        found = rehearse(told, wanted, machine, shown)
+        rows += _rows(found, wanted)
+        notes += [*told.notes, *_compared(found, wanted)]
+    names = [row.name for row in rows]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ScenarioError(f"container {twice[0]!r} is in two of the histories; advise on one of them")
+    first = histories[0]
+    made = Made(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        by=__version__,
+        source=", ".join(told.source for told in histories),
+        sha256=first.sha256 if len(histories) == 1 else "-".join(told.sha256[:16] for told in histories),
+        start_s=min(told.start_s for told in histories),
+        duration_s=max(told.usage.cores.shape[1] * told.usage.interval_s for told in histories),
+        interval_s=max(told.usage.interval_s for told in histories),
+        seeds=list(wanted.seeds),
+        candidates=list(wanted.policies),
+        risk=wanted.risk,
+        currency=wanted.price.currency,
+    )
+    return Advice(version=1, made=made, rows=rows, notes=[*NOTES, *dict.fromkeys(notes)])
+
+
+def rehearse(told: Told, wanted: Wanted, machine: Machine, progress: Progress) -> Rehearsed:
+    """Return the candidates, ranked by a check on the second half, and rehearsed on the whole history."""
+    rehearsal = Rehearsal(told, machine, wanted.price, wanted.seeds)
+    names = [name for name in CANDIDATES if name in wanted.policies]
+    order = _order(told, wanted, machine, [name for name in names if name != CURRENT], progress)
+    wants = names if CURRENT in names else [*names, CURRENT]
+    sizes = settings(wants, told, rehearsal, wanted.risk, progress)
+    fates = {}
+    for name, own in sizes.items():
+        progress(name, 0.0)
+        fates[name] = rehearsal.fates(own, lambda done, name=name: progress(name, done))  # type: ignore[misc]
+    return Rehearsed(told, sizes, fates, order)
+
+
+def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
+    """Yield a sentence on each candidate, the best first: what the whole fleet would have gone through."""
+    source = found.told.source
+    yield f"{source}: candidates from the best to the worst, on the half that they were not made from:"
+    for name in [*found.order, *([CURRENT] if CURRENT in wanted.policies else [])]:
+        fates = found.fates[name]
+        money = fates.money_per_day.mean(axis=0)
+        known = np.isfinite(money)
+        if not known.any():
+            continue
+        said = [f"{money[known].sum():.4g} {wanted.price.currency} a day"]
+        if np.isfinite(fates.throttled_share).any():
+            said.append(f"throttled in {100 * np.nanmean(fates.throttled_share):.2g} % of the periods")
+        if np.isfinite(fates.oom_events).any():
+            said.append(f"{np.nansum(fates.oom_events.mean(axis=0)):.0f} OOM events")
+        late_s, arrived_s = (values[:, known].sum() for values in (fates.late_s, fates.arrived_s))
+        said.append(f"{100 * late_s / max(arrived_s, 1e-12):.0f} % of the work late on a full host")
+        some = "" if known.all() else f" ({known.sum()} of {len(known)} rows)"
+        yield f"{name}: {', '.join(said)}{some}, replayed on the whole history."
+
+
+def settings(
+    names: Sequence[str], told: Told, rehearsal: Rehearsal, risk: float, progress: Progress = _silent
+) -> dict[str, Sizes]:
+    """Return the candidates' settings, made from this history alone, in whole millicores and MiB.
+
+    progress: how far the search for CPU is, under one label.
+    """
+    usage = told.usage
+    made: dict[str, Sizes] = {}
+    request, limit_request, limit = np.zeros(0), np.zeros(0), np.zeros(0)
+    if set(names) - {KRR, VPA, CURRENT}:
+        tell = _Counted(progress, cpu.LEVELS + 3 * cpu.HALVINGS * (LIMITS in names))
+        request = cpu.requests(usage, risk, rehearsal.highest, told.running, tell(rehearsal.late()))
+        limit_request, limit = memory.sizes(usage)
+    for name in names:
+        if name == KRR:
+            made[name] = candidates.krr(usage)
+        elif name == VPA:
+            made[name] = candidates.vpa(usage)
+        elif name == CURRENT:
+            made[name] = usage.current
+            continue
+        else:
+            most = np.full(usage.rows, np.inf)
+            if name == LIMITS:
+                halves = (0, 0.5), (0.5, 1), (0, 1)
+                parts = [tell(rehearsal.part(*ends)) for ends in halves]
+                most = np.maximum(cpu.limits(rehearsal.highest, risk, *parts), request)
+            made[name] = Sizes(request, most, limit_request, limit)
+        made[name] = _rounded(made[name])
+    return made
+
+
+class _Counted:
+    """Shows progress over `total` rehearsals of searches."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def __call__(self, rehearse: cpu.Rehearse) -> cpu.Rehearse:
+        """Return the rehearsal, counted."""
+
+        def counted(quota: Floats) -> Floats:
+            found = rehearse(quota)
+            self._done += 1
+            self._progress(SEARCHING, self._done / self._total)
+            return found
+
+        return counted
+
+
+def _order(
+    told: Told, wanted: Wanted, machine: Machine, names: Sequence[str], progress: Progress
+) -> list[str]:
+    """Return the candidates by what they did on the second half when made from the first."""
+    length = told.usage.cores.shape[1]
+    half = length // 2
+    if half == 0 or len(names) == 1:
+        return list(names)
+    first, second = (replace(told, usage=told.usage.part(*ends)) for ends in ((0, half), (half, length)))
+    progress(CHECKING, 0.0)
+    early = Rehearsal(first, machine, wanted.price, wanted.seeds[:1])
+    late = Rehearsal(second, machine, wanted.price, wanted.seeds[:1])
+    share = 1 / (len(names) + 1)
+    sizes = settings(names, first, early, wanted.risk, lambda _, done: progress(CHECKING, share * done))
+    seen = (first.usage.samples() > 0) & (second.usage.samples() > 0)
+    figures = {}
+    for index, name in enumerate(names):
+        own = figures_of(late.fates(sizes[name]), sizes[name], first.usage)
+        figures[name] = Figures(
+            own.throttled[seen], own.oom[seen], own.late[seen], own.money[seen], own.held[seen]
+        )
+        progress(CHECKING, (index + 2) * share)
+    return ranked(figures, wanted.risk)
+
+
+def figures_of(fates: Fates, sizes: Sizes, usage: Usage) -> Figures:
+    """Return what counts of a replay: the worst seed for limits, the mean for the rest."""
+    return Figures(
+        throttled=fates.throttled_share.max(axis=0),
+        oom=fates.oom_events.max(axis=0),
+        late=fates.late_share.mean(axis=0),
+        money=fates.money_per_day.mean(axis=0),
+        held=holds(sizes, usage.peak_bytes(), usage.memory_known),
+    )
+
+
+def _rounded(sizes: Sizes) -> Sizes:
+    """Return settings rounded up to what all forms can say: whole millicores, at least 10, and whole MiB."""
+
+    def cores(values: Floats) -> Floats:
+        return np.maximum(np.ceil(np.round(values * 1000, 6)) / 1000, LEAST_CORES)
+
+    def size(values: Floats) -> Floats:
+        return np.maximum(np.ceil(values / MIB), 1) * MIB
+
+    return Sizes(
+        cores(sizes.cpu_request), cores(sizes.cpu_limit), size(sizes.memory_request), size(sizes.memory_limit)
+    )
+
+
+def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
+    told, usage = found.told, found.told.usage
+    figures = {name: figures_of(found.fates[name], found.sizes[name], usage) for name in found.sizes}
+    names, inside = chosen(found.order, figures, wanted.risk)
+    peak_bytes, peak_cores, samples = usage.peak_bytes(), usage.peak_cores(), usage.samples()
+    grown = memory.growth(usage) / np.maximum(peak_bytes, 1.0)
+    days = usage.cores.shape[1] * usage.interval_s / _DAY_S
+    rows = []
+    for row, named in enumerate(told.rows):
+        name = names[row]
+        current, advised = setting(usage.current, row), setting(found.sizes[name], row)
+        is_set = any(value is not None for value in current.model_dump().values())
+        before = _numbers(figures[CURRENT], row) if is_set else None
+        case = Case(
+            samples=float(samples[row]),
+            days=days,
+            memory_known=bool(usage.memory_known[row]),
+            set_known=_is_known(current, usage, row),
+            oom_events=float(usage.oom_events[row]),
+            grown=float(grown[row]),
+            inside=bool(inside[row]),
+            changes=_changes(current, advised),
+            before=before,
+            after=_numbers(figures[name], row),
+        )
+        word, reason = verdict(case, wanted.risk)
+        rows.append(
+            Row(
+                name=named.name,
+                namespace=named.namespace,
+                kind=named.kind,
+                workload=named.workload,
+                container=named.container,
+                members=list(named.members),
+                replicas=named.replicas,
+                current=current,
+                advised=advised,
+                policy=name,
+                verdict=word,
+                reason=reason,
+                unknown=_unknown(current, known=bool(usage.memory_known[row])),
+                cpu_limit_reason=_limit_reason(found, name, row, wanted.risk),
+                before=outcome(found.fates[CURRENT], row) if is_set else None,
+                after=outcome(found.fates[name], row),
+                peak_cores=float(peak_cores[row]),
+                peak_bytes=float(peak_bytes[row]),
+            )
+        )
+    return rows
+
+
+def setting(sizes: Sizes, row: int) -> Setting:
+    """Return a row's settings in the form of the advice: null for no opinion, "none" for no limit."""
+    request, limit = float(sizes.cpu_request[row]), float(sizes.cpu_limit[row])
+    memory_request, memory_limit = float(sizes.memory_request[row]), float(sizes.memory_limit[row])
+    return Setting(
+        cpu_request_cores=request if request > 0 else None,
+        cpu_limit_cores="none" if limit == math.inf else limit if limit > 0 else None,
+        memory_request_bytes=int(memory_request) if memory_request >= 1 else None,
+        memory_limit_bytes="none"
+        if memory_limit == math.inf
+        else int(memory_limit)
+        if memory_limit >= 1
+        else None,
+    )
+
+
+def outcome(fates: Fates, row: int) -> Outcome:
+    """Return a row's outcome with intervals over the seeds."""
+
+    def interval(values: Floats) -> Interval | None:
+        own = values[:, row]
+        if not np.isfinite(own).all():
+            return None
+        return Interval(mean=float(own.mean()), low=float(own.min()), high=float(own.max()))
+
+    return Outcome(**{name: interval(getattr(fates, name)) for name in Outcome.model_fields})
+
+
+def _numbers(figures: Figures, row: int) -> tuple[float, float, float, float]:
+    return (
+        float(figures.throttled[row]),
+        float(figures.oom[row]),
+        float(figures.late[row]),
+        float(figures.money[row]),
+    )
+
+
+def _is_known(current: Setting, usage: Usage, row: int) -> bool:
+    memory_set = current.memory_limit_bytes is not None or not usage.memory_known[row]
+    return memory_set and (current.cpu_limit_cores is not None or current.cpu_request_cores is not None)
+
+
+def _unknown(current: Setting, *, known: bool) -> list[str]:
+    """Return what a history does not tell of a row. known: whether it tells memory use."""
+    names = {
+        "cpu_request_cores": "the CPU request now",
+        "cpu_limit_cores": "the CPU limit now",
+        "memory_request_bytes": "the memory request now",
+        "memory_limit_bytes": "the memory limit now",
+    }
+    unset = [words for name, words in names.items() if getattr(current, name) is None]
+    return unset if known else [*unset, "memory use"]
+
+
+def _changes(current: Setting, advised: Setting) -> tuple[float | None, ...]:
+    """Return the relative change of each setting; None where one of the two says nothing."""
+    changes: list[float | None] = []
+    for key in Setting.model_fields:
+        now, then = getattr(current, key), getattr(advised, key)
+        if then is None or now == then:
+            changes.append(0.0)
+        elif now is None or "none" in (now, then):
+            changes.append(None)
+        else:
+            changes.append(then / now - 1)
+    return tuple(changes)
+
+
+def _limit_reason(found: Rehearsed, name: str, row: int, risk: float) -> str:
+    limit = float(found.sizes[name].cpu_limit[row])
+    throttled = float(found.fates[name].throttled_share[:, row].mean())
+    if math.isnan(limit):
+        return ""
+    if math.isfinite(limit):
+        why = {VPA: "the limit keeps its present proportion to the request"}.get(
+            name,
+            f"the least limit inside the risk of {100 * risk:g} %, with what the second half needed more",
+        )
+        return f"Limit of {limit:g} cores: {why}; it throttled in {100 * throttled:.2g} % of the periods."
+    if LIMITS in found.sizes:
+        other = float(found.sizes[LIMITS].cpu_limit[row])
+        share = float(found.fates[LIMITS].throttled_share[:, row].mean())
+        return (
+            f"No limit: one of {other:g} cores would throttle in {100 * share:.2g} % of the periods, and "
+            "reserve nothing less."
+        )
+    return "No limit: the request is its share of a full host, and CPU that others leave is free to it."

@@ -1,0 +1,86 @@
+"""Quantities, file names and workloads, as several forms write them. Not for: any one form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+import yaml
+
+from lab.containers.advise.model import Row
+from twinbed import ScenarioError
+
+_MIB = 1 << 20
+
+API = {
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "DaemonSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "ReplicationController": "v1",
+    "CronJob": "batch/v1",
+}
+"""apiVersion of the workloads whose pods one may change through their template. A Job's cannot change."""
+
+Resources = dict[str, dict[str, str | None]]
+
+
+def millicores(cores: float) -> str:
+    """Return cores as Kubernetes' quantity, rounded up to whole millicores: 250m."""
+    return f"{ceil(round(cores * 1000, 6))}m"
+
+
+def mebibytes(size: float) -> str:
+    """Return bytes as Kubernetes' quantity, rounded up to whole MiB: 512Mi."""
+    return f"{ceil(size / _MIB)}Mi"
+
+
+def resources(row: Row) -> Resources:
+    """Return a row's `resources` of Kubernetes. None removes what is there; no opinion is left out."""
+    advised = row.advised
+    made: Resources = {}
+    for section, name, value, text in (
+        ("requests", "cpu", advised.cpu_request_cores, millicores),
+        ("requests", "memory", advised.memory_request_bytes, mebibytes),
+        ("limits", "cpu", advised.cpu_limit_cores, millicores),
+        ("limits", "memory", advised.memory_limit_bytes, mebibytes),
+    ):
+        if value is not None:
+            made.setdefault(section, {})[name] = None if value == "none" else text(value)
+    return made
+
+
+def workloads(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
+    """Return the rows by (namespace, kind, workload), of the kinds in API. Raises ScenarioError for none."""
+    grouped: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if row.kind in API:
+            grouped.setdefault((row.namespace, row.kind, row.workload), []).append(row)
+    if not grouped:
+        raise ScenarioError(
+            "no row is of a Kubernetes workload whose pods can be changed "
+            f"({', '.join(API)}); take --as docker, compose or systemd"
+        )
+    return grouped
+
+
+def file_name(*parts: str, suffix: str) -> str:
+    """Return a file name of any text: letters, digits, dots, dashes; no path, no hidden file."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(filter(None, parts))).strip(".-")
+    return (plain[:200] or "advice") + suffix
+
+
+def unique(files: Mapping[str, str], name: str) -> str:
+    """Return the name, with a number before its ending if there is such a file already."""
+    stem, dot, ending = name.rpartition(".")
+    number, other = 2, name
+    while other in files:
+        other, number = f"{stem}-{number}{dot}{ending}", number + 1
+    return other
+
+
+def document(data: Any) -> str:
+    """Return a YAML document with its separator; texts are quoted where YAML would read something else."""
+    return "---\n" + yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=100)

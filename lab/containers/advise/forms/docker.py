@@ -1,0 +1,36 @@
+"""Lines for a shell: `docker update` of each container, which takes effect at once and without a restart.
+
+Docker cannot remove a CPU limit that was set with --cpus, so all CPUs of the machine stand for none. Swap is
+twice the memory, which is Docker's own default, because it refuses a memory limit above the old swap limit.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+
+from control.allocator.shares import shares
+from lab.containers.advise.model import Row
+
+
+def files(rows: Sequence[Row]) -> dict[str, str]:
+    """Return a shell script by file name."""
+    return {"docker-update.sh": "".join(["#!/bin/sh\nset -eu\n", *map(_line, rows)])}
+
+
+def _line(row: Row) -> str:
+    advised = row.advised
+    words = ["docker", "update"]
+    if advised.cpu_limit_cores == "none":
+        words.append('--cpus "$(nproc)"')
+    elif advised.cpu_limit_cores is not None:
+        words.append(f"--cpus {advised.cpu_limit_cores:.3f}")
+    if advised.cpu_request_cores is not None:
+        words.append(f"--cpu-shares {shares(np.array([advised.cpu_request_cores]))[0]}")
+    if advised.memory_request_bytes is not None:
+        words.append(f"--memory-reservation {advised.memory_request_bytes}")
+    if isinstance(advised.memory_limit_bytes, int):
+        words.append(f"--memory {advised.memory_limit_bytes} --memory-swap {2 * advised.memory_limit_bytes}")
+    return " ".join([*words, "--", *map(shlex.quote, row.members)]) + "\n"

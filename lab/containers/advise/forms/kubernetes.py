@@ -1,0 +1,32 @@
+"""Strategic-merge patches, one for each workload: `kubectl patch … --patch-file FILE`.
+
+For: Deployments, StatefulSets, DaemonSets, ReplicaSets, ReplicationControllers and CronJobs. Not for: Jobs
+and bare pods, whose template cannot change. Containers merge by their name; a null removes a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.containers.advise.forms.common import API, document, file_name, resources, unique, workloads
+from lab.containers.advise.model import Row
+
+
+def files(rows: Sequence[Row]) -> dict[str, str]:
+    """Return a patch by file name for each workload. Raises ScenarioError if there is none."""
+    made: dict[str, str] = {}
+    for (namespace, kind, name), own in workloads(rows).items():
+        made[unique(made, file_name(namespace, kind.lower(), name, suffix=".yaml"))] = document(
+            patch(namespace, kind, name, own)
+        )
+    return made
+
+
+def patch(namespace: str, kind: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the patch of one workload with what names it."""
+    containers = [{"name": row.container, "resources": resources(row)} for row in rows]
+    pods: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
+    spec = {"jobTemplate": {"spec": pods}} if kind == "CronJob" else pods
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": API[kind], "kind": kind, "metadata": metadata, "spec": spec}

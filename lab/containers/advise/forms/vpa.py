@@ -1,0 +1,81 @@
+"""Objects of the Vertical Pod Autoscaler that stay inside the advice. They change nothing: updateMode is Off.
+
+Source: autoscaling.k8s.io/v1 (kubernetes/autoscaler, vertical-pod-autoscaler/pkg/apis). The least that the
+VPA may set is the advised request. The most is the advised limit, or without one the recorded peak.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from lab.containers.advise.forms.common import (
+    API,
+    document,
+    file_name,
+    mebibytes,
+    millicores,
+    unique,
+    workloads,
+)
+from lab.containers.advise.model import Row
+
+_LONGEST_NAME = 240
+"""Characters of an object's name, below Kubernetes' 253."""
+
+
+def files(rows: Sequence[Row]) -> dict[str, str]:
+    """Return a VerticalPodAutoscaler by file name for each workload. Raises ScenarioError for none."""
+    made: dict[str, str] = {}
+    for (namespace, kind, name), own in workloads(rows).items():
+        made[unique(made, file_name(namespace, kind.lower(), name, suffix=".yaml"))] = document(
+            autoscaler(namespace, kind, name, own)
+        )
+    return made
+
+
+def autoscaler(namespace: str, kind: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the object of one workload."""
+    metadata = {"name": _object_name(name, kind)} | ({"namespace": namespace} if namespace else {})
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": metadata,
+        "spec": {
+            "targetRef": {"apiVersion": API[kind], "kind": kind, "name": name},
+            "updatePolicy": {"updateMode": "Off"},
+            "resourcePolicy": {"containerPolicies": [_policy(row) for row in rows]},
+        },
+    }
+
+
+def _policy(row: Row) -> dict[str, Any]:
+    advised = row.advised
+    least: dict[str, str] = {}
+    most: dict[str, str] = {}
+    for name, request, limit, peak, text in (
+        ("cpu", advised.cpu_request_cores, advised.cpu_limit_cores, row.peak_cores, millicores),
+        ("memory", advised.memory_request_bytes, advised.memory_limit_bytes, row.peak_bytes, mebibytes),
+    ):
+        if request is not None:
+            least[name] = text(request)
+            highest = peak if limit is None or limit == "none" else limit
+            most[name] = text(max(highest, request))
+    unlimited = advised.cpu_limit_cores in (None, "none")
+    return {
+        "containerName": row.container,
+        "minAllowed": least,
+        "maxAllowed": most,
+        "controlledResources": list(least),
+        "controlledValues": "RequestsOnly" if unlimited else "RequestsAndLimits",
+    }
+
+
+def _object_name(name: str, kind: str) -> str:
+    """Return a name that Kubernetes takes, for any workload's name; a hash keeps changed names apart."""
+    plain = re.sub(r"[^a-z0-9.-]+", "-", f"{name}-{kind}".lower()).strip(".-")
+    if plain != f"{name}-{kind}".lower() or len(plain) > _LONGEST_NAME:
+        plain = f"{plain[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return plain

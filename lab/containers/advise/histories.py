@@ -1,0 +1,180 @@
+"""Reads what an advice is made from: traces with what was in force, replicas grouped to workloads.
+
+For: `read` of any source, and `of_cluster` for a history that a server gave. Not for: what to advise.
+A trace without owners is taken as it is: every container is a workload of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.advice.model import Sizes, Usage
+from lab.containers.input.workload import content_sha256
+from traces.load import load
+from traces.prometheus import kept
+from traces.prometheus.history import ClusterHistory
+from traces.prometheus.in_force import SETTINGS
+from traces.prometheus.workloads import Owner
+from traces.readers import grafana_csv, openmetrics, query_range
+from traces.refine import aggregate
+from traces.schema import Floats
+from twinbed import TraceError
+from twinbed.files import open_regular
+
+PERIOD_S = 0.1
+"""The kernel's CFS period, s, to which a history is refined."""
+
+_HEAD_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Names of a row. members: containers of the trace. replicas: the largest number that ran at a time."""
+
+    name: str
+    namespace: str
+    kind: str
+    workload: str
+    container: str
+    members: tuple[str, ...]
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A history ready for advice.
+
+    source: path or address. usage: arrays of members, in the order of the rows. rows: names by row. running:
+    float64[R], replicas that ran on average. start_s: begin of the history, s. sha256: of its content.
+    oom_recent: bool[R], whether a member met its memory limit. notes: what was done to the data.
+    """
+
+    source: str
+    usage: Usage
+    rows: tuple[Named, ...]
+    running: Floats
+    start_s: float
+    sha256: str
+    notes: tuple[str, ...]
+
+
+def read(source: str, options: Mapping[str, Any] | None = None) -> Told:
+    """Return the history at a path, a public data set's folder, or of a shipped recording's name.
+
+    options: those of traces.load. What lies beside an imported history is read, too. Raises TraceError.
+    """
+    given = dict(options or {})
+    history = None if given else _with_facts(Path(source))
+    if history is not None:
+        return of_cluster(source, history)
+    trace = load(source, **given)
+    owners = tuple(Owner("", "", name, "", name) for name in trace.containers)
+    return of_cluster(source, ClusterHistory(trace, owners, {}))
+
+
+def of_cluster(source: str, history: ClusterHistory) -> Told:
+    """Return a cluster's history by workload. Raises TraceError for one that cannot be advised on."""
+    trace = history.trace
+    if trace.interval_s < PERIOD_S * (1 - 1e-6):
+        trace = aggregate(trace, PERIOD_S)
+    ever = np.flatnonzero(trace.present.any(axis=0))
+    if not ever.size:
+        raise TraceError(f"{source}: no container runs at any time")
+    keys = [_key(history.owners[column]) for column in ever]
+    order = sorted(range(len(ever)), key=lambda index: (keys[index], index))
+    columns = ever[order]
+    names = list(dict.fromkeys(keys[index] for index in order))
+    number = {key: row for row, key in enumerate(names)}
+    row = np.array([number[keys[index]] for index in order], np.int64)
+    present = np.ascontiguousarray(trace.present.T[columns])
+    first = np.searchsorted(row, np.arange(len(names)))
+    at_once = np.add.reduceat(present.astype(np.int32), first, axis=0)
+    memory = np.ascontiguousarray(trace.memory_bytes.T[columns])
+    usage = Usage(
+        cores=np.ascontiguousarray(trace.cpu_cores.T[columns]),
+        memory_bytes=memory,
+        present=present,
+        interval_s=trace.interval_s,
+        row=row,
+        current=_current(history, columns, first),
+        memory_known=np.logical_or.reduceat(memory.any(axis=1), first),
+        oom_events=np.add.reduceat(history.total("oom_events")[columns], first),
+        oom_limit_bytes=_oom_limits(history, columns, first),
+    )
+    rows = []
+    for index, key in enumerate(names):
+        last = first[index + 1] if index + 1 < len(first) else len(columns)
+        members = tuple(trace.containers[column] for column in columns[first[index] : last])
+        rows.append(
+            Named(
+                "/".join(filter(None, (key[0], key[2], key[3]))) or members[0],
+                *key,
+                members,
+                int(at_once[index].max()),
+            )
+        )
+    twice = (
+        {item.name for item in rows if [other.name for other in rows].count(item.name) > 1}
+        if len({item.name for item in rows}) < len(rows)
+        else set()
+    )
+    if twice:
+        raise TraceError(f"{source}: two workloads are called {min(twice)!r}; select one of their kinds")
+    lasting = at_once.mean(axis=1)
+    return Told(source, usage, tuple(rows), lasting, trace.start_s, content_sha256(trace), trace.notes)
+
+
+def _with_facts(path: Path) -> ClusterHistory | None:
+    """Return the history of a file that tells what was in force, None for any other."""
+    if not path.is_file():
+        return None
+    if path.suffix == ".parquet":
+        return kept.read(path) if kept.beside(path).exists() else None
+    with open_regular(path, 1 << 40, TraceError) as file:
+        head = file.read(_HEAD_BYTES)
+    if grafana_csv.recognises([head.partition(b",")[0].decode("utf-8-sig", "replace").strip('" ')]):
+        return grafana_csv.history(path)
+    for reader in (query_range, openmetrics):
+        if reader.recognises(head):
+            found: ClusterHistory = reader.history(path)
+            return found
+    return None
+
+
+def _key(owner: Owner) -> tuple[str, str, str, str]:
+    """Return namespace, kind, workload and container of the row that a container belongs to."""
+    container = "" if owner.container == owner.workload and not owner.kind else owner.container
+    return owner.namespace, owner.kind, owner.workload, container
+
+
+def _current(history: ClusterHistory, columns: NDArray[np.int64], first: NDArray[np.int64]) -> Sizes:
+    """Return what is set now by row: the last known setting of its latest member, NaN where none is known."""
+    last_seen = np.where(history.trace.present.T[columns], np.arange(len(history.trace.present)), -1).max(
+        axis=1
+    )
+    values = []
+    for fact in SETTINGS:
+        known = history.in_force(fact)[columns]
+        if fact.endswith(("limit_cores", "limit_bytes")):
+            known = np.where(known == 0, np.inf, known)
+        by_row = np.full(len(first), np.nan)
+        for row, begin in enumerate(first):
+            end = first[row + 1] if row + 1 < len(first) else len(columns)
+            told = np.flatnonzero(~np.isnan(known[begin:end]))
+            if told.size:
+                by_row[row] = known[begin + told[np.argmax(last_seen[begin:end][told])]]
+        values.append(by_row)
+    return Sizes(*values)
+
+
+def _oom_limits(history: ClusterHistory, columns: NDArray[np.int64], first: NDArray[np.int64]) -> Floats:
+    """Return the largest memory limit under which a member of each row was killed, 0 without one."""
+    limits = np.nan_to_num(history.in_force("memory_limit_bytes")[columns])
+    killed = history.total("oom_events")[columns] > 0
+    return np.maximum.reduceat(np.where(killed, limits, 0.0), first)

@@ -1,0 +1,203 @@
+"""Rehearses settings: what containers would have gone through with them, replayed by the twin.
+
+For: `Rehearsal`, over one history and several seeds. Not for: what to set (control.advice).
+
+Three replays make one outcome. Throttling is that of the CPU limit, on a host with CPU to spare. OOM events
+and restarts are those of the memory limit. Late work is what would be late on a host without any CPU to
+spare, where a container gets its request and no more: without a CPU limit that is the only promise it has, so
+it is the measure by which requests compare. Seeds draw how use varies within an interval of the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.advice.model import Sizes
+from control.allocator.model import Floats
+from lab.containers.advise.histories import PERIOD_S, Told
+from lab.containers.input.sections import Price
+from traces.refine import refine
+from traces.schema import UsageTrace
+from twin.containers.model import Machine
+from twin.containers.steady import NO_BYTES, Lived, Load, live
+
+_SHAPES = 64
+"""Different shapes of bursts that intervals have."""
+
+_SEARCHED = 1e8
+"""Container-periods that a search for settings replays at a time; of a longer history, every k-th stretch."""
+
+_STRETCH = 20
+"""Intervals of a stretch."""
+
+_NO_WORK_S = 1e-12
+"""CPU time below which no work arrived, s."""
+
+_GIB = 1 << 30
+_DAY_H = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fates:
+    """Outcomes of all rows, float64[S, R], a line per seed; NaN: undefined.
+
+    The fields are those of lab.containers.advise.model.Outcome.
+    """
+
+    throttled_share: Floats
+    oom_events: Floats
+    restarts: Floats
+    late_share: Floats
+    cpu_slack_cores: Floats
+    memory_slack_bytes: Floats
+    money_per_day: Floats
+    late_s: Floats
+    arrived_s: Floats
+
+
+class Rehearsal:
+    """One history, its refinements by seed, and replays of settings on it."""
+
+    def __init__(self, told: Told, machine: Machine, price: Price, seeds: tuple[int, ...]) -> None:
+        self._told, self._machine, self._price = told, machine, price
+        usage = told.usage
+        self._memory = np.rint(usage.memory_bytes).astype(np.int64)
+        self._parts = max(1, round(usage.interval_s / PERIOD_S))
+        self._seeds = seeds
+        self._lives: dict[tuple[int, bytes], Lived] = {}
+        self.highest = usage.by_row(usage.cores.max(axis=1) * self._bursts(seeds[0]).max() * 1.01, np.maximum)
+
+    def late(self) -> Callable[[Floats], Floats]:
+        """Return a rehearsal of the whole history for searches: quotas by row → late CPU work, s."""
+        load = self._searched(0, 1)
+
+        def late(quota: Floats) -> Floats:
+            lived = self._live(load, quota, np.full_like(quota, np.inf))
+            return self._told.usage.by_row(lived.late_s)
+
+        return late
+
+    def part(self, begin: float, end: float) -> Callable[[Floats], Floats]:
+        """Return a rehearsal of a part of the history (shares of its length) for searches.
+
+        It takes quotas by row and returns the shares of periods in which they do not suffice.
+        """
+        load = self._searched(begin, end)
+
+        def short(quota: Floats) -> Floats:
+            lived = self._live(load, quota, np.full_like(quota, np.inf))
+            return self._share(lived.throttled, lived.periods)
+
+        return short
+
+    def _searched(self, begin: float, end: float) -> Load:
+        """Return what a search replays of a part of the history."""
+        length = self._told.usage.cores.shape[1]
+        first = min(int(begin * length), length - 1)
+        chosen = np.arange(first, max(int(end * length), first + 1))
+        every = max(1, -(-(len(chosen) * len(self._memory) * self._parts) // int(_SEARCHED)))
+        chosen = chosen[(chosen - first) // _STRETCH % every == 0]
+        load = self._load(self._seeds[0])
+        return replace(
+            load,
+            cores=np.ascontiguousarray(load.cores[:, chosen]),
+            memory_bytes=np.ascontiguousarray(load.memory_bytes[:, chosen]),
+            present=np.ascontiguousarray(load.present[:, chosen]),
+            shape=np.ascontiguousarray(load.shape[:, chosen]),
+        )
+
+    def fates(self, sizes: Sizes, progress: Callable[[float], None] | None = None) -> Fates:
+        """Return what the rows go through with these settings."""
+        usage, price = self._told.usage, self._price
+        cores, size = sizes.reserved_cores, sizes.reserved_bytes
+        memory = np.where(usage.memory_known, size, 0.0)
+        hourly = cores * price.cpu_core_hour + memory / _GIB * price.memory_gib_hour
+        lived = []
+        for index, seed in enumerate(self._seeds):
+            lived.append(self._lived(sizes, cores, seed))
+            if progress is not None:
+                progress((index + 1) / len(self._seeds))
+
+        def alike(values: Floats) -> Floats:
+            return np.tile(values, (len(self._seeds), 1))
+
+        return Fates(
+            **{name: np.array([own[name] for own in lived]) for name in lived[0]},
+            cpu_slack_cores=alike(self._slack(usage.cores, cores)),
+            memory_slack_bytes=alike(
+                np.where(usage.memory_known, self._slack(usage.memory_bytes, size), np.nan)
+            ),
+            money_per_day=alike(hourly * _DAY_H * self._told.running),
+        )
+
+    def _lived(self, sizes: Sizes, cores: Floats, seed: int) -> dict[str, Floats]:
+        """Return what one seed decides of Fates, float64[R] each. cores: what is reserved."""
+        usage = self._told.usage
+        load = self._load(seed)
+        limited, promised = np.isfinite(sizes.cpu_limit), cores > 0
+        lived = self._live(load, np.where(limited, sizes.cpu_limit, np.inf), sizes.memory_limit)
+        short = self._short(load, seed, np.where(promised, cores, np.inf))
+        known = ~np.isnan(sizes.memory_limit) & usage.memory_known
+        late_s, arrived_s = usage.by_row(short.late_s), usage.by_row(short.arrived_s)
+        return {
+            "throttled_share": np.where(limited, self._share(lived.throttled, lived.periods), np.nan),
+            "oom_events": np.where(known, usage.by_row(lived.oom_events), np.nan),
+            "restarts": np.where(known, usage.by_row(lived.restarts), np.nan),
+            "late_share": np.where(promised, late_s / np.maximum(arrived_s, _NO_WORK_S), np.nan),
+            "late_s": np.where(promised, late_s, np.nan),
+            "arrived_s": arrived_s,
+        }
+
+    def _slack(self, used: Floats, reserved: Floats) -> Floats:
+        """Return what is reserved and unused, mean over the intervals of all members, float64[R]."""
+        usage = self._told.usage
+        free = np.maximum(reserved[usage.row][:, None] - used, 0.0)
+        total = usage.by_row(np.where(usage.present, free, 0.0).sum(axis=1))
+        return total / np.maximum(usage.samples(), 1)
+
+    def _share(self, part: NDArray[np.int64], whole: NDArray[np.int64]) -> Floats:
+        usage = self._told.usage
+        return usage.by_row(part) / np.maximum(usage.by_row(whole), 1)
+
+    def _live(self, load: Load, quota: Floats, limit: Floats) -> Lived:
+        """Replay with settings by row; inf and NaN mean none."""
+        row = self._told.usage.row
+        bounded = np.isfinite(limit)
+        whole = np.where(bounded, limit, 0.0).astype(np.int64)
+        whole[~bounded] = NO_BYTES
+        return live(load, quota[row], whole[row], self._machine)
+
+    def _short(self, load: Load, seed: int, quota: Floats) -> Lived:
+        """Replay with requests as quotas; candidates share theirs."""
+        key = seed, quota.tobytes()
+        if key not in self._lives:
+            self._lives[key] = self._live(load, quota, np.full_like(quota, np.inf))
+        return self._lives[key]
+
+    def _load(self, seed: int) -> Load:
+        usage = self._told.usage
+        bursts = self._bursts(seed)
+        random = np.random.default_rng(np.random.SeedSequence((seed, 1)))
+        shape = random.integers(0, len(bursts), usage.cores.shape, np.uint8)
+        return Load(usage.cores, self._memory, usage.present, usage.interval_s, bursts, shape)
+
+    def _bursts(self, seed: int) -> Floats:
+        return shapes(self._parts, self._told.usage.interval_s, seed)
+
+
+@cache
+def shapes(parts: int, interval_s: float, seed: int) -> Floats:
+    """Return shapes of bursts within an interval, float64[K, parts], of mean one (traces.refine)."""
+    if parts == 1:
+        return np.ones((1, 1))
+    level = np.ones((_SHAPES, 1))
+    flat = UsageTrace(
+        ("shape",), ("shape",), 0.0, interval_s, level, np.zeros_like(level), np.ones_like(level, np.bool_)
+    )
+    fine = refine(flat, interval_s / parts, np.random.SeedSequence((seed, 0)))
+    return np.ascontiguousarray(fine.cpu_cores.reshape(_SHAPES, parts))

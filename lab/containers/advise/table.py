@@ -1,0 +1,106 @@
+"""The table that `twinbed advise` prints. For: people. Not for: the advice's own file (model.py)."""
+
+from __future__ import annotations
+
+from lab.containers.advise.model import Advice, Interval, Outcome, Row
+from lab.runs.formats import Column, Record, Result, Value
+
+_MIB = 1 << 20
+
+COLUMNS = (
+    Column("name", "Container"),
+    Column("verdict", "Verdict"),
+    Column("cpu", "CPU request / limit", "cores"),
+    Column("memory", "Memory request / limit", "MiB"),
+    Column("throttled", "Throttled", "% of periods"),
+    Column("oom_events", "OOM events"),
+    Column("late", "Late on a full host", "% of work"),
+    Column("money_per_day", "Money a day"),
+    Column("reason", "Reason"),
+)
+
+
+def result(advice: Advice) -> Result:
+    """Return the advice as a table; `a → b` is before and after."""
+    rows = tuple(_record(row) for row in advice.rows)
+    counts = {word: sum(row.verdict == word for row in advice.rows) for word in ("apply", "care", "leave")}
+    facts = {
+        "Source": advice.made.source,
+        "History": f"{_length(advice.made.duration_s)}, intervals of {advice.made.interval_s:g} s",
+        "Candidates": ", ".join(advice.made.candidates),
+        "Risk": f"{100 * advice.made.risk:g} % of periods throttled",
+        "Verdicts": ", ".join(f"{word} {count}" for word, count in counts.items()),
+        "Money a day": money(advice),
+    }
+    legend = "a → b: what is set now → the advice, replayed on the history. –: unknown or undefined."
+    return Result(COLUMNS, rows, facts, legend, tuple(advice.notes))
+
+
+def _length(seconds: float) -> str:
+    """Return a length of time in the largest unit of which it is at least one."""
+    for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def money(advice: Advice) -> str:
+    """Return what all rows reserve now and with the advice, as text."""
+    currency = advice.made.currency
+    after = sum(row.after.money_per_day.mean for row in advice.rows if row.after.money_per_day)
+    known = [
+        row for row in advice.rows if row.before and row.before.money_per_day and row.after.money_per_day
+    ]
+    if len(known) < len(advice.rows):
+        told = f"{len(known)} of {len(advice.rows)} rows"
+        return f"{after:.4g} {currency} (what is reserved now is known of {told})"
+    before = sum(row.before.money_per_day.mean for row in known if row.before and row.before.money_per_day)
+    return f"{before:.4g} → {after:.4g} {currency}"
+
+
+def _record(row: Row) -> Record:
+    outcomes: dict[str, Value] = {
+        "throttled": _outcome(row, "throttled_share", 100.0),
+        "oom_events": _outcome(row, "oom_events", 1.0),
+        "late": _outcome(row, "late_share", 100.0),
+        "money_per_day": _outcome(row, "money_per_day", 1.0),
+    }
+    settings: dict[str, Value] = {
+        "cpu": _change(row, "cpu_{}_cores", 1.0),
+        "memory": _change(row, "memory_{}_bytes", 1.0 / _MIB),
+    }
+    return {
+        "name": row.name,
+        "verdict": row.verdict,
+        **settings,
+        **outcomes,
+        "reason": row.reason + row.not_told,
+    }
+
+
+def _change(row: Row, key: str, factor: float) -> str:
+    """Return `request / limit`, each with what is set now if that is known and differs."""
+    texts = []
+    for what in ("request", "limit"):
+        name = key.format(what)
+        before, after = (_shown(getattr(setting, name), factor) for setting in (row.current, row.advised))
+        texts.append(after if before in (after, _shown(None, factor)) else f"{before} → {after}")
+    return " / ".join(texts)
+
+
+def _shown(value: float | str | None, factor: float) -> str:
+    """Return one quantity of a setting as text; "–": unknown."""
+    if value is None or isinstance(value, str):
+        return value or "–"
+    return f"{value * factor:.4g}"
+
+
+def _outcome(row: Row, key: str, factor: float) -> str:
+    after = _mean(row.after, key, factor)
+    before = after if row.before is None else _mean(row.before, key, factor)
+    return after if before == after else f"{before} → {after}"
+
+
+def _mean(outcome: Outcome, key: str, factor: float) -> str:
+    interval: Interval | None = getattr(outcome, key)
+    return "–" if interval is None else f"{interval.mean * factor:.3g}"

@@ -1,0 +1,258 @@
+"""Carries a plan out: canaries first, a watch after each step, and everything back when something is wrong.
+
+For: the order of writes, and what is on disk before each of them. Not for: what to change (plan.py). What
+is found is saved before the first change of each step. A value is put back only while it lies between what
+was found and what was wanted: anything else was set by somebody else meanwhile, and stays.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from lab.containers.apply.conditions import Condition
+from lab.containers.apply.figures import Figures
+from lab.containers.apply.journal import Journal, Made, State, number
+from lab.containers.apply.plan import Change, Plan, worded
+from lab.containers.apply.ports import Places
+from lab.containers.apply.watching import Watch
+from testbed.containers.attach.audit import Audit
+from testbed.containers.interrupts import Interrupts
+from testbed.containers.ports import GroupGoneError
+from twinbed import BackendError, TwinbedError
+
+POLL_S = 1.0
+"""Time between two looks of a watch, s."""
+
+
+class Clock(Protocol):
+    """Time as a watch needs it; the module `time` is one."""
+
+    def monotonic(self) -> float:
+        """Return the time, s."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How a change is watched.
+
+    canary: share of the containers that are changed first, above 0, up to 1
+    seconds: how long each step is watched, 0 = not at all
+    conditions: what takes everything back
+    """
+
+    canary: float = 1.0
+    seconds: float = 0.0
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The advice. path: of its file; sha256: of the file's content."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(slots=True)
+class Back:
+    """What was put back. done: values; notes: what was not, and why, one sentence each."""
+
+    done: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class Applier:
+    """Applies plans at `places`. journal: what it needs to take them back; audit: what it did; on_progress:
+    told what it does and how far it is, 0 to 1. figures: what it counts."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        audit: Audit,
+        places: Places,
+        on_progress: Callable[[str, float], None] = lambda _label, _fraction: None,
+        clock: Clock = time,
+    ) -> None:
+        self._journal, self._audit, self._places = journal, audit, places
+        self._on_progress, self._clock = on_progress, clock
+        self.figures = Figures()
+
+    def apply(self, plan: Plan, source: Source, watched: Watched) -> str | None:
+        """Carry the plan out; return why it was taken back again, or None when it is in force.
+
+        Raises what a write raised, and KeyboardInterrupt, after everything was put back.
+        """
+        steps = steps_of(plan.to_do, watched.canary)
+        if not steps:
+            return None
+        path = self._journal.next()
+        state = State(
+            phase="carrying",
+            kind=self._places.kind,
+            advice=source.path,
+            sha256=source.sha256,
+            changes=[],
+            records={},
+        )
+        with Interrupts() as interrupts:
+            try:
+                why = self._carry(path, steps, state, watched)
+            except BaseException as error:
+                interrupts.shield()
+                self.take_back(path, state, str(error) or "interrupted")
+                raise
+            interrupts.shield()
+            if why is not None:
+                self._note("abort", state, why=why)
+                self.take_back(path, state, why)
+                return why
+            self._journal.save(path, state.model_copy(update={"phase": "applied"}))
+            self._note("end", state)
+        return None
+
+    def take_back(self, path: Path, state: State, why: str) -> Back:
+        """Put back what an apply changed, cuts first, and forget it. Idempotent, also after half of it.
+
+        What could not be put back is kept in the file. Raises BackendError for the first of it.
+        """
+        back = Back()
+        left: list[Made] = []
+        problems: list[TwinbedError] = []
+        for made in sorted(state.changes, key=lambda made: number(made.found) >= number(made.wanted)):
+            try:
+                self._put_back(made, state, why, back)
+            except GroupGoneError as error:
+                back.notes.append(f"{made.target}: is gone, so there is nothing to put back ({error})")
+            except TwinbedError as error:
+                left.append(made)
+                problems.append(error)
+        if problems:
+            self._journal.save(path, state.model_copy(update={"changes": left}))
+            raise BackendError(
+                f"{len(left)} limits could not be put back ({problems[0]}); try again: twinbed apply --undo"
+            ) from problems[0]
+        self._journal.drop(path)
+        return back
+
+    def recover(self) -> Back | None:
+        """Take back what a killed apply left half done; None where there is nothing like it. Hold the
+        journal's lock."""
+        path = self._journal.newest()
+        if path is None or (state := self._journal.load(path)).phase != "carrying":
+            return None
+        if state.kind != self._places.kind:
+            raise BackendError(f"{path}: an apply to {state.kind} was killed; first: twinbed apply --undo")
+        return self.take_back(path, state, "its apply was killed")
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _carry(
+        self, path: Path, steps: Sequence[Sequence[Change]], state: State, watched: Watched
+    ) -> str | None:
+        self._note("begin", state)
+        changed: list[Change] = []
+        for count, step in enumerate(steps, 1):
+            label = "canaries" if count < len(steps) else "all"
+            for name in dict.fromkeys(change.target for change in step):
+                state.records[name] = self._places.target(name).record()
+            state.changes.extend(map(Made.of, step))
+            self._journal.save(path, state)
+            for change in step:
+                self._set(change, state)
+            changed += step
+            why = self._watch(changed, state, watched, label) if watched.seconds else None
+            if why is not None:
+                return why
+        return None
+
+    def _set(self, change: Change, state: State, why: str = "") -> None:
+        target = self._places.target(change.target)
+        if change.quantity == "memory_limit_bytes" and change.lowers:
+            floor = target.floor_bytes()
+            if change.wanted < floor:
+                raise BackendError(f"{change.target}: now needs {floor:,} bytes, more than was planned")
+        self._note(
+            "set",
+            state,
+            container=change.target,
+            row=change.row,
+            quantity=change.quantity,
+            before=worded(change.found),
+            after=worded(change.wanted),
+            why=why or change.reason,
+        )
+        target.set(change.quantity, change.wanted)
+
+    def _watch(self, changed: Sequence[Change], state: State, watched: Watched, label: str) -> str | None:
+        def again(name: str) -> None:
+            now = self._places.target(name).read()
+            for change in changed:
+                if change.target == name and now.get(change.quantity) != change.wanted:
+                    self._set(change, state, "it was restarted and had lost the limit")
+
+        names = list(dict.fromkeys(change.target for change in changed))
+        watch = Watch(names, self._places, watched.conditions, again, self.figures.happened)
+        began_s = self._clock.monotonic()
+        while True:
+            now_s = self._clock.monotonic()
+            elapsed_s = now_s - began_s
+            last = elapsed_s >= watched.seconds
+            self.figures.steps[label] = min(elapsed_s / watched.seconds, 1.0)
+            self._on_progress(f"watching {label}", self.figures.steps[label])
+            why = watch.look(now_s, last=last)
+            if why is not None or last:
+                return why
+            self._clock.sleep(min(POLL_S, watched.seconds - elapsed_s))
+
+    def _put_back(self, made: Made, state: State, why: str, back: Back) -> None:
+        target = self._places.target(made.target)
+        found, wanted = number(made.found), number(made.wanted)
+        now = target.read().get(made.quantity, math.nan)
+        if not min(found, wanted) <= now <= max(found, wanted):
+            note = (
+                f"{made.target}: {made.quantity} is {worded(now)} now, which somebody else set; left as it is"
+            )
+            self._note("leave", state, container=made.target, quantity=made.quantity, why=note)
+            back.notes.append(note)
+            return
+        self._note(
+            "put back",
+            state,
+            container=made.target,
+            quantity=made.quantity,
+            before=worded(now),
+            after=made.found,
+            why=why,
+        )
+        target.put_back(made.quantity, found, state.records[made.target])
+        back.done += 1
+
+    def _note(self, what: str, state: State, **said: str | float) -> None:
+        self.figures.noted[what] += 1
+        self._audit.note(what, by="apply", **said, advice=state.advice, sha256=state.sha256)
+
+
+def steps_of(changes: Sequence[Change], canary: float) -> list[list[Change]]:
+    """Return the changes in the order in which they are made: canaries, then the rest; in each of these what
+    lowers before what raises.
+
+    canary: share of the containers, rounded up. They are taken from all rows in turn.
+    """
+    by_row: dict[str, list[str]] = {}
+    for change in changes:
+        names = by_row.setdefault(change.row, [])
+        if change.target not in names:
+            names.append(change.target)
+    rounds = max(map(len, by_row.values()), default=0)
+    turns = [names[turn] for turn in range(rounds) for names in by_row.values() if turn < len(names)]
+    first = set(turns[: math.ceil(canary * len(turns) - 1e-9)])
+    parts = [[change for change in changes if (change.target in first) is early] for early in (True, False)]
+    return [sorted(part, key=lambda change: not change.lowers) for part in parts if part]

@@ -1,0 +1,67 @@
+"""Conditions that end a watch and take everything back: `throttled > 5%`, `oom > 0`, `restarts > 1`.
+
+For: reading --abort-if, and judging what happened to one container since its limits changed. Not for:
+watching (watching.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from twinbed import ScenarioError
+
+LEAST_PERIODS = 50
+"""CFS periods before a throttled share counts, 5 s at the usual 100 ms: the first periods after a change say
+little. At the end of a watch fewer count, too."""
+
+_FORM = re.compile(r"(throttled|oom|restarts)\s*>\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(%?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What happened to a container since its limits changed.
+
+    periods, throttled: CFS periods elapsed and throttled
+    oom: processes that the OOM killer took
+    restarts: times that it was started again
+    """
+
+    periods: int
+    throttled: int
+    oom: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition. quantity: throttled, oom or restarts; bound: a share from 0 to 1, or a number."""
+
+    quantity: str
+    bound: float
+
+    def met(self, happened: Happened, *, last: bool) -> str | None:
+        """Return what is beyond the bound, in words, or None. last: the watch ends now."""
+        if self.quantity == "throttled":
+            if happened.periods < (1 if last else LEAST_PERIODS):
+                return None
+            share = happened.throttled / happened.periods
+            words = f"throttled in {100 * share:.1f} % of {happened.periods} periods, more than"
+            return f"{words} {100 * self.bound:g} %" if share > self.bound else None
+        count = happened.oom if self.quantity == "oom" else happened.restarts
+        words = "processes killed for want of memory" if self.quantity == "oom" else "restarts"
+        return f"{words}: {count}, more than {self.bound:g}" if count > self.bound else None
+
+
+def parse(text: str) -> Condition:
+    """Return the condition in a text. Raises ScenarioError that shows the form."""
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
+        raise ScenarioError(
+            f"--abort-if {text[:100]!r}: expected 'throttled > 5%', 'oom > 0' or 'restarts > 1'"
+        )
+    quantity, number, percent = match[1], float(match[2]), bool(match[3])
+    if percent != (quantity == "throttled") or (percent and number > 100):
+        form = "a percentage, e.g. 'throttled > 5%'" if quantity == "throttled" else "a number without %"
+        raise ScenarioError(f"--abort-if {text[:100]!r}: {quantity} is compared with {form}")
+    return Condition(quantity, number / 100 if percent else number)

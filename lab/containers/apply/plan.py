@@ -1,0 +1,190 @@
+"""What an apply would change: each quantity of each container from what to what, and why.
+
+For: the dry run's table, and the list that is carried out. Not for: carrying it out (carrying.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lab.containers.advise.model import Advice, Row
+from lab.containers.apply.ports import Places, Target
+from lab.runs.formats import Column, Result, Value
+from testbed.containers.attach.limits import MARGIN_BYTES
+from testbed.containers.ports import GroupGoneError
+from twinbed.files import MIB
+
+Amount = float | Literal["none"]
+"""A value as files have it."""
+
+MEMORY_LIMIT = "memory_limit_bytes"
+
+_TITLES = {
+    "cpu_request_cores": "CPU request",
+    "cpu_limit_cores": "CPU limit",
+    "memory_request_bytes": "memory request",
+    "memory_limit_bytes": "memory limit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One quantity of one container.
+
+    row: name of the advice's row
+    target: full name of the container
+    quantity: a key of advise.model.Setting
+    found: what is in force, cores or bytes, math.inf = no limit
+    wanted: what is to be in force
+    reason: why
+    refused: why it is not carried out, "" = it is
+    """
+
+    row: str
+    target: str
+    quantity: str
+    found: float
+    wanted: float
+    reason: str
+    refused: str = ""
+
+    @property
+    def lowers(self) -> bool:
+        """Whether less is allowed afterwards."""
+        return self.wanted < self.found
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The changes of an apply, refused ones among them, and what is to be said about the rest."""
+
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def to_do(self) -> tuple[Change, ...]:
+        """What is carried out."""
+        return tuple(change for change in self.changes if not change.refused)
+
+    @property
+    def refused(self) -> tuple[Change, ...]:
+        """What is not."""
+        return tuple(change for change in self.changes if change.refused)
+
+
+def chosen(advice: Advice, *, include_care: bool) -> list[Row]:
+    """Return the rows that are to be applied."""
+    verdicts = ("apply", "care") if include_care else ("apply",)
+    return [row for row in advice.rows if row.verdict in verdicts]
+
+
+def make(advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]], places: Places) -> Plan:
+    """Return the plan for the rows and their containers. Raises BackendError where a container cannot be
+    read."""
+    changes: list[Change] = []
+    notes = [*_left(advice, rows)]
+    unset: set[str] = set()
+    for row in rows:
+        if not meant.get(row.name):
+            notes.append(f"{row.name}: no container here is of this row; name it with --map {row.name}=NAME")
+        of_row: list[Change] = []
+        for name in meant.get(row.name, ()):
+            try:
+                target = places.target(name)
+                of_row += _changes(row, target, unset)
+            except GroupGoneError as error:
+                notes.append(f"{row.name}: {error}")
+        changes += _fitting(row, of_row, places)
+    if unset:
+        names = ", ".join(sorted(_TITLES[quantity] for quantity in unset))
+        notes.append(f"{names}: is for a scheduler and is not set here.")
+    return Plan(tuple(changes), tuple(notes))
+
+
+def table(plan: Plan) -> Result:
+    """Return the plan for people and programs."""
+    rows = tuple(_record(change) for change in plan.changes)
+    columns = (
+        Column("row", "row"),
+        Column("container", "container"),
+        Column("quantity", "quantity"),
+        Column("unit", "unit"),
+        Column("current", "current", digits="decimals"),
+        Column("new", "new", digits="decimals"),
+        Column("action", "action"),
+        Column("reason", "reason"),
+    )
+    return Result(columns, rows, notes=plan.notes)
+
+
+def worded(value: float) -> Amount:
+    """Return a value as files have it: "none" for no limit."""
+    return "none" if math.isinf(value) else value
+
+
+def _record(change: Change) -> dict[str, Value]:
+    memory = change.quantity.endswith("_bytes")
+    scale = MIB if memory else 1
+    current, new = (
+        value if isinstance(value, str) else value / scale
+        for value in (worded(change.found), worded(change.wanted))
+    )
+    return {
+        "row": change.row,
+        "container": change.target,
+        "quantity": _TITLES[change.quantity],
+        "unit": "MiB" if memory else "cores",
+        "current": current,
+        "new": new,
+        "action": "refused" if change.refused else "set",
+        "reason": change.refused or change.reason,
+        "decimals": 0 if memory else 3,
+    }
+
+
+def _changes(row: Row, target: Target, unset: set[str]) -> list[Change]:
+    now = target.read()
+    changes = []
+    for quantity in _TITLES:
+        advised = getattr(row.advised, quantity)
+        if advised is None:
+            continue
+        if quantity not in now:
+            unset.add(quantity)
+            continue
+        wanted = target.settled(quantity, math.inf if advised == "none" else float(advised))
+        if wanted != now[quantity]:
+            reason = row.cpu_limit_reason if quantity == "cpu_limit_cores" else ""
+            changes.append(
+                Change(row.name, target.name, quantity, now[quantity], wanted, reason or row.reason)
+            )
+    return changes
+
+
+def _fitting(row: Row, changes: list[Change], places: Places) -> list[Change]:
+    """Refuse the row as a whole where a memory limit would not leave room for what is used now."""
+    for change in changes:
+        if change.quantity != MEMORY_LIMIT:
+            continue
+        floor = places.target(change.target).floor_bytes()
+        if change.wanted < floor:
+            why = (
+                f"{row.name}: {change.target} needs at least {floor / MIB:.0f} MiB now, "
+                f"{MARGIN_BYTES // MIB} MiB or a tenth of its use left free"
+            )
+            return [replace(change, refused=why) for change in changes]
+    return changes
+
+
+def _left(advice: Advice, rows: Sequence[Row]) -> list[str]:
+    left = [row for row in advice.rows if row not in rows]
+    careful = sum(row.verdict == "care" for row in left)
+    notes = []
+    if len(left) > careful:
+        notes.append(f"Left alone, as the advice says: {len(left) - careful} rows.")
+    if careful:
+        notes.append(f"To be applied with care, and left out: {careful} rows; add them with --include-care.")
+    return notes

@@ -1,0 +1,80 @@
+"""What applying needs of a container, wherever it runs.
+
+For: the protocol between the steps of an apply and what they act on: containers of this machine
+(places.py) or pods of a cluster (lab.connect.kubernetes). Not for: either of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from testbed.containers.attach.limits import Counters
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A running container that a row may mean.
+
+    name: as --map takes it, e.g. docker:web
+    plain: its own name
+    labels: its labels
+    pod: name of its pod, "" for none
+    """
+
+    name: str
+    plain: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    pod: str = ""
+
+
+class Target(Protocol):
+    """One container. Values are by quantity, a key of advise.model.Setting; math.inf is no limit. Every
+    method raises GroupGoneError when the container is gone, BackendError where its machine refuses."""
+
+    @property
+    def name(self) -> str:
+        """Return its full name."""
+
+    def read(self) -> dict[str, float]:
+        """Return what is in force; what cannot be set here is left out."""
+
+    def settled(self, quantity: str, value: float) -> float:
+        """Return a value as it will be held, which may be rounded."""
+
+    def record(self) -> dict[str, Any]:
+        """Return what `put_back` needs besides the value, as plain data."""
+
+    def set(self, quantity: str, value: float) -> None:
+        """Put a value in force, or raise; it may raise after a part of it is in force."""
+
+    def put_back(self, quantity: str, value: float, record: Mapping[str, Any]) -> None:
+        """Put back a value that `read` returned, with the `record` of that time. Idempotent."""
+
+    def floor_bytes(self) -> int:
+        """Return the smallest memory limit that leaves room above what is used now, bytes."""
+
+    def counters(self) -> Counters:
+        """Return what happened to it so far."""
+
+
+class Places(Protocol):
+    """Where containers are looked for."""
+
+    @property
+    def kind(self) -> str:
+        """Return what is noted with changes here, so that an undo looks here again."""
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Return the containers that rows are matched with by name and labels."""
+
+    def named(self, text: str) -> list[str]:
+        """Return the full names of the containers that a name of --map means. Raises ScenarioError for a
+        name that cannot be, GroupGoneError for one that nobody has."""
+
+    def target(self, name: str) -> Target:
+        """Return the container of a full name, found anew. Raises GroupGoneError when it is gone."""
+
+    def close(self) -> None:
+        """Close what is open. Idempotent."""

@@ -1,0 +1,96 @@
+"""Watches containers whose limits have changed, and says when that has to be taken back.
+
+For: what happened to each since the change, through restarts, against the conditions. Not for: taking back
+(carrying.py). A container that restarts has a new cgroup, whose counters begin at zero and whose limits may
+be the old ones: whoever watches is told, and sets them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lab.containers.apply.conditions import Condition, Happened
+from lab.containers.apply.ports import Places
+from testbed.containers.attach.limits import Counters
+from testbed.containers.ports import GroupGoneError
+
+GONE_S = 15.0
+"""How long a container may be gone before the watch is given up, s: a restart takes some seconds."""
+
+_NOTHING = Counters(0, 0, 0, 0, "")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One container. base: its counters when its present cgroup was first seen; last: the newest ones;
+    before: sums of former cgroups; restarts: seen so far; gone_s: since when it is gone."""
+
+    base: Counters
+    last: Counters
+    before: tuple[int, int, int] = (0, 0, 0)
+    restarts: int = 0
+    gone_s: float | None = None
+
+    def take(self, now: Counters) -> bool:
+        """Take new counters; return whether it was restarted since the last ones."""
+        self.gone_s = None
+        restarted = now.incarnation != self.last.incarnation
+        if restarted:
+            self.before = self._sums()
+            self.restarts += max(1, now.restarts - self.last.restarts)
+            self.base = _NOTHING
+        self.last = now
+        return restarted
+
+    def happened(self) -> Happened:
+        """Return what happened since the change."""
+        return Happened(*self._sums(), self.restarts)
+
+    def _sums(self) -> tuple[int, int, int]:
+        periods, throttled, oom = self.before
+        last, base = self.last, self.base
+        return (
+            periods + last.periods - base.periods,
+            throttled + last.throttled - base.throttled,
+            oom + last.oom_kills - base.oom_kills,
+        )
+
+
+class Watch:
+    """A watch over containers, which begins now. on_restart: told the full name of one that restarted.
+    happened: takes what happened to each, by full name."""
+
+    def __init__(
+        self,
+        targets: Sequence[str],
+        places: Places,
+        conditions: Sequence[Condition],
+        on_restart: Callable[[str], None],
+        happened: dict[str, Happened],
+    ) -> None:
+        self._places, self._conditions, self._on_restart = places, conditions, on_restart
+        self._happened = happened
+        self._seen: dict[str, _Seen] = {}
+        for name in targets:
+            counters = places.target(name).counters()
+            self._seen[name] = _Seen(counters, counters)
+
+    def look(self, now_s: float, *, last: bool) -> str | None:
+        """Look at all of them; return why the changes have to be taken back, or None. last: the watch ends
+        now. Raises BackendError where a container cannot be read."""
+        for name, seen in self._seen.items():
+            try:
+                if seen.take(self._places.target(name).counters()):
+                    self._on_restart(name)
+            except GroupGoneError:
+                seen.gone_s = now_s if seen.gone_s is None else seen.gone_s
+                if last or now_s - seen.gone_s >= GONE_S:
+                    return f"{name} is gone"
+                continue
+            happened = self._happened[name] = seen.happened()
+            for condition in self._conditions:
+                why = condition.met(happened, last=last)
+                if why is not None:
+                    return f"{name}: {why}"
+        return None

@@ -1,0 +1,89 @@
+"""What an engine must be able to do: carry out units of work, somewhere, several at a time.
+
+For: the engines (local.py, dask.py) and what drives them (running.py). Not for: what a unit does, which is
+the caller's function. Units are independent; none knows where it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+Asked = TypeVar("Asked")
+Done = TypeVar("Done")
+
+Progress = Callable[[str, float], None]
+"""progress(label, fraction): fraction is the part of `label` that is done, 0 to 1. It may raise an exception
+to stop all work."""
+
+Places = Mapping[str, str]
+"""Path of a file as the unit names it → the path at which the worker finds its content."""
+
+Work = Callable[[Asked, Places, Progress], Done]
+"""What is done with a unit: a function of a module. It may be called again for the same unit, and two workers
+may even call it at the same time, so it must end the same. What it returns is small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit(Generic[Asked]):
+    """One piece of work.
+
+    asked: what `work` is called with; it is pickled
+    group: units of a group take about equally long
+    files: paths that the work reads; a file travels to the worker by its content, a folder must be there
+    """
+
+    asked: Asked
+    group: str = ""
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Done]):
+    """How an attempt at a unit ended.
+
+    number: of the unit, as it was submitted
+    done: what the work returned; None if it failed
+    error: why it failed
+    lost: the worker died, with all units that it was at work on; any of them may be the cause
+    seconds: time that the work took, s
+    """
+
+    number: int
+    done: Done | None = None
+    error: Exception | None = None
+    lost: bool = False
+    seconds: float = 0.0
+
+
+class Session(Protocol):
+    """An engine at work with one function."""
+
+    @property
+    def width(self) -> int:
+        """How many units should be under way, so that no worker waits."""
+        ...
+
+    def submit(self, number: int, unit: Unit[Any]) -> None:
+        """Begin a unit. Raises TwinbedError if its files cannot be read."""
+        ...
+
+    def ended(self) -> Sequence[Outcome[Any]]:
+        """Return what has ended since the last call; wait a moment if nothing has.
+
+        Raises BackendError if the engine is gone, and what `progress` raises.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """A place where units are carried out."""
+
+    def session(self, work: Work[Any, Any], progress: Progress | None) -> AbstractContextManager[Session]:
+        """Return the engine at work. Leaving the context stops all work and leaves nothing behind.
+
+        Raises BackendError if the engine cannot be reached or has no usable worker.
+        """
+        ...

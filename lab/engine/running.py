@@ -1,0 +1,130 @@
+"""Carries out units of work on an engine: in which order, and what happens to a unit that fails.
+
+For: `run`, which lab.runs.runner, lab.sweep and the studies call. Not for: where the work is done (local.py,
+dask.py).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, TypeVar
+
+from lab.engine.ports import Done, Engine, Outcome, Progress, Session, Unit, Work
+from twinbed import InvariantError, ScenarioError, TraceError
+
+Asked = TypeVar("Asked")
+
+ATTEMPTS = 3
+"""How often a unit is tried. A machine may fail once or twice; a unit that fails three times is at fault."""
+
+_SAME_AGAIN = (ScenarioError, TraceError, InvariantError)
+"""Errors of the question, of the input and of our code: the next attempt would end the same."""
+
+
+def run(
+    engine: Engine,
+    units: Sequence[Unit[Asked]],
+    work: Work[Asked, Done],
+    progress: Progress | None = None,
+    *,
+    wanted: Callable[[str], bool] = lambda _: True,
+) -> Generator[Outcome[Done], None, None]:
+    """Yield how each unit ended, in the order in which they end. A failed unit is tried again before.
+
+    Every group's first unit is begun first; then units of the groups whose units were shortest. wanted: asked
+    before a unit is begun; units of a group that is not wanted are left out. Close the iterator to stop all
+    work. Raises BackendError if the engine is gone; whatever `progress` raises, and KeyboardInterrupt, pass
+    through. Then nothing is under way any more.
+    """
+    with engine.session(work, progress) as session:
+        yield from _Course(session, units, wanted).outcomes()
+
+
+class _Course:
+    """Units on their way through a session."""
+
+    def __init__(self, session: Session, units: Sequence[Unit[Any]], wanted: Callable[[str], bool]) -> None:
+        self._session, self._units = session, units
+        self._order = _Order(units, wanted)
+        self._under_way: set[int] = set()
+        self._again: deque[int] = deque()
+        self._suspects: deque[int] = deque()
+        self._attempts: Counter[int] = Counter()
+
+    def outcomes(self) -> Iterator[Outcome[Any]]:
+        while self._fill():
+            for outcome in self._session.ended():
+                self._under_way.discard(outcome.number)
+                if self._is_final(outcome):
+                    group = self._units[outcome.number].group
+                    self._order.ended(group, outcome.seconds)
+                    yield outcome
+
+    def _fill(self) -> bool:
+        """Begin what there is room for, and return whether anything is under way."""
+        if self._suspects:
+            # A unit that kills its worker is found by being alone.
+            if not self._under_way:
+                self._begin(self._suspects.popleft())
+            return True
+        while len(self._under_way) < max(1, self._session.width):
+            number = self._again.popleft() if self._again else self._order.take()
+            if number is None:
+                break
+            self._begin(number)
+        return bool(self._under_way)
+
+    def _begin(self, number: int) -> None:
+        self._under_way.add(number)
+        self._session.submit(number, self._units[number])
+
+    def _is_final(self, outcome: Outcome[Any]) -> bool:
+        if outcome.error is None:
+            return True
+        if isinstance(outcome.error, _SAME_AGAIN):
+            return True
+        self._attempts[outcome.number] += 1
+        if self._attempts[outcome.number] >= ATTEMPTS:
+            return True
+        (self._suspects if outcome.lost else self._again).append(outcome.number)
+        return False
+
+
+class _Order:
+    """Which unit comes next."""
+
+    def __init__(self, units: Sequence[Unit[Any]], wanted: Callable[[str], bool]) -> None:
+        self._waiting: dict[str, deque[int]] = {}
+        for number, unit in enumerate(units):
+            self._waiting.setdefault(unit.group, deque()).append(number)
+        self._wanted = wanted
+        self._first = deque(self._waiting)
+        self._spent: dict[str, tuple[float, int]] = {}
+        self._shortest = [(math.inf, group) for group in self._waiting]
+        heapq.heapify(self._shortest)
+
+    def take(self) -> int | None:
+        """Return the number of the next unit, or None if none is left."""
+        while self._first:
+            group = self._first.popleft()
+            if self._wanted(group):
+                return self._waiting[group].popleft()
+        while self._shortest:
+            mean, group = self._shortest[0]
+            if mean == self._mean(group) and self._waiting[group] and self._wanted(group):
+                return self._waiting[group].popleft()
+            heapq.heappop(self._shortest)
+        return None
+
+    def ended(self, group: str, seconds: float) -> None:
+        """Count a unit of the group that took so long."""
+        total, count = self._spent.get(group, (0.0, 0))
+        self._spent[group] = total + seconds, count + 1
+        heapq.heappush(self._shortest, (self._mean(group), group))
+
+    def _mean(self, group: str) -> float:
+        total, count = self._spent.get(group, (0.0, 0))
+        return total / count if count else math.inf

@@ -1,0 +1,120 @@
+"""Draws the left side of the page "Advise": where the history comes from, and the risk.
+
+For: these widgets and the request that they make. Not for: making the advice (lab.explorer.advise_job).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from lab.explorer import html, uploads
+from lab.explorer.advise_job import AdviceRequest
+from lab.explorer.uploads import Upload
+from traces.load import shipped
+from traces.prometheus import kept
+from twinbed import TraceError
+
+TYPES = ("csv", "parquet", "json", "txt", "om")
+"""Endings of a history: also a saved answer of Prometheus, or OpenMetrics text."""
+
+_OWN, _SERVER = "upload", "server"
+_TITLES = {_OWN: "Upload a history…", _SERVER: "Ask a Prometheus…"}
+_LEAST_RISK, _MOST_RISK = 0.5, 25.0
+
+
+def choose(*, running: bool) -> AdviceRequest | None:
+    """Shows the widgets, disabled while a job is running. Returns the request, None if it is not complete.
+
+    Uploads are not lent to it yet: see `lent`.
+    """
+    names = [*shipped(), *_TITLES]
+    source = st.selectbox(
+        "History",
+        names,
+        index=None,
+        format_func=lambda name: _TITLES.get(name, name.replace("_", " ")),
+        placeholder="Choose a history",
+        key="advice_source",
+        disabled=running,
+        help="A recording that comes with twinbed, a file of your own, or a Prometheus that the explorer's "
+        "machine reaches.",
+    )
+    place = st.container()
+    risk = st.slider(
+        "Risk: most periods throttled (%)",
+        _LEAST_RISK,
+        _MOST_RISK,
+        5.0,
+        step=0.5,
+        format="%.1f",
+        key="advice_risk",
+        disabled=running,
+        help="Largest accepted share of CFS periods in which a container is throttled by its CPU limit. A "
+        "smaller risk gives larger limits.",
+    )
+    request = AdviceRequest(risk=risk / 100)
+    with place:
+        if source == _OWN:
+            return _own(request, running)
+        if source == _SERVER:
+            return _server(request, running)
+    # A browser may send any text as its choice, also the path of another file.
+    return replace(request, source=source) if source in shipped() else None
+
+
+def lent(request: AdviceRequest) -> AdviceRequest:
+    """Returns the request with the uploads in a folder of their own. Raises TraceError."""
+    given = _uploaded()
+    if not given or request.source != main_of(given).name:
+        return request
+    return replace(request, folder=str(uploads.lend(*given)))
+
+
+def _own(request: AdviceRequest, running: bool) -> AdviceRequest | None:
+    st.file_uploader(
+        f"{', '.join(TYPES[:-1])} or {TYPES[-1]}, up to {uploads.MAX_MIB} MiB",
+        type=list(TYPES),
+        accept_multiple_files=True,
+        max_upload_size=uploads.MAX_MIB,
+        key="advice_files",
+        disabled=running,
+        help="A trace, a saved answer of query_range, or OpenMetrics text. An imported history has a second "
+        "file beside it, which says what is set now: upload both.",
+    )
+    try:
+        given = _uploaded()
+    except TraceError as error:
+        st.error(html.markdown(str(error)))
+        return None
+    return replace(request, source=main_of(given).name) if given else None
+
+
+def _uploaded() -> list[Upload]:
+    """Returns the uploaded files. Raises TraceError for one that is no history."""
+    given = [uploads.received(file) for file in st.session_state.get("advice_files") or []]
+    return [uploads.accept(file.name, file.content, file.problem, TYPES) for file in given]
+
+
+def main_of(given: list[Upload]) -> Upload:
+    """Returns the history among the files: the one that does not lie beside another."""
+    return min(given, key=lambda upload: upload.name.endswith(kept.SUFFIX))
+
+
+def _server(request: AdviceRequest, running: bool) -> AdviceRequest | None:
+    url = st.text_input(
+        "Address", placeholder="http://localhost:9090", key="advice_url", disabled=running
+    ).strip()
+    selector = st.text_input(
+        "Which containers",
+        placeholder='namespace="shop",pod=~"web-.*"',
+        key="advice_selector",
+        disabled=running,
+        help="Matchers as in PromQL; empty for all.",
+    )
+    back, interval = st.columns(2)
+    since = back.text_input("How far back", "7d", key="advice_since", disabled=running)
+    step = interval.text_input("Interval", "30s", key="advice_step", disabled=running)
+    st.caption("A server that wants a token: `twinbed advise --prometheus URL --token-file FILE`.")
+    return replace(request, url=url, selector=selector, since=since, step=step) if url else None

@@ -1,0 +1,104 @@
+"""The page "Sweep": sweeps of the store, while they go on and afterwards.
+
+For: this page, which reads the store only. Not for: making sweeps (`twinbed sweep`), means
+(lab.sweep.result) or charts (lab.charts.sweep).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import altair as alt
+import pandas as pd
+import streamlit as st
+
+from lab import kinds
+from lab.ask.kind import Kind
+from lab.explorer import html, progress
+from lab.runs.store import RunStore
+from lab.sweep.noted import Course, Noted, course, sweeps
+from lab.sweep.page import figures
+from lab.sweep.result import INTERVALS, differing, means
+
+_EVERY_S = 3.0
+"""How often a sweep that goes on is looked at, s."""
+_COMMAND = "twinbed sweep cluster --vary cluster.synthetic.per_hour=3,6,9 --seeds 0:5"
+
+
+def page() -> None:
+    """Draw the page."""
+    progress.take_finished()
+    st.title("Sweep", anchor=False)
+    progress.show()
+    root = RunStore().root
+    known = {kind.name: kind for kind in kinds.KINDS}
+    found = {sweep.id: sweep for sweep in sweeps(root) if sweep.kind in known}
+    if not found:
+        st.markdown(f"No sweep is in {html.markdown(str(root))} yet. For example:")
+        st.code(_COMMAND, language="sh")
+        return
+    sweep = found[_chosen(found)]
+    kind = known[sweep.kind]
+    whole = _course(root, sweep, kind).whole
+    st.fragment(_show, run_every=None if whole else _EVERY_S)(root, sweep, kind, whole)
+
+
+def _chosen(found: dict[str, Noted]) -> str:
+    """Return the id of the chosen sweep. The address remembers it."""
+    asked = st.query_params.get("sweep")
+    if st.session_state.get("sweep_chosen") not in found:
+        st.session_state["sweep_chosen"] = asked if asked in found else next(iter(found))
+        if asked and asked not in found:
+            st.warning(html.markdown(f"The sweep {asked} of the address is not stored here."))
+    chosen: str = st.selectbox(
+        "Sweep", list(found), format_func=lambda key: f"{found[key].title} · {key}", key="sweep_chosen"
+    )
+    st.query_params.from_dict({"sweep": chosen})
+    return chosen
+
+
+def _course(root: Path, sweep: Noted, kind: Kind) -> Course:
+    return course(root, sweep, [metric.key for metric in kind.metrics()])
+
+
+def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
+    """Show how far a sweep is. whole: whether it was when the page was drawn as a whole."""
+    now = _course(root, sweep, kind)
+    if now.whole != whole:
+        st.rerun()
+    done, total = len(now.frame), len(sweep.labels) * sweep.seeds
+    state = "Ended" if whole else "Going on, or stopped: the same command with --resume goes on"
+    st.progress(min(1.0, done / max(total, 1)), html.markdown(f"{state}. {done:,} of {total:,} runs."))
+    if len(now.failures):
+        with st.expander(f"{len(now.failures)} units failed"):
+            st.dataframe(now.failures, hide_index=True)
+    if now.frame.empty:
+        st.markdown("No run is noted down yet.")
+        return
+    metrics = {metric.key: metric for metric in kind.metrics()}
+    picked = st.multiselect(
+        "Figures",
+        list(metrics),
+        default=[metric.key for metric in differing(now.frame, kind.metrics())[:2]],
+        format_func=lambda key: metrics[key].title,
+        key=f"sweep_figures_{sweep.id}",
+    )
+    shown = [metrics[key] for key in picked]
+    st.subheader("Means over the seeds", anchor="means")
+    table = means(now.frame, sweep.keys, shown)
+    headings = {metric.key: f"{metric.title} ({metric.unit})" for metric in shown}
+    spreads = {f"{key}_ci95": f"± {heading}" for key, heading in headings.items()}
+    forms = {
+        heading: st.column_config.NumberColumn(format=f"%.{max(metric.decimals, 1)}f")
+        for metric in shown
+        for heading in (headings[metric.key], spreads[f"{metric.key}_ci95"])
+    }
+    st.dataframe(table.rename(columns=headings | spreads), hide_index=True, column_config=forms)
+    st.caption(html.markdown(INTERVALS))
+    for number, (heading, figure) in enumerate(figures(now.frame, sweep.keys, shown)):
+        st.subheader(html.markdown(heading), anchor=False)
+        assert isinstance(figure.chart, alt.Chart | alt.LayerChart)
+        st.altair_chart(figure.chart, key=f"sweep-{number}")
+        st.caption(html.markdown(figure.caption))
+    with st.expander("All runs"):
+        st.dataframe(pd.DataFrame(now.frame.drop(columns="cell")), hide_index=True)

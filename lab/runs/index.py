@@ -1,0 +1,130 @@
+"""Remembers what was read of manifests, so that a store of many runs is listed without reading each again.
+
+For: `list` and `query` of the stores. Not for: what there is: a row counts only while its stamp is that of
+the run's manifest as it stands, which the store says. An index that is lost, damaged or made by other code
+is made again from the manifests.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lab.runs.code import code_sha256
+from lab.runs.shelf import Shelf
+from twinbed import StoreError
+
+if TYPE_CHECKING:
+    from lab.runs.store import Run
+
+SHELF = ".index"
+HEAD = ("id", "name", "policy", "seed", "created_at")
+_ENDS = ("censored", "problem")
+_OWN = ("tables", "stamp", "read_s")
+DIGITS = 16
+"""Hex digits of a table's hash that tell it from others of its name."""
+_SETTLED_S = 2.0
+"""Age from which on a file's time of change tells its content: a file system's clock may be so coarse."""
+
+
+def stamps(root: Path, names: Iterable[str], manifest: str) -> dict[str, int]:
+    """Return for each folder a number that changes with what stands in its manifest and with the names beside
+    it; 0 where the next change may have the same time, and where there is no manifest."""
+    newest_ns = int((time.time() - _SETTLED_S) * 1e9)
+    return {name: _stamp(f"{root}/{name}", manifest, newest_ns) for name in names}
+
+
+def _stamp(folder: str, manifest: str, newest_ns: int) -> int:
+    try:
+        # Paths made of Path take longer than what is asked of the system.
+        around, file = os.stat(folder), os.stat(f"{folder}/{manifest}")  # noqa: PTH116
+    except OSError:
+        return 0
+    if around.st_ctime_ns > newest_ns or file.st_ctime_ns > newest_ns:
+        return 0
+    return hash((around.st_ino, around.st_ctime_ns, file.st_ino, file.st_ctime_ns, file.st_size))
+
+
+def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
+    """Return a run's row: its metrics, id, name, policy, seed, created_at, censored, tables and stamp.
+
+    tables: NAME.HASH of each, separated by spaces; stamp: of the manifest; read_s: when it was read.
+    """
+    tables = run.manifest["tables"]
+    own = {
+        "censored": " ".join(sorted(run.censored)),
+        "tables": " ".join(f"{name}.{tables[name][:DIGITS]}" for name in run.tables),
+        "stamp": stamp,
+        "read_s": read_s,
+        "problem": "",
+    }
+    return run.metrics | {key: run.manifest[key] for key in HEAD} | own
+
+
+def together(parts: Sequence[pd.DataFrame], rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return frames and rows as one frame."""
+    new = pd.DataFrame(list(rows))
+    full = [part for part in (*parts, new) if len(part)]
+    if not full:
+        return pd.DataFrame(columns=[*HEAD, *_ENDS, *_OWN])
+    return full[0] if len(full) == 1 else pd.concat(full, ignore_index=True)
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what a user sees of rows, newest first."""
+    metrics = [key for key in frame if key not in (*HEAD, *_ENDS, *_OWN)]
+    ordered = frame.reindex(columns=[*HEAD, *metrics, *_ENDS])
+    keys = pa.table(
+        {key: pa.array(ordered[key], pa.string(), from_pandas=True) for key in ("created_at", "id")}
+    )
+    order = pc.sort_indices(keys, sort_keys=[("created_at", "descending"), ("id", "ascending")])
+    return ordered.take(order.to_numpy()).reset_index(drop=True)
+
+
+class Index:
+    """The rows that a store keeps on its shelf, in files that are never changed."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def files(self) -> list[str]:
+        """Return the names of the files that this code has written; none if they cannot be listed."""
+        with suppress(StoreError, OSError):
+            return [name for name in self._shelf.names() if name.startswith(f"rows-{code_sha256()[:10]}.")]
+        return []
+
+    def read(self, files: Sequence[str]) -> pd.DataFrame:
+        """Return the rows of files, of each run the one that was read last."""
+        parts = []
+        for name in files:
+            # A damaged file is as good as none, and another reader may have replaced it.
+            with suppress(StoreError, OSError, pa.ArrowException, ValueError, KeyError):
+                part = pd.read_parquet(io.BytesIO(self._shelf.read(name)))
+                part[[*HEAD, "censored", *_OWN]]
+                parts.append(part)
+        frame = together(parts, ())
+        if len(parts) > 1:
+            frame = frame.sort_values("read_s").drop_duplicates("id", keep="last", ignore_index=True)
+        return frame
+
+    def write(self, frame: pd.DataFrame, instead_of: Sequence[str]) -> bool:
+        """Keep the rows in place of files. Return whether they are kept: a store may be read-only or full."""
+        buffer = io.BytesIO()
+        frame.to_parquet(buffer, index=False, compression="zstd")
+        try:
+            self._shelf.write(f"rows-{code_sha256()[:10]}.{secrets.token_hex(8)}", buffer.getvalue())
+            for name in instead_of:
+                self._shelf.remove(name)
+        except (StoreError, OSError):
+            return False
+        return True

@@ -1,0 +1,58 @@
+"""DuckDB's answer to a question over the runs of a listing.
+
+For: RunStore.query. Not for: which runs are healthy (lab.runs.store).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import duckdb
+import pandas as pd
+
+from lab import kinds
+from lab.runs import index
+
+MISTAKES = (duckdb.ParserException, duckdb.CatalogException)
+"""What DuckDB raises of a question that is wrong whatever the runs are."""
+
+
+def tables_of(sql: str) -> set[str]:
+    """Return the tables of runs that a question needs. Raises duckdb.Error if it cannot be parsed."""
+    every = set(kinds.tables())
+    with duckdb.connect() as connection:
+        try:
+            named = connection.get_table_names(sql)
+        except duckdb.InvalidInputException:
+            # Several statements.
+            return every
+    # Some statements, such as SHOW TABLES, name none and mean all.
+    return every & named if named else every
+
+
+def answered(
+    sql: str,
+    listing: pd.DataFrame,
+    file_of: Callable[[str, str], str],
+    connection: duckdb.DuckDBPyConnection,
+) -> pd.DataFrame:
+    """Return the answer. Raises duckdb.Error.
+
+    listing: rows of healthy runs, as lab.runs.index has them; file_of(run, table): where DuckDB finds a
+    table, NAME.HASH.
+    """
+    for name in sorted(tables_of(sql)):
+        files = [
+            file_of(run_id, stored)
+            for run_id, tables in zip(listing["id"], listing["tables"], strict=True)
+            for stored in tables.split()
+            if stored.startswith(f"{name}.")
+        ]
+        if files:
+            quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+            connection.execute(
+                f"CREATE VIEW {name} AS SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
+                f"FROM read_parquet([{quoted}], filename = true)"
+            )
+    connection.register("runs", index.shown(listing).drop(columns="problem"))
+    return connection.execute(sql).df()

@@ -1,0 +1,58 @@
+"""The most bytes that a store may hold.
+
+For: refusing a run that has no room, before it is there. Not for: removing runs (lab.runs.upkeep). Each
+writer adds up what it writes and looks at the whole store every LOOK_S, so that several writers together
+may exceed the quota by what they write in that time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+from twinbed import StoreError
+
+if TYPE_CHECKING:
+    from lab.runs.store import RunStore
+
+LOOK_S = 30.0
+"""Time after which the store's size is added up again, s: it lists the whole store."""
+
+_SHELF, _FILE = ".quota", "bytes"
+
+
+class Quota:
+    """The quota of a store, kept in the store."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._looked_s, self._most, self._used = -math.inf, math.inf, 0
+
+    def get(self) -> int | None:
+        """Return the most bytes, or None if there is no quota."""
+        shelf = self._store.shelf(_SHELF)
+        return int(shelf.read(_FILE)) if _FILE in shelf.names() else None
+
+    def set(self, most: int | None) -> None:
+        """Let the store hold at most so many bytes; None: as many as there is room for."""
+        shelf = self._store.shelf(_SHELF)
+        if most is None:
+            shelf.remove(_FILE)
+        else:
+            shelf.write(_FILE, str(most).encode())
+
+    def claim(self, more: int) -> None:
+        """Count bytes that are about to be written. Raises StoreError if they have no room."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_S:
+            most = self.get()
+            self._most = math.inf if most is None else most
+            self._used = 0 if most is None else sum(self._store.sizes().values())
+            self._looked_s = now_s
+        if self._used + more > self._most:
+            raise StoreError(
+                f"{self._store.location}: full: {self._used + more:,} bytes would exceed its quota of "
+                f"{self._most:,.0f}; twinbed runs prune makes room"
+            )
+        self._used += more

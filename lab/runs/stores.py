@@ -1,0 +1,26 @@
+"""Opens the store at a location: a folder, or a prefix on object storage.
+
+For: whoever is told by a user, or by another process, where the runs are. Not for: what a store does.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lab.runs.store import RunStore
+
+
+def store_at(location: str | Path | None = None) -> RunStore:
+    """Return the store at a path or URL; None: $TWINBED_STORE, else the folder of this user's data.
+
+    Raises StoreError, and ModuleNotFoundError if a URL needs a package that is not installed.
+    """
+    text = str(location or os.environ.get("TWINBED_STORE") or "")
+    if text.startswith("file://"):
+        return RunStore(text.removeprefix("file://"))
+    if "://" in text:
+        from lab.runs.remote import ObjectStore
+
+        return ObjectStore(text)
+    return RunStore(location)

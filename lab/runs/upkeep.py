@@ -1,0 +1,105 @@
+"""What a store's runs take, and which of them go to make room.
+
+For: `twinbed runs du` and `twinbed runs prune`. Not for: refusing runs that have no room (lab.runs.quota).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lab.runs.publishing import ELSEWHERE_S
+from lab.runs.store import RunStore
+from lab.runs.tags import Tags
+from twinbed import ScenarioError
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_AGE_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)")
+_SIZE_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def seconds(text: str, option: str) -> float:
+    """Return an age such as `30d` or `12h`, s. Raises ScenarioError."""
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise ScenarioError(f"{option} {text}: expected a number and s, m, h, d or w, e.g. 30d")
+    return float(match[1]) * _AGE_S[match[2]]
+
+
+def size(text: str) -> int | None:
+    """Return a size such as `50GiB`, bytes; None for `none`. Raises ScenarioError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None and text.strip() != "none":
+        raise ScenarioError(f"{text}: expected a number and B, KiB, MiB, GiB or TiB, e.g. 50GiB, or none")
+    return None if match is None else int(float(match[1]) * _SIZE_BYTES[match[2]])
+
+
+def usage(store: RunStore) -> pd.DataFrame:
+    """Return one row per scenario, the largest first: name, runs, bytes, oldest and newest (times of
+    making)."""
+    frame = _sized(store)
+    groups = frame.groupby("name", sort=True)
+    table = groups.agg(
+        runs=("id", "size"),
+        bytes=("bytes", "sum"),
+        oldest=("created_at", "min"),
+        newest=("created_at", "max"),
+    )
+    return table.reset_index().sort_values(["bytes", "name"], ascending=[False, True], ignore_index=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What was removed. runs: ids; bytes: of these runs; leftovers: number of things that dead writers
+    left."""
+
+    runs: tuple[str, ...]
+    bytes: int
+    leftovers: int
+
+
+def collect(
+    store: RunStore, keep: int | None, older_s: float | None, *, keep_tagged: bool = False
+) -> Collected:
+    """Remove runs, and what writers left that died more than a day ago.
+
+    keep: the newest so many runs of each scenario stay; older_s: runs that were made within this time stay;
+    keep_tagged: runs with a tag stay.
+    A run goes if nothing keeps it; without keep and older_s, no run goes. Runs that cannot be read stay:
+    they are for people to look at.
+    """
+    frame = _sized(store)
+    made = _made(frame["created_at"])
+    goes = pd.Series(keep is not None or older_s is not None, index=frame.index)
+    if keep is not None:
+        newest_first = frame.assign(made=made).sort_values("made", ascending=False)
+        goes &= newest_first.groupby("name").cumcount().reindex(frame.index) >= keep
+    if older_s is not None:
+        goes &= age_s(frame["created_at"]) > older_s
+    tags = Tags(store)
+    if keep_tagged:
+        goes &= ~frame["id"].isin(tags.all())
+    gone = frame[goes]
+    for run_id in gone["id"]:
+        store.remove(run_id)
+        tags.forget(run_id)
+    return Collected(tuple(gone["id"]), int(gone["bytes"].sum()), store.sweep(ELSEWHERE_S))
+
+
+def age_s(created_at: pd.Series[str]) -> pd.Series[float]:
+    """Return the age of runs by their times of making, s; NaN where there is none."""
+    return (pd.Timestamp.now(tz="UTC") - _made(created_at)).dt.total_seconds()
+
+
+def _made(created_at: pd.Series[str]) -> pd.Series[pd.Timestamp]:
+    return pd.to_datetime(created_at, utc=True, format="ISO8601")
+
+
+def _sized(store: RunStore) -> pd.DataFrame:
+    """Return id, name, created_at and bytes of every healthy run."""
+    frame = store.list()
+    frame = frame[frame["problem"] == ""][["id", "name", "created_at"]].reset_index(drop=True)
+    return frame.assign(bytes=frame["id"].map(store.sizes()).fillna(0).astype("int64"))

@@ -1,0 +1,108 @@
+"""The book of a sweep: which runs it has, with their metrics, kept beside the runs in the store.
+
+For: going on with a sweep, and the one compacted table that it ends with. Not for: what is run next. New rows
+are written in parts; when the sweep ends they become one table, `metrics.parquet`, or one per shard. A row
+that is lost costs nothing but looking at its run again.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from lab.runs.shelf import Shelf
+from lab.runs.store import RunStore
+from lab.sweep.plan import Plan
+
+_EVERY_S, _EVERY_ROWS = 5.0, 2_000
+"""A part is written when it is so old or so long: what a kill may cost, against the number of files."""
+
+
+class Book:
+    """Rows of a sweep: cell, seed, run (its id), seconds (of its unit), and one column per metric."""
+
+    def __init__(self, plan: Plan, store: RunStore) -> None:
+        self._shelf: Shelf = store.shelf(f".sweeps/{plan.id}")
+        self._plan, self._suffix = plan, plan.shard.name
+        self._columns = ["cell", "seed", "run", "seconds", *(metric.key for metric in plan.kind.metrics())]
+        self._rows: list[dict[str, Any]] = []
+        self._parts: list[str] = []
+        self._old = pd.DataFrame(columns=self._columns)
+        self._new: list[dict[str, Any]] = []
+        self._written_s = time.monotonic()
+
+    def read(self) -> pd.DataFrame:
+        """Return all rows of this sweep, those of other shards included, and keep those of this shard."""
+        frames = [self._old]
+        for name in self._shelf.names():
+            if name.startswith(("part", "metrics")) and name.endswith(".parquet"):
+                frame = pd.read_parquet(io.BytesIO(self._shelf.read(name)))[self._columns]
+                frames.append(frame)
+                if name.startswith(f"part{self._suffix}."):
+                    self._parts.append(name)
+                if name.startswith((f"part{self._suffix}.", f"metrics{self._suffix}.")):
+                    self._old = together([self._old, frame])
+        return together(frames)
+
+    def forget(self) -> None:
+        """Remove what this shard wrote before."""
+        for name in self._shelf.names():
+            if name.startswith(
+                (f"part{self._suffix}.", f"metrics{self._suffix}.", f"failures{self._suffix}.")
+            ):
+                self._shelf.remove(name)
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Note rows down, at the latest after _EVERY_S with the next call."""
+        self._new += rows
+        self._rows += rows
+        if len(self._new) >= _EVERY_ROWS or time.monotonic() - self._written_s > _EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that are not written yet."""
+        self._written_s = time.monotonic()
+        if self._new:
+            name = f"part{self._suffix}.{secrets.token_hex(8)}.parquet"
+            self._shelf.write(name, _parquet(pd.DataFrame(self._new, columns=self._columns)))
+            self._parts.append(name)
+            self._new = []
+
+    def tidy(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows with what the plan says of their cells: parameters × metrics × seed."""
+        return tidied(rows, self._plan.keys, self._plan.labels)
+
+    def finish(self, failures: pd.DataFrame) -> None:
+        """Write this shard's compacted table and its failures, and remove the parts."""
+        frame = together([self._old, pd.DataFrame(self._rows, columns=self._columns)])
+        self._shelf.write(f"metrics{self._suffix}.parquet", _parquet(self.tidy(frame)))
+        self._shelf.write(f"failures{self._suffix}.csv", failures.to_csv(index=False).encode())
+        for name in self._parts:
+            self._shelf.remove(name)
+        self._parts, self._new = [], []
+
+
+def tidied(rows: pd.DataFrame, keys: Sequence[str], labels: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return rows of a book with the labels of their cells. labels: the keys' values and policy by cell."""
+    about = [{**label, "cell": number} for number, label in enumerate(labels)]
+    labelled = pd.DataFrame(about).merge(rows, on="cell").sort_values(["cell", "seed"], ignore_index=True)
+    metrics = [name for name in rows if name not in ("cell", "seed", "run", "seconds")]
+    return labelled[[*keys, "policy", "seed", "run", *metrics, "seconds", "cell"]]
+
+
+def together(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all frames, each cell and seed once."""
+    full = [frame for frame in frames if len(frame)] or list(frames[:1])
+    frame = pd.concat(full, ignore_index=True).drop_duplicates(["cell", "seed"], keep="last")
+    return frame.sort_values(["cell", "seed"], ignore_index=True)
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()

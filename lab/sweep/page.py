@@ -1,0 +1,96 @@
+"""A sweep as one HTML page: the table of means, charts, what failed, and what the figures mean.
+
+For: `twinbed sweep --html`, and the charts of the explorer. Not for: drawing (lab.charts.sweep) nor the
+parts of a page (lab.runs.page).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+from markupsafe import Markup
+
+from lab.ask.kind import Figure
+from lab.charts import sweep as charts
+from lab.runs.formats import grid
+from lab.runs.metric import Metric
+from lab.runs.page import bullets, facts_list, figure, page, section, table
+from lab.sweep.front import unbeaten
+from lab.sweep.result import means, result
+from lab.sweep.sweep import Swept
+
+
+def document(swept: Swept, metrics: Sequence[Metric]) -> str:
+    """Return the whole page as text."""
+    scenario, shown = swept.plan.points[0].scenario, result(swept, metrics)
+    title = f"Sweep of {scenario.title or scenario.name}"
+    body = [
+        Markup("<h1>{}</h1>").format(title),
+        Markup('<p class="question">{}</p>').format(scenario.question) if scenario.question else Markup(),
+        facts_list(shown.facts),
+        section("Means over the seeds", table(*grid(shown))),
+        *(
+            section(heading, figure(drawn.title, drawn.caption, drawn.chart))
+            for heading, drawn in figures(swept.frame, swept.plan.keys, metrics)
+        ),
+        section("Notes", bullets(shown.notes, "notes")),
+        section("What the figures mean", _definitions(metrics)),
+    ]
+    return page(title, body)
+
+
+def _definitions(metrics: Sequence[Metric]) -> Markup:
+    lines = [[metric.title, metric.unit, metric.definition] for metric in metrics]
+    return table(["Figure", "Unit", "Definition"], [False] * 3, lines)
+
+
+def figures(
+    runs: pd.DataFrame, keys: Sequence[str], metrics: Sequence[Metric]
+) -> Iterator[tuple[str, Figure]]:
+    """Yield headings and charts: metrics over a key, heat maps, and the first two against each other.
+
+    runs: as Swept has them; keys: those that vary.
+    """
+    frame = means(runs, keys, metrics)
+    if frame.empty:
+        return
+    varying = [key for key in keys if frame[key].nunique() > 1]
+    numeric = [key for key in varying if pd.api.types.is_numeric_dtype(frame[key])]
+    for metric in metrics:
+        title = f"{metric.title} ({metric.unit})"
+        for key in (numeric or varying)[:1]:
+            others = [name for name in varying if name != key]
+            half = frame[f"{metric.key}_ci95"].fillna(0.0)
+            looks = frame.assign(
+                line=_labels(frame, [*others, "policy"]),
+                low=frame[metric.key] - half,
+                high=frame[metric.key] + half,
+            )
+            draw = charts.lines if numeric else charts.bars
+            drawn = draw(looks[[key, metric.key, "line", "low", "high"]], key, metric.key, title)
+            caption = "Means over the seeds, and their 95 % intervals."
+            yield f"{metric.title} over {key}", Figure(title, caption, drawn)
+        if len(varying) == 2:
+            for policy, part in frame.groupby("policy", sort=False):
+                map_ = charts.heat(part[[*varying, metric.key]], varying[0], varying[1], metric.key, title)
+                yield f"{metric.title}: {policy}", Figure(title, "Means over the seeds.", map_)
+    if len(metrics) > 1:
+        yield _front(frame, varying, metrics[0], metrics[1])
+
+
+def _front(frame: pd.DataFrame, varying: Sequence[str], one: Metric, two: Metric) -> tuple[str, Figure]:
+    signs = [1.0 if metric.better == "lower" else -1.0 for metric in (one, two)]
+    best = unbeaten(frame[[one.key, two.key]].to_numpy(float) * signs)
+    looks = frame.assign(line=frame["policy"], label=_labels(frame, [*varying, "policy"]), best=best)
+    titles = f"{one.title} ({one.unit})", f"{two.title} ({two.unit})"
+    drawn = charts.pareto(looks[[one.key, two.key, "line", "label", "best"]], one.key, two.key, titles)
+    caption = "Every point by two figures. No point beats those on the line in both."
+    return "What one figure costs in the other", Figure("Pareto front", caption, drawn)
+
+
+def _labels(frame: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    texts = [
+        frame[key].astype(str) if key == "policy" else f"{key}=" + frame[key].astype(str) for key in keys
+    ]
+    return pd.concat(texts, axis=1).agg(" ".join, axis=1)

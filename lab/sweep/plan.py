@@ -1,0 +1,168 @@
+"""What a sweep makes: cells (a point under a policy), and units of work (a point with a seed).
+
+For: dividing a sweep into units, each run once. Not for: carrying it out (sweep.py). Cells that ask the same,
+such as a policy at points where only another policy's parameter differs, share their runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lab import kinds
+from lab.ask import policy as policies
+from lab.ask.calibration import Calibration
+from lab.ask.kind import Kind
+from lab.ask.scenario import RunSpec
+from lab.runs.code import code_sha256
+from lab.runs.runner import files_of
+from lab.sweep.points import Point
+from twinbed import ScenarioError
+
+MOST_RUNS = 200_000
+"""Most runs of a sweep. Its units and its table are held in memory, about 2 KB a run."""
+
+_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A point under a policy.
+
+    point: number of the point; policy: as the scenario has it, without what the point changes in it
+    spec: of its runs, whose seed is replaced; owner: number of the first cell that asks the same
+    """
+
+    point: int
+    policy: str
+    spec: RunSpec
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The part of a sweep that one of several machines makes. number: from 0; count: of all shards."""
+
+    number: int = 0
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Return the shard of a text `i/n`, i from 1 to n. Raises ScenarioError."""
+        number, _, count = text.partition("/")
+        if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+            raise ScenarioError(f"--shard {text}: expected I/N with I from 1 to N")
+        return cls(int(number) - 1, int(count))
+
+    @property
+    def name(self) -> str:
+        """What tells its files from those of other shards, or ""."""
+        return f"-{self.number + 1}of{self.count}" if self.count > 1 else ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep: points under the policies of the scenario, with each seed."""
+
+    name: str
+    points: Sequence[Point]
+    seeds: Sequence[int]
+    shard: Shard = Shard()
+
+    def __post_init__(self) -> None:
+        runs = len(self.cells) * len(self.seeds)
+        if runs > MOST_RUNS:
+            raise ScenarioError(f"{self.name}: {runs:,} runs; a sweep has at most {MOST_RUNS:,}; vary less")
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of its scenarios."""
+        return kinds.of(self.points[0].scenario)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that vary."""
+        return list(self.points[0].values)
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        """All cells, in the order of points and policies."""
+        calibrations: dict[str | None, Calibration] = {}
+        owners: dict[str, int] = {}
+        cells: list[Cell] = []
+        first = self.points[0].scenario.policies
+        for number, point in enumerate(self.points):
+            path = point.scenario.calibration
+            if path not in calibrations:
+                calibrations[path] = self.kind.load_calibration(path)
+            texts = point.scenario.policies
+            names = [policies.parse(text).name for text in texts]
+            unique = len(set(names)) == len(names) and len(texts) == len(first)
+            for text, name in zip(texts, names, strict=True):
+                spec = RunSpec(point.scenario, policies.parse(text), 0, calibrations[path], str(number))
+                asked = json.dumps([spec.resolved(), spec.calibration.sha256], sort_keys=True)
+                owner = owners.setdefault(asked, len(cells))
+                cells.append(Cell(number, name if unique else text, spec, owner))
+        return cells
+
+    @property
+    def labels(self) -> list[dict[str, Any]]:
+        """The values of the keys and the policy of every cell."""
+        return [{**self.points[cell.point].values, "policy": cell.policy} for cell in self.cells]
+
+    @cached_property
+    def sharers(self) -> dict[int, list[int]]:
+        """Number of an owner → numbers of the cells that have its runs, itself included."""
+        table: dict[int, list[int]] = {}
+        for number, cell in enumerate(self.cells):
+            table.setdefault(cell.owner, []).append(number)
+        return table
+
+    @cached_property
+    def owned(self) -> dict[int, list[int]]:
+        """Number of a point → numbers of the owners that are made with it. Points without are left out."""
+        table: dict[int, list[int]] = {}
+        for owner in self.sharers:
+            table.setdefault(self.cells[owner].point, []).append(owner)
+        return table
+
+    def units(self) -> Iterator[tuple[int, int]]:
+        """Yield (point, seed) of this shard's units."""
+        every = ((point, seed) for seed in self.seeds for point in self.owned)
+        for number, unit in enumerate(every):
+            if number % self.shard.count == self.shard.number:
+                yield unit
+
+    def specs(self, owners: Sequence[int], seed: int) -> list[RunSpec]:
+        """Return the runs of cells with a seed."""
+        return [
+            replace(
+                self.cells[owner].spec,
+                seed=seed,
+                scenario=self.cells[owner].spec.scenario.model_copy(update={"seeds": [seed]}),
+            )
+            for owner in owners
+        ]
+
+    @cached_property
+    def id(self) -> str:
+        """Name and hash of the question, the files that it names, and the code. More seeds keep it."""
+        files = {file for point in self.points for file in files_of(point.scenario)}
+        asked = [
+            [dict(point.values) for point in self.points],
+            [json.dumps([cell.spec.resolved(), cell.spec.calibration.sha256]) for cell in self.cells],
+            {file: _sha256(Path(file)) for file in sorted(files) if Path(file).is_file()},
+            code_sha256(),
+        ]
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        return f"{self.name}-{digest[:_DIGITS]}"
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,108 @@
+"""The points of a sweep: which values its keys have, from `--vary`, a CSV file and the scenario's own `vary`.
+
+For: `points` and the seeds. Not for: what is run at a point (plan.py).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.ask import guard
+from lab.ask.scenario import Scenario, variants, with_overrides
+from lab.runs.formats import Value
+from twinbed import ScenarioError
+from twinbed.files import MIB, read_user_text
+
+MOST_SEEDS = 100_000
+"""Most seeds of a sweep. More is a slip of the keyboard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination of values. values: key → value, equal keys in all points; scenario: with these values,
+    in which nothing varies."""
+
+    values: Mapping[str, Value]
+    scenario: Scenario
+
+
+def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[Point]:
+    """Return every combination of the rows of a CSV file, the scenario's `vary` and the `--vary` options.
+
+    vary: `KEY=VALUE,VALUE…`; values are YAML. table: its header has keys as in `--set`. The last key changes
+    fastest. Raises ScenarioError that names the option, or the file and its line.
+    """
+    varied = dict(_varied(text) for text in vary)
+    if len(varied) < len(vary):
+        raise ScenarioError("--vary: a key is given twice; give all its values at once")
+    rows = _rows(table) if table else [("", {})]
+    made = []
+    for where, row in rows:
+        twice = set(row) & set(varied)
+        if twice:
+            raise ScenarioError(f"{where}: {min(twice)} is varied by --vary, too")
+        base = with_overrides(
+            scenario.model_copy(update={"seeds": [0]}),
+            [
+                *(f"{key}={value}" for key, value in row.items()),
+                *(f"vary.{key}={json.dumps(values)}" for key, values in varied.items()),
+            ],
+        )
+        fixed = {key: _short(guard.parse(value, f"{where}: {key}")) for key, value in row.items()}
+        combinations = itertools.product(*base.vary.values())
+        for values, (_, variant) in zip(combinations, variants(base, "--vary"), strict=True):
+            own = dict(zip(base.vary, map(_short, values), strict=True))
+            made.append(Point({**fixed, **own}, variant))
+    return made
+
+
+def seeds(text: str) -> Sequence[int]:
+    """Return the seeds of `0:1000` (without the last), `7` or `1,2,3`. Raises ScenarioError."""
+    first, colon, last = text.partition(":")
+    chosen: Sequence[int] = ()
+    with suppress(ValueError):
+        chosen = range(int(first or 0), int(last)) if colon else [int(part) for part in text.split(",")]
+    if len(chosen) > MOST_SEEDS:
+        raise ScenarioError(f"--seeds {text}: {len(chosen):,} seeds; at most {MOST_SEEDS:,}")
+    if not chosen or min(chosen) < 0 or len(set(chosen)) < len(chosen):
+        raise ScenarioError(f"--seeds {text}: expected FIRST:END or seeds with commas, 0 or more, each once")
+    return chosen
+
+
+def _varied(text: str) -> tuple[str, list[Any]]:
+    key, equals, values = text.partition("=")
+    if not (key and equals and values):
+        raise ScenarioError(f"--vary {text}: expected KEY=VALUE,VALUE…")
+    parsed = guard.parse(values if values.startswith("[") else f"[{values}]", f"--vary {text}")
+    if not isinstance(parsed, list) or not parsed:
+        raise ScenarioError(f"--vary {text}: expected KEY=VALUE,VALUE…")
+    if len({json.dumps(value, default=str) for value in parsed}) < len(parsed):
+        raise ScenarioError(f"--vary {text}: a value is given twice")
+    return key, parsed
+
+
+def _rows(table: Path) -> list[tuple[str, dict[str, str]]]:
+    """Return the rows of a CSV file with where they stand. Raises ScenarioError."""
+    reader = csv.DictReader(io.StringIO(read_user_text(table, MIB)), strict=True)
+    try:
+        rows = [(f"{table}: line {reader.line_num}", row) for row in reader]
+    except csv.Error as error:
+        raise ScenarioError(f"{table}: line {reader.line_num}: {error}") from None
+    if not rows:
+        raise ScenarioError(f"{table}: no rows; the first line has the keys, and every further line a point")
+    for where, row in rows:
+        if None in row or None in row.values() or "" in row.values():
+            raise ScenarioError(f"{where}: expected a value for each of {', '.join(reader.fieldnames or ())}")
+    return rows
+
+
+def _short(value: Any) -> Value:
+    return value if isinstance(value, str | int | float | bool) else json.dumps(value, default=str)

@@ -1,0 +1,112 @@
+"""A sweep as a table: means over the seeds of every point, what failed, and the file of all rows.
+
+For: what `twinbed sweep` prints and writes. Not for: charts (page.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lab.runs.compare import mean_ci95
+from lab.runs.files import write_whole
+from lab.runs.formats import Column, Record, Result
+from lab.runs.metric import Metric, unit_of
+from lab.sweep.sweep import Swept
+from twinbed import ScenarioError
+
+_METRICS = 4
+"""Metrics in the table unless others are asked for: more do not fit beside the keys."""
+_FAILURES = 10
+"""Failures that the table's notes show. The store's table has all."""
+INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
+
+
+def chosen(swept: Swept, asked: Sequence[Metric]) -> list[Metric]:
+    """Return the metrics to show: those asked for, else the first of the kind that differ between rows."""
+    return list(asked) or differing(swept.frame, swept.plan.kind.metrics())
+
+
+def differing(frame: pd.DataFrame, metrics: Sequence[Metric]) -> list[Metric]:
+    """Return the first of the metrics that differ between rows, the first of all if none does."""
+    differ = [metric for metric in metrics if frame[metric.key].nunique() > 1]
+    return (differ or list(metrics))[:_METRICS]
+
+
+def means(frame: pd.DataFrame, varied: Sequence[str], metrics: Sequence[Metric]) -> pd.DataFrame:
+    """Return one row per point and policy: the keys, policy, seeds (their number), and for each metric KEY
+    (the mean over the seeds) and KEY_ci95 (half-width of its 95 % interval, NaN with fewer than two seeds).
+
+    frame: as Swept has it; varied: the keys that vary.
+    """
+    keys = [*varied, "policy"]
+    rows = []
+    for labels, group in frame.groupby(keys, sort=False):
+        row: dict[str, Any] = dict(zip(keys, labels, strict=True))
+        row["seeds"] = len(group)
+        for metric in metrics:
+            values = group[metric.key].dropna().to_numpy(np.float64)
+            row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(values)
+        rows.append(row)
+    spread = [name for metric in metrics for name in (metric.key, f"{metric.key}_ci95")]
+    return pd.DataFrame(rows, columns=[*keys, "seeds", *spread])
+
+
+def result(swept: Swept, metrics: Sequence[Metric]) -> Result:
+    """Return the table of means, with the failures in its notes."""
+    rows: tuple[Record, ...] = tuple(
+        {str(key): value.item() if hasattr(value, "item") else value for key, value in row.items()}
+        for row in means(swept.frame, swept.plan.keys, metrics).to_dict("records")
+    )
+    currency = swept.plan.points[0].scenario.model_dump().get("price", {}).get("currency", "")
+    columns = [Column(key, key) for key in swept.plan.keys]
+    columns += [Column("policy", "Policy"), Column("seeds", "Seeds")]
+    columns += [
+        Column(
+            metric.key,
+            metric.title,
+            unit_of(metric, currency),
+            max(metric.decimals, 1),
+            percent=metric.key.endswith("_share"),
+            spread=f"{metric.key}_ci95",
+        )
+        for metric in metrics
+    ]
+    facts: dict[str, Any] = {
+        "sweep": swept.plan.id,
+        "points": len(swept.plan.points),
+        "runs": len(swept.frame),
+    }
+    if swept.left_out:
+        facts["units left out by the stop rule"] = swept.left_out
+    if len(swept.failures):
+        facts["units that failed"] = len(swept.failures)
+    return Result(tuple(columns), rows, facts, "", (*_failures(swept), INTERVALS))
+
+
+def write(swept: Swept, path: Path) -> None:
+    """Write all rows, parameters × metrics × seed, as Parquet or CSV by the file's ending."""
+    if path.suffix == ".csv":
+        write_whole(path, lambda file: file.write(swept.frame.to_csv(index=False).encode()))
+    else:
+        write_whole(path, lambda file: swept.frame.to_parquet(file, index=False))
+
+
+def check_ending(path: Path) -> None:
+    """Raise ScenarioError for a file that `write` has no format for."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise ScenarioError(f"--out {path}: the name must end in .parquet or .csv")
+
+
+def _failures(swept: Swept) -> list[str]:
+    lines = []
+    for row in swept.failures.head(_FAILURES).to_dict("records"):
+        where = " ".join(f"{key}={value}" for key, value in row.items() if key != "reason")
+        lines.append(f"Failed: {where}: {row['reason']}")
+    if len(swept.failures) > _FAILURES:
+        lines.append(f"Failed: {len(swept.failures) - _FAILURES} more; failures.csv of the sweep has all.")
+    return lines

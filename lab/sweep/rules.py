@@ -1,0 +1,96 @@
+"""Rules about a metric: when a point has had enough seeds, and what a tuning must keep.
+
+For: `--until` and `--subject-to`, and finding a metric by a short name. Not for: deciding what is run next.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lab.ask.kind import Kind
+from lab.runs.compare import mean_ci95
+from lab.runs.metric import Metric
+from twinbed import ScenarioError
+
+LEAST_SEEDS = 5
+"""Seeds that a cell has in any case: intervals of fewer values are too uncertain themselves to stop by."""
+
+_UNTIL = re.compile(r"\s*ci\(\s*([\w.]+)\s*\)\s*<=?\s*([0-9.]+(?:e-?[0-9]+)?)\s*(%?)\s*")
+_LIMIT = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*")
+
+
+def metric_named(kind: Kind, text: str, where: str) -> Metric:
+    """Return the metric with this key, or the only one whose key contains the text. Raises ScenarioError."""
+    metrics = {metric.key: metric for metric in kind.metrics()}
+    fits = [text] if text in metrics else [key for key in metrics if text and text in key]
+    if len(fits) != 1:
+        near = fits or difflib.get_close_matches(text, metrics, 3, 0.4) or list(metrics)[:5]
+        problem = "several metrics fit" if fits else "there is no such metric"
+        raise ScenarioError(f"{where}: {problem}; give one of {', '.join(near)}")
+    return metrics[fits[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """A stop rule. metric: key; share: largest half-width of the mean's 95 % interval, as a share of the
+    mean."""
+
+    metric: str
+    share: float
+
+    @classmethod
+    def parse(cls, text: str, kind: Kind) -> Until:
+        """Return the rule of a text such as `ci(latency_p99_s) < 5%`. Raises ScenarioError."""
+        match = _UNTIL.fullmatch(text)
+        if match is None:
+            raise ScenarioError(f"--until {text}: expected ci(METRIC) < SHARE%, e.g. ci(latency_p99_s) < 5%")
+        share = _number(match[2], f"--until {text}") / (100 if match[3] else 1)
+        return cls(metric_named(kind, match[1], f"--until {text}").key, share)
+
+    def met(self, values: Sequence[float]) -> bool:
+        """Return whether these values of the metric, one per seed, are enough."""
+        if len(values) < LEAST_SEEDS:
+            return False
+        mean, half = mean_ci95(np.asarray(values, np.float64))
+        return half <= self.share * abs(mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a metric must keep. sign: 1 if it may be at most `bound`, -1 if at least."""
+
+    metric: str
+    sign: int
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str, kind: Kind) -> Limit:
+        """Return the limit of a text such as `latency_p99_s <= 0.2`. Raises ScenarioError."""
+        match = _LIMIT.fullmatch(text)
+        if match is None:
+            raise ScenarioError(f"--subject-to {text}: expected METRIC <= NUMBER or METRIC >= NUMBER")
+        metric = metric_named(kind, match[1], f"--subject-to {text}")
+        sign = 1 if match[2].startswith("<") else -1
+        return cls(metric.key, sign, _number(match[3], f"--subject-to {text}"))
+
+    @property
+    def text(self) -> str:
+        """The limit in words."""
+        return f"{self.metric} {'<=' if self.sign > 0 else '>='} {self.bound:g}"
+
+    def excess(self, value: float) -> float:
+        """Return by how much a value is beyond the limit; 0 or less if it is kept, infinite for NaN."""
+        return math.inf if math.isnan(value) else self.sign * (value - self.bound)
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ScenarioError(f"{where}: {text} is no number") from None

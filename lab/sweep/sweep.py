@@ -1,0 +1,134 @@
+"""Carries out a sweep: every unit on an engine, noted down as it ends.
+
+For: `sweep`. Not for: what there is to do (plan.py) or showing it (result.py, page.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from lab.engine.ports import Engine, Outcome
+from lab.engine.running import run as carry_out
+from lab.runs.runner import make, units
+from lab.runs.store import RunStore
+from lab.sweep.book import Book
+from lab.sweep.noted import note
+from lab.sweep.plan import Plan
+from lab.sweep.rules import Until
+
+Told = Callable[[int, int, int], None]
+"""told(done, failed, all): numbers of units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How a sweep ended.
+
+    frame: one row per point, policy and seed: the keys that vary, policy, seed, run, the metrics, and seconds
+    failures: one row per unit that failed: the keys that vary, seed, reason
+    left_out: number of units that the stop rule made needless
+    """
+
+    plan: Plan
+    frame: pd.DataFrame
+    failures: pd.DataFrame
+    left_out: int
+
+
+def sweep(
+    plan: Plan,
+    store: RunStore,
+    engine: Engine,
+    *,
+    resume: bool = False,
+    noted: bool = True,
+    until: Until | None = None,
+    told: Told | None = None,
+) -> Swept:
+    """Make all runs of a sweep and return their table. A unit that fails does not stop the others.
+
+    resume: take what the store has already instead of making it again. noted: keep in the store
+    what is asked, so that others see the sweep go on. until: leave out further seeds of a
+    point whose interval is narrow enough. KeyboardInterrupt and a lost engine pass through; what is done
+    stays in the store and in the sweep's book.
+    """
+    book = Book(plan, store)
+    if noted:
+        note(plan, store)
+    course = _Course(plan, store, book, until)
+    if resume:
+        course.take(book.read(), set(store.names()))
+    else:
+        book.forget()
+    waiting = [unit for unit in plan.units() if course.lacks(*unit)]
+    work = units([plan.specs(plan.owned[point], seed) for point, seed in waiting], store, fresh=not resume)
+    done = 0
+    try:
+        wanted = carry_out(engine, work, make, wanted=lambda point: course.wanted(int(point)))
+        with closing(wanted) as outcomes:
+            for outcome in outcomes:
+                course.note(*waiting[outcome.number], outcome)
+                done += 1
+                if told is not None:
+                    told(done, len(course.failures), len(waiting))
+    finally:
+        book.flush()
+    failures = pd.DataFrame(course.failures, columns=[*plan.keys, "seed", "reason"])
+    book.finish(failures)
+    rows = book.read()
+    frame = book.tidy(rows[rows["seed"].isin(plan.seeds)]).drop(columns="cell")
+    return Swept(plan, frame, failures, len(waiting) - done)
+
+
+class _Course:
+    """What a sweep has so far."""
+
+    def __init__(self, plan: Plan, store: RunStore, book: Book, until: Until | None) -> None:
+        self._plan, self._store, self._book, self._until = plan, store, book, until
+        self._has: set[tuple[int, int]] = set()
+        self._values: dict[int, list[float]] = {}
+        self.failures: list[dict[str, Any]] = []
+
+    def take(self, rows: pd.DataFrame, there: set[str]) -> None:
+        """Count rows of an earlier sweep whose runs are still there."""
+        for row in rows[rows["run"].isin(there)].to_dict("records"):
+            self._count({str(key): value for key, value in row.items()})
+
+    def lacks(self, point: int, seed: int) -> bool:
+        """Return whether a unit has runs that are not there yet."""
+        return any((owner, seed) not in self._has for owner in self._plan.owned[point])
+
+    def wanted(self, point: int) -> bool:
+        """Return whether a point needs more seeds."""
+        until = self._until
+        return until is None or not all(
+            until.met(self._values.get(owner, [])) for owner in self._plan.owned[point]
+        )
+
+    def note(self, point: int, seed: int, outcome: Outcome[list[str]]) -> None:
+        """Write down how a unit ended."""
+        if outcome.error is not None:
+            reason = " ".join(str(outcome.error).split()) or type(outcome.error).__name__
+            self.failures.append({**self._plan.points[point].values, "seed": seed, "reason": reason})
+            return
+        made = self._store.open_all(outcome.done or [])
+        rows = [
+            {"cell": cell, "seed": seed, "run": run.id, "seconds": outcome.seconds, **run.metrics}
+            for owner, run in zip(self._plan.owned[point], made, strict=True)
+            for cell in self._plan.sharers[owner]
+        ]
+        for row in rows:
+            self._count(row)
+        self._book.add(rows)
+
+    def _count(self, row: dict[str, Any]) -> None:
+        self._has.add((row["cell"], row["seed"]))
+        value = row[self._until.metric] if self._until else math.nan
+        if not math.isnan(value):
+            self._values.setdefault(row["cell"], []).append(value)

@@ -1,0 +1,143 @@
+"""The outcome of a tuning as a table, in words, and as a scenario file.
+
+For: what `twinbed tune` prints and writes. Not for: the search (tuning.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from lab.ask.scenario import paths_in, with_paths
+from lab.runs.compare import mean_ci95
+from lab.runs.files import write_whole
+from lab.runs.formats import Column, Result
+from lab.runs.metric import Metric
+from lab.sweep.front import unbeaten
+from lab.sweep.tuning import Question, Trial, tuned_scenario
+
+
+def result(
+    question: Question,
+    trials: Sequence[Trial],
+    best: Trial | None,
+    again: Trial | None,
+    metrics: Sequence[Metric],
+) -> Result:
+    """Return the Pareto front of the trials with all seeds, the best first.
+
+    best: None if no trial keeps the limits; again: the best with other seeds; metrics: those of the question.
+    """
+    front = sorted(_front(question, trials), key=lambda trial: question.sign * trial.mean(question.metric))
+    shown = [*([best] if best else []), *(trial for trial in front if trial is not best)]
+    rows = []
+    for trial in shown:
+        row: dict[str, Any] = {"trial": trial.number, **trial.values}
+        row["what"] = (
+            "best" if trial is best else "" if trial.excess(question.limits) <= 0 else "beyond a limit"
+        )
+        for metric in metrics:
+            row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(trial.figures[metric.key])
+        rows.append(row)
+    columns = [Column("trial", "Trial"), Column("what", "")]
+    columns += [Column(entry.key, entry.key) for entry in question.over]
+    columns += [
+        Column(
+            metric.key, metric.title, metric.unit, max(metric.decimals, 1),
+            percent=metric.key.endswith("_share"), spread=f"{metric.key}_ci95",
+        )
+        for metric in metrics
+    ]  # fmt: skip
+    facts = {
+        "trials": len(trials),
+        "seeds of each": len(question.seeds),
+        "stopped early": sum(trial.pruned for trial in trials),
+        "failed": sum(bool(trial.failure) for trial in trials),
+    }
+    return Result(tuple(columns), tuple(rows), facts, "", tuple(_notes(question, trials, best, again)))
+
+
+def scenario_text(question: Question, best: Trial) -> str:
+    """Return the scenario file that asks for the best trial. Its paths are absolute."""
+    scenario = tuned_scenario(question, best)
+    scenario = with_paths(
+        scenario,
+        {path: str(Path(path).absolute()) for path in paths_in(scenario).values() if Path(path).exists()},
+    )
+    raw = scenario.model_dump(mode="json", exclude_unset=True) | {"policies": list(scenario.policies)}
+    limits = "".join(f", {limit.text}" for limit in question.limits)
+    aim = "minimise" if question.sign > 0 else "maximise"
+    head = f"# Found by twinbed tune: {aim} {question.metric}{limits}; {question.trials} trials.\n"
+    return head + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
+
+
+def write(question: Question, best: Trial, path: Path) -> None:
+    """Write the scenario file that asks for the best trial."""
+    write_whole(path, lambda file: file.write(scenario_text(question, best).encode()))
+
+
+def _front(question: Question, trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trials with all seeds that none beats in the metric and the limits' metrics together."""
+    whole = [trial for trial in trials if not trial.pruned and not trial.failure]
+    if not whole:
+        return []
+    signs = {limit.metric: limit.sign for limit in question.limits} | {question.metric: question.sign}
+    costs = np.array([[signs[key] * trial.mean(key) for key in question.metrics] for trial in whole])
+    return [trial for trial, kept in zip(whole, unbeaten(costs), strict=True) if kept]
+
+
+def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, again: Trial | None) -> list[str]:
+    reasons = list(dict.fromkeys(trial.failure for trial in trials if trial.failure))
+    failed = [f"Failed: {reason}" for reason in reasons[:5]]
+    if best is None:
+        near = min(trials, key=lambda trial: trial.excess(question.limits), default=None)
+        text = "No trial keeps the limits."
+        if near is not None and math.isfinite(near.excess(question.limits)):
+            text += f" The nearest is trial {near.number}, {_values(near)}."
+        return [text, *failed]
+    notes = [f"Best: {_values(best)}."]
+    for limit in question.limits:
+        values = best.figures[limit.metric]
+        mean, half = mean_ci95(values)
+        kept = sum(limit.excess(value) <= 0 for value in values)
+        sure = not math.isnan(half) and limit.excess(mean + limit.sign * half) <= 0
+        how = "with its whole 95 % interval" if sure else "on average, but not with its whole 95 % interval"
+        notes.append(f"{limit.text} is kept {how}, and by {kept} of {len(values)} seeds.")
+    notes.append(_rivals(question, trials, best))
+    if again is not None and not again.failure:
+        told = []
+        for key in question.metrics:
+            mean, half = mean_ci95(again.figures[key])
+            told.append(f"{key} {mean:.4g}" + ("" if math.isnan(half) else f" ± {half:.2g}"))
+        holds = "keeps" if again.excess(question.limits) <= 0 else "does NOT keep"
+        limits = f", and {holds} the limits" if question.limits else ""
+        notes.append(
+            f"With {len(question.seeds)} seeds that the search did not see it has {', '.join(told)}{limits}."
+        )
+    return [
+        *notes,
+        "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t).",
+        *failed,
+    ]
+
+
+def _rivals(question: Question, trials: Sequence[Trial], best: Trial) -> str:
+    """Return how many other trials the seeds cannot tell from the best."""
+    close = 0
+    for trial in trials:
+        if trial is best or trial.pruned or trial.failure or trial.excess(question.limits) > 0:
+            continue
+        apart, half = mean_ci95(trial.figures[question.metric] - best.figures[question.metric])
+        close += bool(math.isnan(half) or abs(apart) <= half)
+    if not close:
+        return "The seeds tell it from every other trial that keeps the limits."
+    return f"The seeds do not tell it from {close} other trials that keep the limits."
+
+
+def _values(trial: Trial) -> str:
+    return ", ".join(f"{key}={value}" for key, value in trial.values.items())

@@ -1,0 +1,258 @@
+"""Searches for the values of keys that make a metric best within limits.
+
+For: `tune`. Not for: showing the outcome (tuned.py). Optuna proposes values (a tree-structured Parzen
+estimator with constraints); all values of a batch are run with the same seeds, so that they differ in the
+values and not in luck. The
+search is a function of the question: asked again, it proposes the same, finds the runs in the store, and
+goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from scipy import stats
+
+from lab.ask import guard
+from lab.ask import policy as policies
+from lab.ask.assignments import names_policy
+from lab.ask.scenario import Scenario, with_overrides
+from lab.engine.ports import Engine
+from lab.runs.formats import Value
+from lab.runs.store import RunStore
+from lab.sweep.plan import Plan
+from lab.sweep.points import Point
+from lab.sweep.rules import Limit
+from lab.sweep.sweep import sweep
+from twinbed import ScenarioError
+
+BATCH = 8
+"""Trials that are proposed together. It is no option: another number would be another search."""
+FIRST_SEEDS = 3
+"""Seeds after which a trial that is clearly worse gets no more: fewer give a test no power."""
+WORSE = 0.05
+"""Largest probability, of a paired one-sided t-test, at which a trial counts as clearly worse."""
+_ROUNDING = 1e-9
+"""Differences whose spread is a smaller share of them are equal but for rounding."""
+_DIGITS = 4
+"""Significant digits of a value: more say nothing, and a person is to read them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where a key's value is searched. choices: values without an order; else low to high, log: by factors,
+    whole:
+    whole numbers only."""
+
+    key: str
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+    choices: tuple[Value, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        """Return the range of a text `KEY=LOW:HIGH[:log]` or `KEY=A,B,C`. Raises ScenarioError."""
+        key, _, values = text.partition("=")
+        where = f"--over {text}"
+        if "," in values:
+            choices = guard.parse(f"[{values}]", where)
+            if key and all(isinstance(choice, str | int | float | bool) for choice in choices):
+                return cls(key, choices=tuple(choices))
+        low, _, rest = values.partition(":")
+        high, _, scale = rest.partition(":")
+        ends = [guard.parse(end, where) for end in (low, high) if end]
+        if not key or scale not in ("", "log") or [type(end) in (int, float) for end in ends] != [True, True]:
+            raise ScenarioError(f"{where}: expected KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=A,B,C")
+        if ends[0] >= ends[1] or (scale and ends[0] <= 0):
+            raise ScenarioError(f"{where}: LOW must be below HIGH{', and above 0 for log' if scale else ''}")
+        whole = all(isinstance(end, int) for end in ends)
+        return cls(key, float(ends[0]), float(ends[1]), scale == "log", whole)
+
+    def proposed(self, trial: optuna.Trial) -> Value:
+        """Return the value that a trial proposes."""
+        if self.choices:
+            chosen: Value = trial.suggest_categorical(self.key, self.choices)
+            return chosen
+        if self.whole:
+            return trial.suggest_int(self.key, int(self.low), int(self.high), log=self.log)
+        value = float(f"{trial.suggest_float(self.key, self.low, self.high, log=self.log):.{_DIGITS}g}")
+        return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a tuning asks.
+
+    scenario: with one policy; metric: to be made best; sign: 1 to minimise it, -1 to maximise; limits: to
+    be kept
+    over: keys and where their values are searched; trials: number of values tried; seeds: of every trial
+    """
+
+    scenario: Scenario
+    metric: str
+    sign: int
+    limits: Sequence[Limit]
+    over: Sequence[Range]
+    trials: int
+    seeds: Sequence[int]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that matter, that to be made best first."""
+        return list(dict.fromkeys([self.metric, *(limit.metric for limit in self.limits)]))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Values that were tried.
+
+    number: in the order of proposal; values: by key; figures: metric → one value per seed that was run
+    pruned: it got no more seeds because it was clearly worse; failure: why a run failed, or ""
+    """
+
+    number: int
+    values: Mapping[str, Value]
+    figures: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    pruned: bool = False
+    failure: str = ""
+
+    def mean(self, metric: str) -> float:
+        """Return the metric's mean over the seeds; NaN if a run failed or has no such figure."""
+        values = self.figures.get(metric, np.empty(0))
+        return float(values.mean()) if values.size and not self.failure else math.nan
+
+    def excess(self, limits: Sequence[Limit]) -> float:
+        """Return by how much the worst limit is exceeded on average, 0 or less if all are kept."""
+        return max((limit.excess(self.mean(limit.metric)) for limit in limits), default=0.0)
+
+
+def single(scenario: Scenario, over: Sequence[Range]) -> Scenario:
+    """Return the scenario with the one policy that is tuned. Raises ScenarioError if it is not clear
+    which."""
+    named = {entry.key.partition(".")[0] for entry in over if names_policy(entry.key, scenario.policies)}
+    fits = [text for text in scenario.policies if not named or policies.parse(text).name in named]
+    if len(fits) != 1 or len(named) > 1:
+        raise ScenarioError(
+            f"{scenario.name}: one policy is tuned at a time, not {', '.join(named or scenario.policies)}; "
+            "choose it with --set policies=[NAME]"
+        )
+    return with_overrides(scenario, [f"policies=[{fits[0]!r}]"])
+
+
+def tune(
+    question: Question, store: RunStore, engine: Engine, told: Callable[[int, int, int], None] | None = None
+) -> list[Trial]:
+    """Return all trials. told(done, failed, all): numbers of trials. Raises as lab.sweep.sweep.sweep."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
+    trials: list[Trial] = []
+    while len(trials) < question.trials:
+        asked = [study.ask() for _ in range(min(BATCH, question.trials - len(trials)))]
+        proposed = [
+            Trial(ask.number, {entry.key: entry.proposed(ask) for entry in question.over}) for ask in asked
+        ]
+        for ask, trial in zip(
+            asked, _run(question, proposed, best(question, trials), store, engine), strict=True
+        ):
+            trials.append(trial)
+            for limit in question.limits:
+                excess = limit.excess(trial.mean(limit.metric))
+                ask.set_constraint(limit.text, excess if math.isfinite(excess) else 1e9)
+            mean = trial.mean(question.metric)
+            if math.isfinite(mean):
+                study.tell(ask, question.sign * mean)
+            else:
+                study.tell(ask, state=optuna.trial.TrialState.FAIL)
+        if told is not None:
+            told(len(trials), sum(bool(trial.failure) for trial in trials), question.trials)
+    return trials
+
+
+def best(question: Question, trials: Sequence[Trial]) -> Trial | None:
+    """Return the best trial with all seeds that keeps the limits on average, or None."""
+    fit = [trial for trial in trials if not trial.pruned and trial.excess(question.limits) <= 0]
+    fit = [trial for trial in fit if math.isfinite(trial.mean(question.metric))]
+    return min(fit, key=lambda trial: question.sign * trial.mean(question.metric), default=None)
+
+
+def checked(question: Question, trial: Trial, store: RunStore, engine: Engine) -> Trial:
+    """Return the trial run with as many other seeds, which the search has not chosen it by."""
+    first = max(question.seeds) + 1
+    others = range(first, first + len(question.seeds))
+    return _measured(replace(question, seeds=others), [trial], others, store, engine)[0]
+
+
+def _run(
+    question: Question, trials: Sequence[Trial], rival: Trial | None, store: RunStore, engine: Engine
+) -> list[Trial]:
+    """Return a batch of trials with their figures; trials that are clearly worse than `rival` with few
+    seeds."""
+    first, others = question.seeds[:FIRST_SEEDS], question.seeds[FIRST_SEEDS:]
+    begun = _measured(question, trials, first, store, engine)
+    going = [trial for trial in begun if not trial.failure and not _worse(question, trial, rival)]
+    whole = {}
+    if others and going:
+        whole = {trial.number: trial for trial in _measured(question, going, others, store, engine)}
+    ended = []
+    for trial in begun:
+        more = whole.get(trial.number)
+        if more is None:
+            ended.append(replace(trial, pruned=bool(others) and not trial.failure))
+        else:
+            joined = {key: np.append(trial.figures[key], more.figures[key]) for key in trial.figures}
+            ended.append(replace(trial, figures=joined, failure=more.failure))
+    return ended
+
+
+def _worse(question: Question, trial: Trial, rival: Trial | None) -> bool:
+    """Return whether a trial is clearly worse than another on the same seeds."""
+    if rival is None or len(question.seeds) <= FIRST_SEEDS:
+        return False
+    own = trial.figures[question.metric]
+    less = question.sign * (own - rival.figures[question.metric][: own.size])
+    if less.size < 2 or not np.isfinite(less).all():
+        return False
+    if np.ptp(less) <= _ROUNDING * np.abs(less).max():
+        return bool(less[0] > 0)
+    return bool(stats.ttest_1samp(less, 0.0, alternative="greater").pvalue < WORSE)
+
+
+def _measured(
+    question: Question, trials: Sequence[Trial], seeds: Sequence[int], store: RunStore, engine: Engine
+) -> list[Trial]:
+    """Return the trials with their figures for these seeds, in the seeds' order."""
+    points = [Point(trial.values, with_overrides(question.scenario, _assigned(trial))) for trial in trials]
+    plan = Plan(question.scenario.name, points, seeds)
+    swept = sweep(plan, store, engine, resume=True, noted=False)
+    return [
+        replace(trial, **about)
+        for trial, about in zip(trials, _figures(question, trials, swept), strict=True)
+    ]
+
+
+def _figures(question: Question, trials: Sequence[Trial], swept: Any) -> Iterator[dict[str, Any]]:
+    keys = swept.plan.keys
+    for trial in trials:
+        wanted = list(trial.values.values())
+        rows = swept.frame[(swept.frame[keys] == wanted).all(axis=1)].drop_duplicates("seed")
+        failed = swept.failures[(swept.failures[keys] == wanted).all(axis=1)]
+        reason = "" if failed.empty else str(failed["reason"].iloc[0])
+        figures = {key: rows[key].to_numpy(np.float64) for key in question.metrics}
+        yield {"figures": figures, "failure": reason}
+
+
+def _assigned(trial: Trial) -> list[str]:
+    return [f"{key}={value}" for key, value in trial.values.items()]
+
+
+def tuned_scenario(question: Question, trial: Trial) -> Scenario:
+    """Return the scenario with a trial's values and the seeds of the tuning."""
+    return with_overrides(question.scenario, [*_assigned(trial), f"seeds={list(question.seeds)}"])

@@ -1,0 +1,153 @@
+"""Policies of a user's own in scenarios: how they are named, changed, run and told apart."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.ask import policy
+from lab.ask.scenario import build, expand, load, with_overrides
+from lab.engine.local import Local
+from lab.runs.runner import files_of, run_scenario
+from lab.runs.store import RunStore
+from twinbed import ScenarioError
+
+CODE = '''
+from control.allocator.periodic import PeriodicPolicy
+
+
+class Follow(PeriodicPolicy):
+    """Follows the use."""
+
+    def __init__(self, headroom: float = 1.5):
+        super().__init__(interval_s=1.0)
+        self.headroom = headroom
+
+    def limits(self, sample):
+        return sample.cores * self.headroom, sample.limit_bytes
+'''
+SCHEDULER = '''
+from control.scheduler.queues import Fifo
+
+
+class Mine(Fifo):
+    """First come, first served, on the fastest type."""
+
+    def __init__(self, cluster, seed, fastest=True):
+        super().__init__(cluster, seed, fastest=fastest)
+'''
+
+
+@pytest.fixture
+def scenario_file(tmp_path: Path, trace_path: Path) -> Path:
+    (tmp_path / "follow.py").write_text(CODE)
+    path = tmp_path / "mine.yaml"
+    policies = "['follow.py:Follow(headroom=2)', 'follow.py:Follow', static]"
+    path.write_text(f"name: mine\ntrace: {{source: {trace_path}}}\npolicies: {policies}\n")
+    return path
+
+
+def test_a_scenario_names_a_file_beside_it_and_its_runs_say_so(scenario_file, tmp_path):
+    scenario = load(scenario_file)
+    assert str(tmp_path / "follow.py") in files_of(scenario)
+    runs = run_scenario(scenario, RunStore(tmp_path / "store"), engine=Local(1))
+    assert [run.policy for run in runs] == ["follow.py:Follow(headroom=2)", "follow.py:Follow", "static"]
+    assert runs[0].id.startswith("mine-Follow-")
+    told = runs[1].manifest["spec"]["policy"]
+    assert (told["name"], told["parameters"]) == ("Follow", {"headroom": 1.5})
+    assert len(told["code_sha256"]) == 64
+    assert str(tmp_path) not in json.dumps(runs[0].manifest["spec"]["policy"])
+    reserved = [run.manifest["metrics"]["mean_reserved_cores"] for run in runs]
+    assert reserved[0] > reserved[1]
+
+
+def test_workers_make_the_same_run_as_this_process(scenario_file, tmp_path):
+    scenario = with_overrides(load(scenario_file), ["seeds=[0,1]"])
+    stores = [RunStore(tmp_path / name) for name in ("here", "there")]
+    here, there = (
+        run_scenario(scenario, store, engine=Local(jobs)) for store, jobs in zip(stores, (1, 2), strict=True)
+    )
+    assert [run.manifest["metrics"] for run in here] == [run.manifest["metrics"] for run in there]
+    assert [run.id for run in here] == [run.id for run in there]
+
+
+def test_other_code_or_other_arguments_are_another_run_and_another_folder_is_not(scenario_file, tmp_path):
+    def identities(path: Path) -> list[object]:
+        return [spec.policy.identity() for spec in expand(load(path))]
+
+    before = identities(scenario_file)
+    assert before[0] != before[1]
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("mine.yaml", "follow.py"):
+        (other / name).write_text((tmp_path / name).read_text())
+    assert identities(other / "mine.yaml") == before
+    (tmp_path / "follow.py").write_text(CODE.replace("sample.cores", "2 * sample.cores"))
+    assert identities(scenario_file)[:2] != before[:2]
+
+
+def test_a_parameter_is_set_by_the_class_name(scenario_file):
+    text = load(scenario_file).policies[1]
+    one = with_overrides(load(scenario_file), [f"policies=[{text!r}, static]", "Follow.headroom=3"])
+    assert one.policies == [f"{text}(headroom=3)", "static"]
+
+
+def test_a_varied_parameter_makes_a_run_for_each_value(scenario_file):
+    one = with_overrides(load(scenario_file), ["policies=[static]"])
+    text = load(scenario_file).policies[1]
+    one = with_overrides(one, [f"policies=[{text!r}]", "vary.Follow.headroom=[1, 2.5]"])
+    assert [spec.policy.resolved() for spec in expand(one)] == [{"headroom": 1}, {"headroom": 2.5}]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("Follow.hedroom=3", "no parameter 'hedroom'; known: headroom"),
+        ("Other.headroom=3", "Other"),
+    ],
+)
+def test_a_wrong_parameter_is_named(scenario_file, assignment, said):
+    with pytest.raises(ScenarioError, match=said):
+        with_overrides(load(scenario_file), [assignment])
+
+
+def test_a_scheduler_of_ones_own_is_for_clusters_only(tmp_path, trace_path):
+    (tmp_path / "mine.py").write_text(SCHEDULER)
+    text = f"{tmp_path}/mine.py:Mine(fastest=True)"
+    assert policy.parse(text).own.group == "schedulers"
+    with pytest.raises(ScenarioError, match="is for scenarios with a cluster"):
+        build({"name": "x", "trace": {"source": str(trace_path)}, "policies": [text]})
+    raw = {
+        "name": "x",
+        "cluster": {"servers": {"v100": {"count": 2, "gpus": 2}}, "synthetic": {"count": 8, "per_hour": 4}},
+    }
+    mine, same = (
+        run_scenario(build(raw | {"policies": [name]}), RunStore(tmp_path / "store"))[0]
+        for name in (text, "fifo-fastest")
+    )
+    assert mine.policy == "mine.py:Mine(fastest=True)"
+    assert mine.manifest["metrics"] == same.manifest["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("Assignment(given.row, given.server, given.gpus + 99)", "GPUs of server"),
+        ("Assignment(given.row[:0], given.server[:0], given.gpus[:0])", "never run"),
+    ],
+)
+def test_a_scheduler_that_breaks_a_promise_ends_its_run_by_name(tmp_path, answer, said):
+    imported = "from control.scheduler.model import Assignment"
+    method = f"""
+    def on_round(self, state):
+        given = super().on_round(state)
+        return {answer}
+"""
+    (tmp_path / "mine.py").write_text(imported + SCHEDULER + method)
+    raw = {
+        "name": "x",
+        "policies": [f"{tmp_path}/mine.py:Mine"],
+        "cluster": {"servers": {"v100": {"count": 2, "gpus": 2}}, "synthetic": {"count": 8, "per_hour": 4}},
+    }
+    with pytest.raises(ScenarioError, match=rf"mine\.py:Mine: .*{said}"):
+        run_scenario(build(raw), RunStore(tmp_path / "store"))

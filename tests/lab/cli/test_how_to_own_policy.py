@@ -1,0 +1,56 @@
+"""The how-to about policies of one's own: its commands work, and its policy beats a default."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.containers.input.whatif import whatif_scenario
+from lab.runs.runner import run_scenario
+from lab.runs.store import RunStore
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "write-your-own-policy.md"
+
+
+def block(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "follow.py").write_text(block("python")[0])
+    (tmp_path / "mine.yaml").write_text(block("yaml")[0])
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_its_commands_work_as_they_stand(folder):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "TWINBED_STORE": str(folder / "store")}
+    commands = block("sh")
+    assert len(commands) == 4
+    for text in commands:
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, f"{text}\n{ended.stdout}\n{ended.stderr}"
+
+
+@pytest.mark.slow
+def test_its_policy_of_thirty_lines_beats_autothrottle_on_the_recording(folder):
+    assert len(block("python")[0].splitlines()) <= 30
+    names = ["autothrottle", f"{folder}/follow.py:Follow"]
+    scenario = whatif_scenario("bursty_service", names, overrides=["seeds=[0,1,2]"])
+    runs = run_scenario(scenario, RunStore(folder / "store"))
+    for seed in range(3):
+        theirs, ours = (run.manifest["metrics"] for run in runs if run.seed == seed)
+        for key in ("mean_reserved_cores", "cost", "throttled_share", "lateness_p99_s"):
+            assert ours[key] < 0.75 * theirs[key], (seed, key)
+        assert ours["oom_kills"] == theirs["oom_kills"] == 0

@@ -1,0 +1,208 @@
+"""`twinbed policies`, and code of a user's own in the verbs that take it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+SPOT = '''
+import numpy as np
+from control.market.ports import ON_DEMAND, Decision, Guard
+
+
+class Sure:
+    """On demand, from start to end."""
+
+    def __init__(self, terms, reason: int = 0):
+        self.guard, self.reason = Guard(terms), reason
+
+    def on_step(self, state):
+        n = len(state.done_s)
+        return self.guard.keep(state, Decision(np.full(n, ON_DEMAND), np.full(n, self.reason)))
+
+
+class Lazy(Sure):
+    """Never takes a machine."""
+
+    def on_step(self, state):
+        n = len(state.done_s)
+        return Decision(np.full(n, -1), np.zeros(n, int))
+'''
+SCHEDULER = '''
+from itertools import count
+
+from control.scheduler.model import NOTHING
+from control.scheduler.queues import Fifo
+
+
+class First(Fifo):
+    """First come, first served."""
+
+
+class Idle(Fifo):
+    """Lets no job run."""
+
+    def on_round(self, state):
+        return NOTHING
+
+
+class Moody(Fifo):
+    """Takes the fastest type in every other run only."""
+
+    made = count()
+
+    def __init__(self, cluster, seed):
+        super().__init__(cluster, seed, fastest=next(self.made) % 2 == 1)
+
+
+class Greedy(Fifo):
+    """Gives every job more GPUs than there are."""
+
+    def on_round(self, state):
+        plan = super().on_round(state)
+        return type(plan)(plan.row, plan.server, plan.gpus + 99)
+'''
+READER = '''
+import numpy as np
+from traces.schema import UsageTrace
+
+
+class Lines:
+    """One number per line: cores of one container, a second each."""
+
+    description = "cores, line by line"
+
+    def __init__(self, scale: float = 1.0):
+        self.scale = scale
+
+    def read(self, path):
+        cores = np.loadtxt(path, ndmin=2) * self.scale
+        return UsageTrace(("a",), ("a",), 0.0, 1.0, cores, 1e6 + cores, cores >= 0)
+'''
+POLICY = '''
+import time
+from control.allocator.periodic import PeriodicPolicy
+
+
+class Greedy(PeriodicPolicy):
+    """Wants everything."""
+
+    def limits(self, sample):
+        return sample.cores + 100.0, sample.limit_bytes + 1e12
+
+
+class Broken(PeriodicPolicy):
+    """Fails after a while."""
+
+    def limits(self, sample):
+        return sample.coers, sample.limit_bytes
+
+
+class Wild(Greedy):
+    """Raises its quotas without end."""
+
+    def on_period(self, stats):
+        from control.allocator.model import CpuLimits, Decision, reasons
+
+        return Decision(cpu=CpuLimits(stats.ids, stats.quota_cores * 3, reasons(len(stats.ids), 1)))
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files = {"spot.py": SPOT, "scheduler.py": SCHEDULER, "reader.py": READER, "policy.py": POLICY}
+    for name, code in files.items():
+        (tmp_path / name).write_text(code)
+    return tmp_path
+
+
+def test_every_sort_is_listed_and_explained(twinbed):
+    rows = json.loads(twinbed("policies", "--format", "json").out)["rows"]
+    assert {row["sort"] for row in rows} == {
+        "policy",
+        "scheduler",
+        "spot policy",
+        "recommender",
+        "trace reader",
+    }
+    assert all(row["about"] and row["from"] == "twinbed" for row in rows)
+
+
+def test_a_class_of_ones_own_is_explained(twinbed, folder):
+    told = twinbed("policies", "show", f"{folder}/spot.py:Sure")
+    assert "On demand, from start to end." in told.out
+    assert "reason" in told.out
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("policy.py:Greedy", 1, "time"),
+        ("policy.py:Broken", 1, "AttributeError"),
+        ("policy.py:Wild", 1, "a quota of"),
+        ("spot.py:Sure", 0, "30 markets"),
+        ("spot.py:Lazy", 1, "end late"),
+        ("scheduler.py:First", 0, "10 clusters of 30 jobs"),
+        ("scheduler.py:Idle", 1, "cluster 0: jobs wait and never run"),
+        ("scheduler.py:Moody", 1, "cluster 0: other ends the second time"),
+        ("scheduler.py:Greedy", 1, "GPUs of server"),
+    ],
+)
+def test_a_check_says_which_promise_is_broken(twinbed, folder, name, code, said):
+    ended = twinbed("policies", "check", f"{folder}/{name}", "--format", "json")
+    assert (ended.code, ended.err) == (code, "")
+    rows = json.loads(ended.out)["rows"]
+    assert any(said in row["detail"] for row in rows)
+    assert any(row["kept"] == "NO" for row in rows) == bool(code)
+
+
+@pytest.mark.parametrize("name", ["static", "vpa", "autothrottle", "escra"])
+def test_what_ships_passes_the_same_check(twinbed, name):
+    ended = twinbed("policies", "check", name)
+    assert ended.code == 0, ended.out
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_a_policy_of_ones_own_is_checked_on_this_machine(twinbed, folder):
+    ended = twinbed(
+        "policies", "check", f"{folder}/policy.py:Greedy", "--backend", "testbed", "--format", "json"
+    )
+    kept = {row["promise"]: row["kept"] for row in json.loads(ended.out)["rows"]}
+    assert kept["containers live under it on the testbed"] == "yes"
+
+
+def test_an_error_in_a_run_is_one_line_that_names_file_class_and_method(twinbed, folder, csv_path):
+    said = twinbed("whatif", csv_path, "--policy", f"{folder}/policy.py:Broken").refused
+    assert "policy.py: Broken: on_period: AttributeError" in said
+    assert "line 17 of policy.py" in said
+
+
+def test_whatif_takes_policies_with_commas_beside_others(twinbed, folder, csv_path):
+    asked = f"static,{folder}/policy.py:Greedy(interval_s=2, initial_factor=1.0)"
+    rows = json.loads(twinbed("whatif", csv_path, "--policy", asked, "--format", "json").out)["rows"]
+    assert [row["policy"] for row in rows] == ["static", "policy.py:Greedy(initial_factor=1.0, interval_s=2)"]
+
+
+def test_spot_takes_a_policy_of_ones_own(twinbed, folder, tmp_path):
+    market = tmp_path / "zone.csv"
+    market.write_text("t_s,available\n" + "".join(f"{t * 600},{t % 3 > 0:d}\n" for t in range(200)))
+    asked = (
+        "--work",
+        "4h",
+        "--deadline",
+        "8h",
+        "--starts",
+        3,
+        "--policy",
+        f"greedy,{folder}/spot.py:Sure(reason=1)",
+    )
+    rows = json.loads(twinbed("spot", market, *asked, "--format", "json").out)["rows"]
+    assert {row["policy"] for row in rows} == {"optimum", "greedy", "spot.py:Sure(reason=1)"}
+
+
+def test_a_reader_of_ones_own_reads_a_trace(twinbed, folder, tmp_path):
+    data = tmp_path / "cores.txt"
+    data.write_text("0.5\n1\n0.25\n")
+    ended = twinbed("traces", "inspect", data, "--trace-format", f"{folder}/reader.py:Lines(scale=2)")
+    assert ended.code == 0, ended.err

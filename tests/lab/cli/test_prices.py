@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import bz2
+import functools
+import json
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lab.cli.main import call
+from lab.cloud.input.price_list import default_path, in_use
+from tests.traces.made_sparecores import made
+
+
+@pytest.fixture(autouse=True)
+def _own_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWINBED_PRICES", str(tmp_path / "kept" / "prices.parquet"))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    listed: list[dict[str, object]] = json.loads(capsys.readouterr().out)["rows"]
+    return listed
+
+
+def test_the_list_is_filtered_and_the_cheapest_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--gpu", "a100", "--cloud", "aws", "--vcpus", "90:", "--memory", ":1200", "--format", "json"]
+    assert call(["prices", "list", *arguments]) == 0
+    listed = rows(capsys)
+    assert listed
+    assert {row["type"] for row in listed} <= {"p4d.24xlarge", "p4de.24xlarge"}
+    costs = [float(str(row["price_usd_h"])) for row in listed]
+    assert costs == sorted(costs)
+
+
+def test_a_table_says_how_many_rows_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["prices", "list", "--region", "us-central1", "--top", "3"]) == 0
+    assert "more rows; --top N or --format csv shows them" in capsys.readouterr().out
+
+
+def test_the_history_of_a_type_is_dated(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--region", "us-central1", "--market", "spot", "--format", "json"]
+    assert call(["prices", "history", "g2-standard-4", *options]) == 0
+    days = [str(row["as_of"]) for row in rows(capsys)]
+    assert len(days) > 1
+    assert days == sorted(days, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["list", "--region", "us-centrall1"],
+            "no price of region 'us-centrall1' here; there are us-central1",
+        ),
+        (["list", "--vcpus", "many"], "--vcpus many: expected a number or FROM:TO"),
+        (["list", "--vcpus", "7777"], "no price in the catalogue fits all these options"),
+        (["history", "warp-9"], "no price of type 'warp-9' here"),
+        (["update", "/nowhere/it.db"], "/nowhere/it.db: No such file"),
+        (["update", "http://127.0.0.1:9/it.db"], "http://127.0.0.1:9/it.db: "),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["prices", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("way", ["file", "url", "bz2"])
+def test_an_update_is_used_from_then_on(
+    way: str, tmp_path: Path, served: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = made(tmp_path / "it.db")
+    (tmp_path / "it.db.bz2").write_bytes(bz2.compress(path.read_bytes()))
+    source = {"file": str(path), "url": f"{served}/it.db", "bz2": f"{served}/it.db.bz2"}[way]
+    before = in_use().price("g4dn.xlarge", "us-east-1")
+    for _ in range(2):
+        assert call(["prices", "update", source]) == 0
+        assert f"3 prices in {default_path()}" in capsys.readouterr().out
+    after = in_use().price("g4dn.xlarge", "us-east-1")
+    assert (before.price_usd_h, after.price_usd_h) == (0.526, 0.5)
+    assert after.as_of.isoformat() == "2026-08-01"
+    assert in_use().price("g4dn.2xlarge", "us-east-1").source != after.source
+
+
+def test_without_the_package_the_cure_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sc_data", None)
+    assert call(["prices", "update"]) == 2
+    assert "pip install sparecores-data, or give its SQLite file" in capsys.readouterr().err

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.cluster.input import ClusterInput
+from lab.cluster.run.figures import nearest_rank
+from lab.cluster.run.jobs import build
+from twinbed import TwinbedError
+
+HEADER = "gpu,placement,model,batch_size,num_gpus,throughput_steps_per_s\n"
+
+
+@pytest.fixture
+def speeds(tmp_path: Path) -> Path:
+    path = tmp_path / "speeds.csv"
+    rows = [
+        f"{kind},{place},net,{batch},1,{speed * factor}\n"
+        for kind, speed in (("v100", 10.0), ("k80", 2.0))
+        for place, factor in (("consolidated", 1.0), ("unconsolidated", 0.5))
+        for batch in (16, 32)
+    ]
+    path.write_text(HEADER + "".join(rows))
+    return path
+
+
+def asked(path: Path, **more: object) -> ClusterInput:
+    servers = {"v100": {"count": 4, "gpus": 1}, "k80": {"count": 4, "gpus": 1}}
+    measured = {"path": str(path), "count": 4000, "per_hour": 4.0, **more}
+    return ClusterInput.model_validate({"servers": servers, "measured": measured})
+
+
+def test_jobs_from_measured_speeds_have_the_generators_distribution(speeds: Path) -> None:
+    jobs = build(asked(speeds), np.random.SeedSequence(0)).workload
+    hours = jobs.steps / jobs.throughput[:, 0, 0] / 3600
+    # 80 % of 60·10^U(1.5, 3) s and 20 % of 60·10^U(3, 4) s: mean 60,362 s, which is 16.8 h.
+    assert hours.mean() == pytest.approx(60_362 / 3600, rel=0.05)
+    assert hours.min() >= 60 * 10**1.5 / 3600
+    assert hours.max() <= 60 * 10**4 / 3600
+    assert np.diff(jobs.submit_s).mean() == pytest.approx(900, rel=0.05)
+    assert np.allclose(jobs.throughput[:, 0, 0] / jobs.throughput[:, 1, 0], 5)
+    assert np.allclose(jobs.throughput[:, 0, 1] / jobs.throughput[:, 0, 0], 0.5)
+
+
+def test_the_same_seed_draws_the_same_jobs(speeds: Path) -> None:
+    one, two, other = (build(asked(speeds), np.random.SeedSequence(seed)).workload for seed in (1, 1, 2))
+    assert np.array_equal(one.steps, two.steps)
+    assert not np.array_equal(one.steps, other.steps)
+
+
+def test_a_type_that_was_not_measured_is_refused(speeds: Path) -> None:
+    with pytest.raises(TwinbedError, match="has no type 'a100'"):
+        build(asked(speeds, reference="a100"), np.random.SeedSequence(0))
+
+
+def test_nearest_rank() -> None:
+    values = np.arange(1.0, 101.0)
+    assert [nearest_rank(values, share) for share in (0.5, 0.99, 1.0)] == [50.0, 99.0, 100.0]
+    assert np.isnan(nearest_rank(values[:0], 0.5))

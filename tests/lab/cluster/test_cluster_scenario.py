@@ -1,0 +1,120 @@
+"""A cluster scenario through the public verbs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+SMALL = {
+    "name": "small",
+    "question": "Who waits?",
+    "cluster": {
+        "servers": {"v100": {"count": 1, "gpus": 4}, "k80": {"count": 1, "gpus": 4, "speed": 0.2}},
+        "synthetic": {"count": 12, "per_hour": 6.0, "shortest_s": 600.0, "longest_s": 7200.0},
+    },
+}
+SMALL["cluster"]["synthetic"]["gpus"] = [1, 2, 4]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    return path
+
+
+def rows(result) -> dict[str, dict]:
+    assert result.code == 0, result.err
+    return {row["label"]: row for row in json.loads(result.out)["rows"]}
+
+
+def test_it_runs_and_compares_and_reports(small: Path, twinbed, tmp_path: Path) -> None:
+    ran = rows(twinbed("run", small, "--format", "json"))
+    assert set(ran) == {"fifo", "tiresias", "gavel"}
+    assert all(row["finished"] == 12 for row in ran.values())
+    assert all(0 < row["utilisation"] <= 1 for row in ran.values())
+    assert all(row["jct_p50_s"] <= row["jct_p99_s"] <= row["makespan_s"] for row in ran.values())
+    ids = [row["id"] for row in json.loads(twinbed("runs", "list", "--format", "json").out)["rows"]]
+    assert "JCT mean" in twinbed("compare", *ids).out
+    page = tmp_path / "page.html"
+    assert twinbed("report", *ids, "--html", page).code == 0
+    text = page.read_text()
+    assert "The queue over time" in text
+    assert "Who ran where" in text
+    counted = json.loads(twinbed("runs", "query", "SELECT count(*) AS n FROM jobs", "--format", "json").out)
+    assert counted["rows"] == [{"n": 36}]
+
+
+def test_the_same_question_has_the_same_answer(small: Path, twinbed) -> None:
+    first, second = (rows(twinbed("run", small, "--format", "json")) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "better"),
+    [
+        ("cluster.servers.v100.count=3", "jct_mean_s", True),
+        ("cluster.servers.v100.count=0", "jct_mean_s", False),
+        ("cluster.restart_s=300", "lost_gpu_h", False),
+        ("cluster.faults={per_server_day: 20, repair_s: 3600}", "lost_gpu_h", False),
+    ],
+)
+def test_what_if(small: Path, twinbed, change: str, key: str, better: bool) -> None:
+    base = rows(twinbed("run", small, "--set", "policies=[tiresias]", "--format", "json"))["tiresias"]
+    changed = twinbed("run", small, "--set", "policies=[tiresias]", "--set", change, "--format", "json")
+    other = next(iter(rows(changed).values()))
+    assert (other[key] < base[key]) if better else (other[key] > base[key])
+
+
+def test_quotas_of_queues_bind_under_yarn(small: Path, twinbed) -> None:
+    options = ("--set", "policies=[yarn]", "--set", "cluster.synthetic.gpus=[1]", "--format", "json")
+    free = rows(twinbed("run", small, *options))["yarn"]
+    quota = "cluster.queues={a: {share: 0.5, most: 0.125}, b: {share: 0.5, most: 0.125}}"
+    bound = rows(twinbed("run", small, *options, "--set", quota))["yarn"]
+    assert bound["first_wait_mean_s"] > free["first_wait_mean_s"]
+
+
+def test_deadlines_are_counted_and_heeded(small: Path, twinbed) -> None:
+    options = ("--set", "policies=[gavel-cost, fifo]", "--set", "cluster.deadlines=[1.2, 2, 10]")
+    both = rows(twinbed("run", small, *options, "--format", "json"))
+    assert all(0 <= row["in_time"] <= 1 for row in both.values())
+
+
+def test_jobs_of_a_log_beside_the_scenario(small: Path, twinbed, tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text("submit_s,duration_s,gpus,queue\n0,100,4,a\n0,100,4,b\n")
+    document = yaml.safe_load(small.read_text())
+    del document["cluster"]["synthetic"]
+    document["cluster"] |= {"log": {"path": "jobs.csv", "format": "csv"}, "restart_s": 0.0, "fairness": False}
+    document |= {"policies": ["fifo-fastest"]}
+    small.write_text(yaml.safe_dump(document))
+    row = rows(twinbed("run", small, "--format", "json"))["fifo-fastest"]
+    # One job on the four V100 for 100 s, the other on the K80 for 100 / 0.2 s.
+    assert row["jct_mean_s"] == pytest.approx(300)
+    assert row["rho_mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("cluster.synthetic.gpus=[64]", "asks for 64 GPUs and can have 4 at most"),
+        ("cluster.log={path: none.csv, format: csv}", "give one of synthetic, log, measured"),
+        ("cluster.models={a: {tpu: 1}}", "there are no servers of this type"),
+        ("cluster.settings={tiresias: {knop: 1}}", "tiresias.knop: there is no such key"),
+        ("cluster.queues={a: {share: 0.8}, b: {share: 0.8}}", "more than 1 together"),
+        ("cluster.restart_s=360", "restart_s must be below round_s"),
+        ("cluster.servers.v100.count=-1", "greater than or equal to 0"),
+        ("policies=[escra]", "is for scenarios with"),
+        ("calibration=some.toml", "some.toml"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(small: Path, twinbed, change: str, problem: str) -> None:
+    assert problem in twinbed("run", small, "--set", change).refused
+
+
+def test_the_shipped_scenario_is_read() -> None:
+    from lab.ask.scenario import expand, load
+
+    assert len(expand(load("cluster"))) == 6

@@ -1,0 +1,153 @@
+"""An advice from histories: what is well known comes out, and what is not known is not claimed."""
+
+import numpy as np
+import pytest
+
+from control.advice.model import Sizes
+from lab.containers.advise.advising import Wanted, advise
+from lab.containers.advise.histories import of_cluster
+from lab.containers.advise.rehearsal import Rehearsal
+from lab.containers.calibrate.values import load_calibration
+from lab.containers.input.sections import Price
+from tests.lab.containers.advise.histories import MIB, alone, history, trace
+from twinbed import ScenarioError
+
+MACHINE = load_calibration().machine()
+DAY = 24 * 60
+
+
+def used(level, days=2.0, spread=0.3, seed=0):
+    random = np.random.default_rng(seed)
+    return level * random.lognormal(0, spread, int(days * DAY))
+
+
+def advised(own, wanted=Wanted(), **facts):  # noqa: B008 - Wanted is frozen
+    return advise([of_cluster("test", history(own, **facts))], wanted, MACHINE)
+
+
+def test_what_is_far_too_large_is_to_be_applied_with_figures_before_and_after():
+    own = trace([used(0.2)], np.full((1, 2 * DAY), 200.0 * MIB))
+    (row,) = advised(
+        own,
+        cpu_request_cores=[2.0],
+        cpu_limit_cores=[4.0],
+        memory_request_bytes=[2048.0 * MIB],
+        memory_limit_bytes=[2048.0 * MIB],
+    ).rows
+    assert row.verdict == "apply"
+    assert "less money than now" in row.reason
+    assert row.before.throttled_share.mean == 0
+    assert row.after.oom_events.mean == 0
+    assert row.after.money_per_day.mean < row.before.money_per_day.mean / 4
+    assert 0.2 < row.advised.cpu_request_cores < 0.5
+    assert row.advised.cpu_limit_cores == "none"
+    assert row.cpu_limit_reason.startswith("No limit: one of ")
+    assert row.advised.memory_limit_bytes == 300 * MIB
+    assert row.advised.memory_request_bytes >= row.peak_bytes
+
+
+def test_what_is_killed_now_is_raised_and_the_replay_says_so():
+    held = np.full((1, 2 * DAY), 200.0 * MIB)
+    held[0, 500] = 400 * MIB
+    (row,) = advised(trace([used(0.2)], held), cpu_request_cores=[0.5], memory_limit_bytes=[300.0 * MIB]).rows
+    assert row.verdict == "apply"
+    assert "meets its memory limit" in row.reason
+    assert row.before.oom_events.mean > 0
+    assert row.after.oom_events.mean == 0
+
+
+def test_a_limit_of_ours_throttles_within_the_risk():
+    own = trace([used(0.5), used(0.1, seed=1)], names=["a", "b"])
+    for row in advised(own, Wanted(policies=("limits",), risk=0.02)).rows:
+        assert row.after.throttled_share.high <= 0.02
+        assert row.advised.cpu_limit_cores >= row.advised.cpu_request_cores
+        assert row.cpu_limit_reason.startswith("Limit of ")
+
+
+def test_memory_that_is_not_known_is_left_alone_and_said():
+    (row,) = advised(trace([used(0.2)]), cpu_request_cores=[1.0]).rows
+    assert row.advised.memory_limit_bytes is None
+    assert row.after.oom_events is None
+    assert row.after.memory_slack_bytes is None
+    assert row.verdict == "care"
+    assert "only CPU" in row.reason
+
+
+@pytest.mark.parametrize("intervals", [1, 2, 3])
+def test_a_history_of_a_few_intervals_advises_to_leave_things_alone(intervals):
+    (row,) = advised(trace(np.full((1, intervals), 0.5), np.full((1, intervals), 50.0 * MIB))).rows
+    assert row.verdict == "leave"
+    assert f"Only {intervals} samples" in row.reason
+
+
+def test_a_container_that_appears_late_is_sized_by_what_it_did():
+    present = np.arange(2 * DAY) >= 1.5 * DAY
+    own = trace(
+        [used(0.2), used(0.6, seed=2)],
+        np.full((2, 2 * DAY), 80.0 * MIB),
+        present=[np.ones(2 * DAY), present],
+        names=["early", "late"],
+    )
+    told = of_cluster("test", history(own, alone("early", "late")))
+    rows = {row.name: row for row in advise([told], Wanted(), MACHINE).rows}
+    assert rows["late"].advised.cpu_request_cores > 0.4
+    assert rows["late"].after.money_per_day.mean < rows["late"].advised.cpu_request_cores * 0.0316 * 24
+
+
+@pytest.mark.parametrize("policies", [("vpa",), ("krr",), ("requests-only", "vpa"), ("limits",)])
+def test_no_memory_is_advised_below_the_recorded_peak(policies):
+    held = np.full((2, 4 * DAY), 300.0 * MIB)
+    held[0, 10] = 3000 * MIB  # days ago, which the VPA forgets
+    own = trace([used(0.2, 4.0), used(0.3, 4.0, seed=1)], held, names=["spiky", "flat"])
+    told = of_cluster("test", history(own, alone("spiky", "flat")))
+    rows = advise([told], Wanted(policies=policies, seeds=(0,)), MACHINE).rows
+    assert [row.verdict for row in rows if row.name == "spiky"] == [
+        "leave" if policies == ("vpa",) else "care"
+    ]
+    for row in rows:
+        advised = row.advised
+        if row.verdict != "leave":
+            assert advised.memory_request_bytes >= row.peak_bytes
+            assert advised.memory_limit_bytes == "none" or advised.memory_limit_bytes >= row.peak_bytes
+
+
+def test_the_notes_compare_the_candidates():
+    notes = advised(trace([used(0.3)], np.full((1, 2 * DAY), 90.0 * MIB))).notes
+    for name in ("requests-only", "limits", "krr", "vpa"):
+        (note,) = [note for note in notes if note.startswith(f"{name}: ")]
+        assert "USD a day" in note
+        assert "late on a full host" in note
+
+
+def test_the_same_history_and_seeds_give_the_same_advice():
+    own = trace([used(0.3)], np.full((1, 2 * DAY), 90.0 * MIB))
+    first, second = (advised(own).model_dump() for _ in range(2))
+    assert first["rows"] == second["rows"]
+
+
+def test_a_row_in_two_histories_and_unknown_candidates_are_refused():
+    told = of_cluster("test", history(trace([used(0.2)])))
+    with pytest.raises(ScenarioError, match="two of the histories"):
+        advise([told, told], Wanted(), MACHINE)
+    with pytest.raises(ScenarioError, match="no candidate 'kr'; there are"):
+        Wanted(policies=("kr",))
+    with pytest.raises(ScenarioError, match="no advice by itself"):
+        Wanted(policies=("current",))
+
+
+def test_seeds_change_how_use_varies_within_an_interval_and_nothing_else():
+    told = of_cluster("test", history(trace([used(0.5)])))
+    fates = Rehearsal(told, MACHINE, Price(), (0, 1)).fates(
+        Sizes(*(np.array([value]) for value in (0.6, 0.7, np.nan, np.nan)))
+    )
+    assert fates.throttled_share[0, 0] != fates.throttled_share[1, 0]
+    assert fates.arrived_s[0, 0] == pytest.approx(fates.arrived_s[1, 0])
+    assert fates.money_per_day[0, 0] == fates.money_per_day[1, 0]
+
+
+def test_a_long_history_is_searched_in_stretches(monkeypatch):
+    monkeypatch.setattr("lab.containers.advise.rehearsal._SEARCHED", 1e5)
+    own = trace([used(0.5), used(0.1, seed=1)], names=["a", "b"])
+    told = of_cluster("test", history(own, alone("a", "b")))
+    row, _ = advise([told], Wanted(policies=("limits",)), MACHINE).rows
+    assert 0.3 < row.advised.cpu_request_cores < 1.0

@@ -1,0 +1,118 @@
+"""An apply, an undo and a recovery that are killed before every step: nothing stays half done."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import os
+import pathlib
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.containers.apply.journal import Journal
+from tests.lab.containers.apply.apply_world import FOUND, WANTED, World, advice, row
+
+BOTH = advice(row("a"), row("b"))
+LEAST_STEPS = {"apply": 25, "undo": 15, "recover": 15}
+"""Fewer would mean that the steps are not seen."""
+
+_PLACES = (
+    *((os, name) for name in ("open", "write", "fsync", "replace", "unlink")),
+    (pathlib.Path, "write_text"),
+)
+
+
+def opened(root: str) -> World:
+    """The world that is there already, in another process."""
+    world = World.__new__(World)
+    world.folder, world.state, world.version = Path(root), Path(root) / "state", 1
+    world.cpu, world.memory = Path(root) / "cgroup/cpu,cpuacct", Path(root) / "cgroup/memory"
+    world.proc = Path(root) / "proc"
+    return world
+
+
+def apply(root: str) -> None:
+    opened(root).apply(BOTH)
+
+
+def undo(root: str) -> None:
+    opened(root).undo()
+
+
+def recover(root: str) -> None:
+    world = opened(root)
+    with Journal(world.state).held():
+        world.applier().recover()
+
+
+def killed_before(step: int, work: Callable[[str], object], root: Path) -> bool:
+    """Do the work in a process of its own; return whether it was killed, or had fewer steps and ended."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=_child, args=(step, work, str(root)))
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
+    return process.exitcode != 0
+
+
+def _child(step: int, work: Callable[[str], object], root: str) -> None:
+    taken = 0
+
+    def counted(function):
+        def step_by_step(*args, **options):
+            nonlocal taken
+            taken += 1
+            if taken == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **options)
+
+        return step_by_step
+
+    for owner, name in _PLACES:
+        setattr(owner, name, counted(getattr(owner, name)))
+    work(root)
+    os._exit(0)
+
+
+def limits(world: World) -> set[tuple[float, float]]:
+    return {world.values("a"), world.values("b")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [apply, undo, recover])
+def test_wherever_it_is_killed_the_limits_are_all_new_or_all_old(
+    tmp_path: Path, work: Callable[[str], object]
+) -> None:
+    root, seen = tmp_path / "world", set()
+    for step in itertools.count(1):
+        shutil.rmtree(root, ignore_errors=True)
+        world = World(root)
+        if work is not apply:
+            world.apply(BOTH)
+        if work is recover:
+            journal = Journal(world.state)
+            path = journal.newest()
+            journal.save(path, journal.load(path).model_copy(update={"phase": "carrying"}))
+        killed = killed_before(step, work, root)
+        if killed and work is undo:
+            # What an undo left is undone by the next one.
+            world.undo()
+        recover(str(root))
+        assert limits(world) in ({FOUND[1]}, {WANTED}), step
+        seen |= limits(world)
+        journal = Journal(world.state)
+        in_force = limits(world) == {WANTED}
+        assert (journal.newest() is not None) == in_force, step
+        audit = world.state / "audit.jsonl"
+        for line in audit.read_text().splitlines() if audit.exists() else ():
+            assert json.loads(line)["what"], step
+        if not killed:
+            break
+    assert step > LEAST_STEPS[work.__name__]
+    assert seen == ({FOUND[1], WANTED} if work is apply else {FOUND[1]})

@@ -1,0 +1,90 @@
+"""Which containers a row means: what agrees exactly, or what --map says."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.containers.apply.matching import is_of, match
+from lab.containers.apply.ports import Candidate
+from tests.lab.containers.apply.apply_world import advice, row
+from twinbed import ScenarioError
+
+IN_A_POD = {
+    "io.kubernetes.pod.name": "web-7d4b9-x2x",
+    "io.kubernetes.pod.namespace": "shop",
+    "io.kubernetes.container.name": "app",
+}
+COMPOSE = {"com.docker.compose.project": "shop", "com.docker.compose.service": "web"}
+
+
+class Places:
+    kind = "host"
+
+    def __init__(self, *candidates: Candidate) -> None:
+        self._candidates = candidates
+
+    def candidates(self):
+        return self._candidates
+
+    def named(self, text: str) -> list[str]:
+        return [f"{text}-1", f"{text}-2"] if text.startswith("compose:") else [text]
+
+
+@pytest.mark.parametrize(
+    ("of", "candidate"),
+    [
+        (row("web"), Candidate("docker:web", "web")),
+        (row("x", members=["web"]), Candidate("docker:web", "web")),
+        (row("shop/web"), Candidate("docker:shop-web-1", "shop-web-1", COMPOSE)),
+        (row("x", namespace="shop", workload="web"), Candidate("docker:c", "c", COMPOSE)),
+        (row("x", namespace="shop", workload="web", container="app"), Candidate("docker:k", "k", IN_A_POD)),
+        (row("x", workload="shop", container="web"), Candidate("podman:shop-web", "shop-web", {}, "shop")),
+    ],
+)
+def test_names_and_labels_that_agree_exactly_count(of, candidate: Candidate) -> None:
+    assert is_of(of, candidate)
+
+
+@pytest.mark.parametrize(
+    ("of", "candidate"),
+    [
+        (row("web"), Candidate("docker:web-1", "web-1")),
+        (row("we"), Candidate("docker:web", "web")),
+        (row("x", workload="we", container="app"), Candidate("docker:k", "k", IN_A_POD)),
+        (row("x", namespace="o", workload="web", container="app"), Candidate("docker:k", "k", IN_A_POD)),
+        (row("x", namespace="shop", workload="web", container="b"), Candidate("docker:k", "k", IN_A_POD)),
+        (row("x"), Candidate("docker:c", "c", {})),
+        (row("x", workload="", container=""), Candidate("podman:-", "-", {}, "")),
+    ],
+)
+def test_parts_of_names_do_not(of, candidate: Candidate) -> None:
+    assert not is_of(of, candidate)
+
+
+def test_a_map_stands_in_place_of_what_a_name_would_mean() -> None:
+    web = row("web")
+    places = Places(Candidate("docker:web", "web"))
+    assert match(advice(web), [web], places, []) == {"web": ["docker:web"]}
+    maps = ["web=compose:shop/web", "web=docker:c"]
+    meant = match(advice(web), [web], places, maps)
+    assert meant == {"web": ["compose:shop/web-1", "compose:shop/web-2", "docker:c"]}
+
+
+def test_one_container_of_two_rows_is_refused_with_both_names() -> None:
+    rows = [row("web"), row("other", members=["web"])]
+    with pytest.raises(ScenarioError, match=r"docker:web: rows 'web' and 'other' both mean it"):
+        match(advice(*rows), rows, Places(Candidate("docker:web", "web")), [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("wbe=docker:web", "no row 'wbe'; did you mean 'web'"),
+        ("zz=docker:web", "no row 'zz'; it has 1 rows, such as 'web'"),
+        ("docker:web", "expected ROW=NAME"),
+        ("web=", "expected ROW=NAME"),
+    ],
+)
+def test_a_map_that_is_wrong_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        match(advice(row("web")), [row("web")], Places(), [text])

@@ -1,0 +1,73 @@
+"""A journey through the page Advise with a real browser; screenshots are kept in artefacts/explorer/."""
+
+import json
+
+import pytest
+
+from lab.containers.advise import model
+from tests.lab.explorer.histories import shop
+from tests.lab.explorer.journey import MARKS, no_traceback, run_button, shoot
+
+pytestmark = MARKS
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
+expect = playwright.expect
+
+
+def choose(page, name: str) -> None:
+    page.get_by_role("combobox", name="History").click()
+    page.get_by_role("option", name=name).click()
+
+
+def saved(page, label: str, folder):
+    with page.expect_download() as offered:
+        page.get_by_role("button", name=label, exact=True).click()
+    path = folder / offered.value.suggested_filename
+    offered.value.save_as(path)
+    return path
+
+
+def test_from_ones_own_history_to_a_patch(page, tmp_path):
+    mine = tmp_path / "shop.om"
+    mine.write_text(shop())
+    page.get_by_role("link", name="Advise").click()
+    expect(page.get_by_text("Choose a history and press Run")).to_be_visible()
+    expect(run_button(page)).to_be_disabled()
+    shoot(page, "20-advise-nothing")
+
+    choose(page, "Ask a Prometheus")
+    page.get_by_role("textbox", name="Address").fill("http://127.0.0.1:9")
+    page.get_by_role("textbox", name="Address").press("Enter")
+    expect(run_button(page)).to_be_enabled()
+    run_button(page).click()
+    expect(page.get_by_text("nobody listens there")).to_be_visible()
+    no_traceback(page)
+    shoot(page, "21-advise-failed")
+
+    choose(page, "Upload a history")
+    page.locator("input[type=file]").set_input_files(mine)
+    expect(run_button(page)).to_be_enabled()
+    run_button(page).click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    shoot(page, "22-advise-computing")
+    table = page.locator("table.tb-verdicts")
+    expect(table.get_by_role("row", name="shop/web/app")).to_contain_text("apply")
+    expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first).to_be_visible()
+    expect(page.get_by_text("of the largest of 2 replicas")).to_be_visible()
+    no_traceback(page)
+    shoot(page, "23-advise-result")
+
+    advice = model.read(saved(page, "Advice (JSON)", tmp_path))
+    assert [row.name for row in advice.rows] == ["shop/web/app"]
+    assert "shop/web/app" in saved(page, "Page (HTML)", tmp_path).read_text()
+    patch = saved(page, "Kubernetes", tmp_path).read_text()
+    assert "kind: StatefulSet" in patch
+    assert json.dumps(advice.rows[0].advised.cpu_request_cores)
+
+    page.get_by_text("Memory", exact=True).click()
+    slider = page.get_by_role("slider", name="Risk")
+    slider.focus()
+    slider.press("ArrowLeft")
+    expect(page.get_by_text("press Run to bring them up to date")).to_be_visible()
+    run_button(page).click()
+    expect(page.get_by_text("Risk: 4.5 % of periods throttled")).to_be_visible()
+    no_traceback(page)

@@ -1,0 +1,98 @@
+"""The page Sweep: sweeps of the store, half done and whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from lab.ask.scenario import build
+from lab.engine.local import Local
+from lab.runs.store import RunStore
+from lab.sweep.noted import course, sweeps
+from lab.sweep.plan import Plan
+from lab.sweep.points import points
+from lab.sweep.sweep import sweep
+from tests.lab.cluster.test_cluster_scenario import SMALL
+from tests.lab.explorer.test_pages import texts
+
+VARIED = ["cluster.synthetic.per_hour=6,12", "cluster.servers.v100.count=1,2"]
+
+
+def plan() -> Plan:
+    asked = build(SMALL | {"title": "*Who* waits", "policies": ["fifo", "gavel"]})
+    return Plan("small", points(asked, VARIED, None), range(2))
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> RunStore:
+    """Four points under two schedulers with two seeds. Not to be changed."""
+    store = RunStore(tmp_path_factory.mktemp("swept"))
+    sweep(plan(), store, Local(1))
+    return store
+
+
+@pytest.fixture
+def open_sweep(monkeypatch):
+    def page() -> None:
+        from lab.explorer import sweep_page
+
+        sweep_page.page()
+
+    def opened(root: Path, **query: str) -> AppTest:
+        monkeypatch.setenv("TWINBED_STORE", str(root))
+        app = AppTest.from_function(page, default_timeout=60)
+        for key, value in query.items():
+            app.query_params[key] = value
+        return app.run()
+
+    return opened
+
+
+def progress(app: AppTest) -> str:
+    return str(app.get("progress")[0].proto.text)
+
+
+def test_an_empty_store_shows_a_command(open_sweep, tmp_path):
+    app = open_sweep(tmp_path)
+    assert not app.exception
+    assert "No sweep is in" in texts(app)
+
+
+def test_a_sweep_has_a_table_lines_heat_maps_and_a_front(open_sweep, swept):
+    app = open_sweep(swept.root)
+    assert not app.exception
+    assert "16 of 16 runs" in progress(app)
+    headings = [line.value for line in app.subheader]
+    assert "JCT mean over cluster.synthetic.per\\_hour" in headings or any(
+        "over" in text for text in headings
+    )
+    assert any(text.startswith("JCT mean: fifo") for text in headings)
+    assert headings[-1] == "What one figure costs in the other"
+    assert len(app.dataframe[0].value) == 8
+    app.multiselect(key=f"sweep_figures_{plan().id}").set_value(["cost_usd"]).run()
+    assert not app.exception
+    assert "Cost (USD)" in app.dataframe[0].value
+
+
+def test_a_sweep_that_goes_on_shows_what_it_has(open_sweep, tmp_path):
+    store = RunStore(tmp_path / "runs")
+
+    def stop(done: int, _failed: int, _total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(plan(), store, Local(1), told=stop)
+    (noted,) = sweeps(store.root)
+    now = course(store.root, noted, ["jct_mean_s"])
+    assert not now.whole
+    assert len(now.frame) == 4
+    app = open_sweep(store.root, sweep="gone-*1*")
+    assert not app.exception
+    assert "4 of 16 runs" in progress(app)
+    assert "gone-\\*1\\*" in texts(app)
+    sweep(plan(), store, Local(1), resume=True)
+    app.run()
+    assert "Ended" in progress(app)

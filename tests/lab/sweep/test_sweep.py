@@ -1,0 +1,234 @@
+"""Sweeps: every unit once, what failed beside the others, stopping, going on, and the tables and the page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lab.runs.store import RunStore
+from lab.sweep.front import unbeaten
+from lab.sweep.page import document
+from lab.sweep.plan import Plan, Shard
+from lab.sweep.points import points
+from lab.sweep.result import chosen, means, result, write
+from lab.sweep.rules import Until
+from lab.sweep.sweep import sweep
+from tests.lab.kinds import dice as dice_kind
+from twinbed import BackendError, ScenarioError
+
+
+@pytest.fixture
+def plan(dice):
+    return Plan("throws", points(dice, ["dice.throws=10,40"], None), range(6))
+
+
+@pytest.fixture
+def thrown(monkeypatch):
+    """The runs that are made, as (throws, policy, seed)."""
+    made = []
+    real = dice_kind._throw
+
+    def throw(spec, store):
+        made.append((spec.scenario.dice.throws, spec.policy.name, spec.seed))
+        return real(spec, store)
+
+    monkeypatch.setattr(dice_kind, "_throw", throw)
+
+    # A runner opens what the store has, unless it is to be made anew.
+    def runner(specs, store, *, fresh, progress):
+        return [dice_kind._throw(spec, store) for spec in specs]
+
+    monkeypatch.setattr(dice_kind, "throw", runner)
+    return made
+
+
+def test_the_table_has_parameters_metrics_and_seeds(plan, store, here):
+    swept = sweep(plan, store, here)
+    assert list(swept.frame.columns) == ["dice.throws", "policy", "seed", "run", "mean_pips", "seconds"]
+    assert len(swept.frame) == 2 * 2 * 6
+    assert sorted(swept.frame["run"]) == store.ids()
+    row = swept.frame.iloc[0]
+    assert store.open(row["run"]).metrics["mean_pips"] == row["mean_pips"]
+
+
+def test_the_store_keeps_one_compacted_table(plan, store, here):
+    swept = sweep(plan, store, here)
+    folder = store.root / ".sweeps" / plan.id
+    assert sorted(file.name for file in folder.iterdir()) == ["failures.csv", "metrics.parquet", "plan.json"]
+    kept = pd.read_parquet(folder / "metrics.parquet").drop(columns="cell")
+    pd.testing.assert_frame_equal(kept, swept.frame)
+    assert len(store.list()) == 24
+
+
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(plan, store, here, thrown):
+    def stop(done, failed, total):
+        assert (failed, total) == (0, 12)
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(plan, store, here, told=stop)
+    assert len(thrown) == 10
+    swept = sweep(plan, store, here, resume=True)
+    assert len(thrown) == len(set(thrown)) == 24
+    pd.testing.assert_frame_equal(
+        swept.frame.drop(columns="seconds"),
+        sweep(plan, RunStore(store.root.parent / "other"), here).frame.drop(columns="seconds"),
+    )
+
+
+def test_going_on_makes_runs_again_that_were_removed(plan, store, here, thrown):
+    first = sweep(plan, store, here).frame["run"][0]
+    store.remove(first)
+    thrown.clear()
+    sweep(plan, store, here, resume=True)
+    # A unit is made whole: both policies of the point and seed.
+    assert thrown == [(10, "fair", 0), (10, "loaded", 0)]
+    assert store.has(first)
+
+
+def test_more_seeds_go_on_with_the_same_sweep(plan, store, here, thrown):
+    sweep(plan, store, here)
+    thrown.clear()
+    more = Plan(plan.name, plan.points, range(7))
+    assert len(sweep(more, store, here, resume=True).frame) == 28
+    assert {seed for _, _, seed in thrown} == {6}
+
+
+def test_without_resume_everything_is_made_again(plan, store, here, thrown):
+    for _ in range(2):
+        sweep(plan, store, here)
+    assert len(thrown) == 48
+
+
+def test_a_unit_that_fails_is_listed_and_the_others_end(plan, store, here, monkeypatch):
+    real = dice_kind._throw
+
+    def throw(spec, store):
+        if (spec.scenario.dice.throws, spec.seed) == (40, 3):
+            raise BackendError("the die\nrolled away")
+        return real(spec, store)
+
+    monkeypatch.setattr(dice_kind, "_throw", throw)
+    swept = sweep(plan, store, here)
+    assert len(swept.frame) == 22
+    assert swept.failures.to_dict("records") == [
+        {"dice.throws": 40, "seed": 3, "reason": "the die rolled away"}
+    ]
+    shown = result(swept, chosen(swept, []))
+    assert "Failed: dice.throws=40 seed=3: the die rolled away" in shown.notes
+    kept = pd.read_csv(store.root / ".sweeps" / plan.id / "failures.csv")
+    assert kept["reason"].tolist() == ["the die rolled away"]
+    monkeypatch.setattr(dice_kind, "_throw", real)
+    again = sweep(plan, store, here, resume=True)
+    assert (len(again.frame), len(again.failures)) == (24, 0)
+
+
+def test_shards_end_with_the_whole_table(dice, store, here):
+    made = points(dice, ["dice.throws=10,40"], None)
+    for part in (1, 2):
+        swept = sweep(Plan("throws", made, range(5), Shard.parse(f"{part}/2")), store, here)
+        assert len(swept.frame) == 10 * part
+    whole = sweep(Plan("throws", made, range(5)), RunStore(store.root.parent / "other"), here)
+    assert set(whole.frame["run"]) == set(swept.frame["run"])
+
+
+def test_a_point_with_a_narrow_interval_gets_no_more_seeds(dice, store, here):
+    plan = Plan("throws", points(dice, ["dice.throws=1,4000"], None), range(40))
+    swept = sweep(plan, store, here, until=Until("mean_pips", 0.02))
+    seeds = swept.frame.groupby("dice.throws")["seed"].nunique()
+    assert seeds[4000] == 5
+    assert seeds[1] == 40
+    assert swept.left_out == 35
+
+
+def test_means_have_intervals(plan, store, here):
+    swept = sweep(plan, store, here)
+    frame = means(swept.frame, swept.plan.keys, chosen(swept, []))
+    assert frame["seeds"].tolist() == [6] * 4
+    loaded = frame[frame["policy"] == "loaded"]
+    assert loaded["mean_pips"].tolist() == [6.0, 6.0]
+    assert loaded["mean_pips_ci95"].tolist() == [0.0, 0.0]
+
+
+def test_rows_are_written_as_csv_and_parquet(plan, store, here, tmp_path):
+    swept = sweep(plan, store, here)
+    write(swept, tmp_path / "all.csv")
+    write(swept, tmp_path / "all.parquet")
+    text, binary = pd.read_csv(tmp_path / "all.csv"), pd.read_parquet(tmp_path / "all.parquet")
+    pd.testing.assert_frame_equal(text, binary)
+
+
+def test_the_page_has_lines_and_a_heat_map(dice, store, here):
+    made = points(dice, ["dice.throws=10,40", "title=<b>,c"], None)
+    page = document(swept := sweep(Plan("throws", made, range(2)), store, here), chosen(swept, []))
+    assert "Mean over dice.throws" in page
+    assert "Mean: loaded" in page
+    assert "<b>" not in page
+
+
+def test_the_front_has_what_none_beats():
+    costs = np.array([[1.0, 3.0], [2.0, 2.0], [2.0, 3.0], [3.0, 1.0], [0.0, np.nan]])
+    assert unbeaten(costs).tolist() == [True, True, False, True, False]
+
+
+class TestVerb:
+    """`twinbed sweep`."""
+
+    @pytest.fixture
+    def file(self, dice, tmp_path):
+        path = tmp_path / "throws.yaml"
+        path.write_text("name: throws\ndice: {throws: 20}\n")
+        return path
+
+    def test_it_sweeps_writes_and_goes_on(self, file, twinbed, tmp_path):
+        command = (
+            "sweep",
+            file,
+            "--vary",
+            "dice.throws=5,9",
+            "--seeds",
+            "0:3",
+            "--format",
+            "json",
+            "--jobs",
+            "1",
+        )
+        out, page = tmp_path / "all.parquet", tmp_path / "page.html"
+        ended = twinbed(*command, "--out", out, "--html", page)
+        assert ended.code == 0, ended.err
+        assert len(json.loads(ended.out)["rows"]) == 4
+        assert len(pd.read_parquet(out)) == 12
+        assert "Pareto" not in page.read_text()
+        assert twinbed(*command, "--resume").out == ended.out
+
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            (("--out", "x.txt"), "--out x.txt: the name must end in .parquet or .csv"),
+            (("--engine", "slurm"), "--engine slurm: expected local, dask"),
+            (("--metric", "nil"), "--metric nil: there is no such metric; give one of mean_pips"),
+            (("--until", "soon"), "--until soon: expected ci(METRIC)"),
+        ],
+    )
+    def test_a_wrong_option_is_refused_before_anything_is_run(self, file, twinbed, options, problem):
+        assert twinbed("sweep", file, *options).refused.startswith(problem)
+
+    def test_without_the_extra_one_line_names_it(self, file, twinbed, monkeypatch):
+        monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+        monkeypatch.delitem(__import__("sys").modules, "lab.engine.dask", raising=False)
+        refused = twinbed("sweep", file, "--engine", "dask").refused
+        assert refused == "the package distributed is not installed; pip install 'twinbed[scale]' installs it"
+
+
+def test_a_wrong_question_is_the_units_failure_only(dice, store, here, monkeypatch):
+    def throw(spec, store):
+        raise ScenarioError("no table")
+
+    monkeypatch.setattr(dice_kind, "_throw", throw)
+    swept = sweep(Plan("throws", points(dice, [], None), [0]), store, here)
+    assert swept.failures["reason"].tolist() == ["no table"]
+    assert swept.frame.empty

@@ -1,0 +1,208 @@
+"""Tunings: what is found, what is not tried further, how sure it is, and the file that asks for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lab.ask.scenario import build, load
+from lab.runs.store import RunStore
+from lab.sweep.plan import Plan
+from lab.sweep.points import points
+from lab.sweep.rules import Limit
+from tests.lab.kinds import dice as dice_kind
+from twinbed import BackendError, ScenarioError
+
+pytest.importorskip("optuna", reason="the extra scale is not installed")
+
+from lab.sweep.tuned import result, scenario_text
+from lab.sweep.tuning import FIRST_SEEDS, Question, Range, Trial, best, checked, single, tune
+
+
+@pytest.fixture
+def question(dice, monkeypatch):
+    """Throws whose mean falls with their number, by 0.01 each, and differs between the seeds."""
+
+    def throw(spec, store):
+        random = np.random.default_rng(spec.seed)
+        throws = spec.scenario.dice.throws
+        values = {"mean_pips": 10.0 - 0.01 * throws + random.normal(0.0, 0.1)}
+        about = {"backend": "twin", "inputs": [], "notes": []}
+        identity = dice_kind.identified(spec, spec.resolved(), "")
+        tables = {"summary": dice_kind.summary(dice_kind.METRICS, values)}
+        if store.has(identity["id"]):
+            return store.open(identity["id"])
+        thrown.append((throws, spec.seed))
+        return dice_kind.store_run(spec, store, identity, about, values, tables, began=0.0)
+
+    thrown: list[tuple[int, int]] = []
+    monkeypatch.setattr(dice_kind, "_throw", throw)
+    scenario = single(build({"name": "t", "dice": {}, "policies": ["fair"]}), [])
+    over = [Range.parse("dice.throws=1:500")]
+    asked = Question(scenario, "mean_pips", 1, [], over, trials=24, seeds=range(5))
+    return asked, thrown
+
+
+def limit(question, text):
+    kind = Plan("t", points(question.scenario, [], None), [0]).kind
+    return replace(question, limits=[Limit.parse(text, kind)])
+
+
+def test_the_search_nears_the_best(question, store, here):
+    asked, _ = question
+    found = best(asked, tune(asked, store, here))
+    assert found.values["dice.throws"] > 450
+
+
+def test_a_limit_is_kept(question, store, here):
+    asked = limit(question[0], "mean_pips >= 7")
+    trials = tune(asked, store, here)
+    found = best(asked, trials)
+    assert found.mean("mean_pips") >= 7
+    assert any(trial.excess(asked.limits) > 0 for trial in trials)
+
+
+def test_what_is_clearly_worse_gets_no_more_seeds(question, store, here):
+    asked, _ = question
+    trials = tune(asked, store, here)
+    pruned = [trial for trial in trials if trial.pruned]
+    assert pruned
+    for trial in pruned:
+        assert trial.figures["mean_pips"].size == FIRST_SEEDS
+
+
+def test_the_same_command_goes_on_where_it_was(question, store, here):
+    asked, thrown = question
+
+    def stop(done, failed, total):
+        if done >= 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(asked, store, here, stop)
+    first = list(thrown)
+    assert first
+    again = tune(asked, store, here)
+    assert len(thrown) == len(set(thrown))
+    elsewhere = tune(asked, RunStore(store.root.parent / "other"), here)
+    assert set(first) <= set(thrown)
+    assert [trial.values for trial in again] == [trial.values for trial in elsewhere]
+
+
+def test_the_best_is_looked_at_with_other_seeds(question, store, here):
+    asked, thrown = question
+    trial = best(asked, tune(asked, store, here))
+    thrown.clear()
+    again = checked(asked, trial, store, here)
+    assert {seed for _, seed in thrown} == {5, 6, 7, 8, 9}
+    assert again.mean("mean_pips") != trial.mean("mean_pips")
+
+
+def test_a_trial_that_fails_is_not_the_best(question, store, here, monkeypatch):
+    asked, _ = question
+    real = dice_kind._throw
+
+    def throw(spec, store):
+        if spec.scenario.dice.throws > 250:
+            raise BackendError("too many")
+        return real(spec, store)
+
+    monkeypatch.setattr(dice_kind, "_throw", throw)
+    trials = tune(asked, store, here)
+    found = best(asked, trials)
+    assert found.values["dice.throws"] <= 250
+    assert "Failed: too many" in result(asked, trials, found, None, []).notes
+
+
+def test_nothing_is_best_where_no_trial_keeps_the_limits(question, store, here):
+    asked = limit(question[0], "mean_pips <= 1")
+    trials = tune(replace(asked, trials=3), store, here)
+    assert best(asked, trials) is None
+    assert (
+        result(asked, trials, None, None, []).notes[0].startswith("No trial keeps the limits. The nearest is")
+    )
+
+
+def test_the_words_say_how_sure_it_is(question):
+    asked = limit(question[0], "mean_pips <= 4")
+    sure = Trial(0, {"dice.throws": 1}, {"mean_pips": np.array([3.0, 3.1, 3.0, 3.1, 3.0])})
+    unsure = Trial(1, {"dice.throws": 2}, {"mean_pips": np.array([2.0, 6.0, 2.0, 6.0, 2.0])})
+    notes = result(asked, [sure, unsure], sure, replace(unsure, number=0), dice_kind.METRICS).notes
+    assert notes[0] == "Best: dice.throws=1."
+    assert notes[1] == "mean_pips <= 4 is kept with its whole 95 % interval, and by 5 of 5 seeds."
+    assert notes[2] == "The seeds do not tell it from 1 other trials that keep the limits."
+    assert notes[3].endswith("it has mean_pips 3.6 ± 2.7, and keeps the limits.")
+    notes = result(asked, [unsure], unsure, None, dice_kind.METRICS).notes
+    assert "but not with its whole 95 % interval, and by 3 of 5 seeds" in notes[1]
+
+
+def test_the_scenario_file_asks_for_the_best(question, tmp_path):
+    asked, _ = question
+    trial = Trial(0, {"dice.throws": 123})
+    (tmp_path / "best.yaml").write_text(scenario_text(asked, trial))
+    scenario = load(tmp_path / "best.yaml")
+    assert (scenario.dice.throws, scenario.seeds, scenario.policies) == (123, [0, 1, 2, 3, 4], ["fair"])
+
+
+def test_one_policy_is_tuned():
+    both = build({"name": "t", "trace": {"source": "x"}, "policies": ["escra", "static"]})
+    assert single(both, [Range.parse("escra.kappa=0.1:1")]).policies == ["escra"]
+    with pytest.raises(ScenarioError, match=r"one policy is tuned at a time.*--set policies="):
+        single(both, [Range.parse("budget_factor=1.0:2.0")])
+    with pytest.raises(ScenarioError, match="one policy"):
+        single(both, [Range.parse("escra.kappa=0.1:1"), Range.parse("static.factor=1.0:2.0")])
+
+
+def test_a_range_is_numbers_whole_numbers_or_choices():
+    assert Range.parse("a=1:5") == Range("a", 1.0, 5.0, whole=True)
+    assert Range.parse("a=0.1:5:log") == Range("a", 0.1, 5.0, log=True)
+    assert Range.parse("a=x,2,true") == Range("a", choices=("x", 2, True))
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a=1", "a=5:1", "a=0:1:log", "a=1:2:lin", "=1:2", "a=x:y", "a=1:", "a=true:false", "a=[1,2"]
+)
+def test_a_wrong_range_is_refused(text):
+    with pytest.raises(ScenarioError, match="--over"):
+        Range.parse(text)
+
+
+class TestVerb:
+    """`twinbed tune`."""
+
+    @pytest.fixture
+    def file(self, question, tmp_path):
+        path = tmp_path / "t.yaml"
+        path.write_text("name: t\ndice: {throws: 20}\npolicies: [fair]\n")
+        return path
+
+    def test_it_prints_the_front_and_writes_the_scenario(self, file, twinbed, tmp_path):
+        ended = twinbed(
+            *("tune", file, "--minimise", "mean_pips", "--subject-to", "mean_pips >= 7"),
+            *("--over", "dice.throws=1:500", "--trials", "8", "--jobs", "1", "--format", "json"),
+            *("--out", tmp_path / "best.yaml"),
+        )
+        assert ended.code == 0, ended.err
+        document = json.loads(ended.out)
+        assert document["rows"][0]["what"] == "best"
+        assert load(tmp_path / "best.yaml").dice.throws == document["rows"][0]["dice.throws"]
+
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            ((), "give one of --minimise METRIC and --maximise METRIC"),
+            (("--minimise", "nil"), "--minimise: there is no such metric"),
+            (("--minimise", "pips", "--subject-to", "pips"), "--subject-to pips: expected METRIC <="),
+            (("--minimise", "pips", "--over", "dice.throws=1:2"), "--over: a key is given twice"),
+            (("--minimise", "pips", "--set", "vary.title=[a,b]"), "t: vary has no meaning for tune"),
+        ],
+    )
+    def test_a_wrong_option_is_refused(self, file, twinbed, options, problem):
+        assert twinbed("tune", file, "--over", "dice.throws=1:5", *options).refused.startswith(problem)
+
+    def test_a_limit_that_none_keeps_ends_with_1(self, file, twinbed):
+        options = ("--minimise", "pips", "--subject-to", "pips <= 0", "--trials", "2", "--jobs", "1")
+        assert twinbed("tune", file, "--over", "dice.throws=1:5", *options).code == 1

@@ -1,0 +1,119 @@
+"""The Python API: the same questions as the command line, answered as frames, charts and tables."""
+
+import inspect
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import twinbed as tb
+from lab import api
+
+
+@pytest.fixture(scope="module")
+def runs(trace_path, tmp_path_factory):
+    store = tmp_path_factory.mktemp("api")
+    return tb.whatif(trace_path, ["escra", "static:factor=1"], settings={"seeds": [0, 1]}, store=store), store
+
+
+def test_the_leaf_names_the_api_and_loads_it_when_it_is_used():
+    code = (
+        "import sys, twinbed; assert 'lab' not in sys.modules; twinbed.Store; assert 'lab.api' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert {function.__name__ for function in api.FUNCTIONS} == set(tb._API) <= set(dir(tb))
+    with pytest.raises(AttributeError, match="no attribute 'whatnot'"):
+        tb.whatnot  # noqa: B018
+
+
+def test_importing_the_leaf_loads_nothing_heavy():
+    code = "import sys, twinbed; print(sorted({'numpy', 'pandas', 'lab', 'typer'} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ended.stdout == "[]\n"
+
+
+def test_runs_are_frames_charts_and_tables(runs):
+    made, _ = runs
+    assert list(made.frame["policy"]) == ["escra", "escra", "static:factor=1", "static:factor=1"]
+    assert len(made) == 4
+    assert made[0].seed == 0
+    assert list(made.means["seeds"]) == [2, 2]
+    assert isinstance(made.means["mean_reserved_cores_ci95"], pd.Series)
+    assert all(chart.to_dict() for chart in made.charts().values())
+    page = made._repr_html_()
+    assert page.count("<table>") == page.count("</table>") == 1
+    assert "Mean reserved CPU" in repr(made)
+
+
+def test_names_of_users_cannot_write_html(runs):
+    made = api.Table(None, made_result := runs[0].result)
+    assert made.result is made_result
+    shown = api.Runs((runs[0][0],))
+    run = runs[0][0]
+    evil = type(run)(run.path, {**run.manifest, "policy": "<script>x</script>"})
+    assert "<script>" not in api.Runs((evil,))._repr_html_()
+    assert shown.frame.shape[0] == 1
+
+
+def test_stored_runs_are_compared_by_id_as_on_the_command_line(runs, twinbed):
+    made, store = runs
+    again = tb.compare(made[0].id, made[2], store=store)
+    told = twinbed("compare", made[0].id, made[2].id, "--store", store, "--format", "json")
+    assert [row["run"] for row in json.loads(told.out)["rows"]] == list(again.frame["run"])
+    assert set(tb.Store(store).list()["id"]) == {run.id for run in made}
+
+
+def test_a_sweep_has_a_row_for_each_run(trace_path, tmp_path):
+    from lab.containers.input.whatif import whatif_scenario
+
+    scenario = whatif_scenario(trace_path, ["static"])
+    swept = tb.sweep(scenario, {"static.factor": [1, 1.2]}, seeds=[0, 1], store=tmp_path, jobs=1)
+    assert len(swept.frame) == 4
+    assert "static.factor" in swept.frame
+    assert "<table>" in swept._repr_html_()
+
+
+def test_advice_and_recommendations_are_tables(trace_path):
+    advised = tb.advise(trace_path, policies=["limits"], seeds=1)
+    assert len(advised.frame) == 3
+    ranked = tb.recommend("images_cnn", types=["n1-standard-4"], workers=[1, 2], method="analytic")
+    assert {"configuration", "time_h", "cost_usd"} <= set(ranked.frame)
+    assert ranked.answer.next_step
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_a_command_is_recorded_and_replayed(tmp_path):
+    path = tmp_path / "job.parquet"
+    recorded = tb.record("sh -c 'sleep 0.5; exit 3'", path, user="root", logs=tmp_path)
+    assert recorded.answer.exit_codes == (3,)
+    assert list(recorded.frame["container"]) == ["sh"]
+    assert recorded.frame["duration_s"][0] >= 0.5
+    assert len(tb.whatif(path, ["static"], store=tmp_path / "store")) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: tb.whatif("no_such_trace"), "no such file"),
+        (lambda: tb.run("no_such_scenario"), "no_such_scenario"),
+        (lambda: tb.record([]), "nothing to record"),
+        (lambda: tb.record("true", "/no/such/folder/x.parquet"), "choose another"),
+        (lambda: tb.advise(), "at least one trace"),
+        (lambda: tb.compare("nothing", store="/nonexistent/store"), "nothing"),
+    ],
+)
+def test_bad_input_is_one_line(call, said):
+    with pytest.raises(tb.TwinbedError, match=said) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_every_function_says_its_types_and_what_it_does():
+    for function in api.FUNCTIONS:
+        assert inspect.getdoc(function)
+        signature = inspect.signature(function)
+        assert signature.return_annotation is not signature.empty
+        assert all(spec.annotation is not spec.empty for spec in signature.parameters.values())
