@@ -1,4 +1,5 @@
-"""What the controller's own work costs, without sockets: its books, its ledgers and Escra's decisions.
+"""What the controller's own work costs, without sockets: its books, its ledgers and Escra's decisions. Then
+the same of a whole controller as a process (whole_controller.py).
 
 A period: every agent sends one record per container in signed datagrams. They are checked, decided on, and
 the limits that follow are put into orders, which all agents confirm. 5 % of the containers are throttled, and
@@ -9,12 +10,14 @@ which containers it has, and gets their names and limits; the baseline is a tent
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from statistics import median
 
 import numpy as np
 
+from benchmarks import whole_controller
 from benchmarks.figure import figure
 from control.allocator import make
 from control.allocator.model import Application
@@ -24,6 +27,7 @@ from testbed.containers.remote.datagrams import KEY_BYTES, Gate, Sealer
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Report
 from testbed.containers.remote.refusals import Refusals
+from twinbed import BackendError
 
 CORES_PER_CONTAINER, HOST_CORES, PERIOD_S = 1.5, 64.0, 0.1
 AGENTS, JOINING, REPEATS = 1_000, 10_000, 5
@@ -118,6 +122,31 @@ def figures() -> Iterator[dict[str, object]]:
         baseline_value=median(tenth) * 1e4,
         ratio=10 * median(tenth) / median(seconds),
         target="ratio ≥ 0.5: no more than linear",
+    )
+    for agents in (100, 300, AGENTS):
+        try:
+            yield _whole(agents, 100)
+        except BackendError as error:
+            print(f"benchmarks: {agents} agents: {error}", file=sys.stderr)
+
+
+def _whole(agents: int, each: int) -> dict[str, object]:
+    fleet = Fleet(agents, each)
+    fleet.join()
+    bare_s = median(sum(fleet.period(number, alone=False)) for number in range(1, REPEATS + 1))
+    per_s = whole_controller.measure(agents, each)
+    return figure(
+        f"whole_controller_{agents * each}_containers_on_{agents}_agents",
+        per_s["cpu_s"],
+        "cores",
+        baseline="signatures, books and decisions alone, without sockets",
+        baseline_value=bare_s / PERIOD_S,
+        ratio=bare_s / PERIOD_S / per_s["cpu_s"],
+        target="≤ 0.5 cores at 100000 containers, all of their records counted",
+        records_of_all=round(per_s["reports"] * PERIOD_S / (agents * each), 3),
+        datagrams_received=round(per_s["received"] / max(per_s["sent"], 1.0), 3),
+        orders_per_agent_and_s=round(per_s["orders"] / agents, 2),
+        lost_calls=per_s["lost_calls"],
     )
 
 

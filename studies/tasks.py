@@ -37,18 +37,43 @@ TASKS = {
         "docs/results/containers.md: E1-E8 and four questions of ours on the container twin",
         "", "30 minutes or more", _PAGE, "studies.experiments.page:make",
     ),
+    "requests-only": Task(
+        "docs/results/requests-only.md: Escra beside CPU requests without limits, with room and crowded",
+        "", "10 minutes", ("minutes", "store"), "studies.experiments.page:make",
+    ),
     "fabric": Task(
         "docs/results/fabric.md: T1-T5, fleets and save intervals on the fabric twin",
         "public data for its last part", "5 minutes", _PAGE, "studies.experiments.page:make",
+    ),
+    "failures": Task(
+        "docs/results/failures.md: NCCL's own failover by fault length, and fleets beside sources",
+        "", "2 minutes", ("minutes", "store"), "studies.fabric.failures:make",
     ),
     "cloud": Task(
         "docs/results/cloud.md: performance models, recommenders and predictors; C1, C2, C4, F1-F4",
         "twinbed[cloud]; public data", "15 minutes", _PAGE, "studies.cloud.page:make",
     ),
+    "advice": Task(
+        "docs/results/advice.md: advice of the first half of public histories, replayed on the second",
+        "public data", "10 minutes", ("data", "minutes"), "studies.advice.page:make",
+    ),
+    "cluster": Task(
+        "docs/results/cluster.md: schedulers beside their sources, H1-H4, H8, H9",
+        "public data", "10 minutes; goes on where it stopped", _PAGE, "studies.cluster.page:make",
+    ),
+    "market": Task(
+        "docs/results/market.md: policies for deadlines on spot machines beside the optimum",
+        "public data", "10 minutes", ("data", "minutes"), "studies.market.page:make",
+    ),
     "fidelity-containers": Task(
         "docs/results/fidelity-containers.md: the container twin beside this machine's kernel",
         "root", "about three hours",
         ("minutes", "store", "only", "repeats", "duration"), "studies.fidelity_containers.page:make",
+    ),
+    "fidelity-cluster": Task(
+        "docs/results/fidelity-cluster.md: schedulers on real training jobs and a real Slurm beside the twin",
+        "root, torch, Slurm", "1 hour; goes on where it stopped",
+        ("minutes", "store", "repeats", "page_only"), "studies.fidelity_cluster.page:make",
     ),
     "fidelity-fabric": Task(
         "docs/results/fidelity-fabric.md: failover on a real fabric beside the twin",
@@ -86,10 +111,19 @@ TASKS = {
         "prints the performance models' errors on public measurements, by workload",
         "twinbed[cloud]; public data", "5 minutes", ("data", "only"), "studies.cloud.performance:make",
     ),
+    "prices": Task(
+        "traces/catalogue/prices.parquet: the catalogue that ships, from the open price sets (--store FILE)",
+        "public data", "1 minute", ("data", "store"), "studies.cloud.price_list:make",
+    ),
     "measure": Task(
         "adds real runs of the shipped jobs to the table of measured jobs",
         "root, a quiet machine", "1 hour; goes on where it stopped",
         ("minutes", "store", "again"), "studies.cloud.measuring:make",
+    ),
+    "scale": Task(
+        "docs/results/scale.md: a sweep on Dask and S3 through faults, and what a unit costs",
+        "twinbed[scale]; root, moto", "40 minutes, in parts of 6",
+        ("repeats", "minutes", "store", "page_only"), "studies.scale.page:make",
     ),
     "training-curve": Task(
         "trains a small CNN and writes lab/fabric/run/training_curve.csv",

@@ -1,15 +1,18 @@
 """The training loop of the jobs in this folder: PyTorch DDP over gloo on data that the jobs generate
 themselves.
 
-For: seven small jobs that really train. Not for: good models. Nothing here depends on twinbed. Rank, size and
-the master's address come from the environment variables of torch.distributed.
+For: seven small jobs that really train, and that a cluster may stop and start again. Not for: good models.
+Nothing here depends on twinbed. Rank, size and the master's address come from the environment variables of
+torch.distributed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -35,17 +38,58 @@ def train(
     parser.add_argument("--batch", type=int, default=batch, help="samples per process and step")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lr", type=float, default=rate)
+    parser.add_argument(
+        "--checkpoint", type=Path, help="file to go on from; SIGTERM saves to it and ends the job"
+    )
+    parser.add_argument("--every", type=int, default=100, help="steps between two saves to --checkpoint")
     options = parser.parse_args()
+    saved = Checkpoint(options.checkpoint, options.every) if options.checkpoint else None
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(0)
     if size > 1:
         dist.init_process_group("gloo")
-    for line in steps(model(), make, options.batch, options.steps, options.lr, optimizer, rank, size):
+    for line in steps(model(), make, options.batch, options.steps, options.lr, optimizer, rank, size, saved):
         if rank == 0:
             print(line, flush=True)
     if size > 1:
         dist.destroy_process_group()
+
+
+class Checkpoint:
+    """Saves a job's state to a file after every so many steps, and when SIGTERM asks the job to end."""
+
+    def __init__(self, path: Path, every: int) -> None:
+        self.path, self.every, self.asked = path, every, False
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, _number, _frame):
+        self.asked = True
+
+    def load(self, parts, generator: torch.Generator, rank: int) -> int:
+        """Take the state of the parts from the file; return how many steps are done, 0 without a file."""
+        if not self.path.exists():
+            return 0
+        state = torch.load(self.path)
+        for part, values in zip(parts, state["parts"], strict=True):
+            part.load_state_dict(values)
+        # The file has rank 0's random numbers only; the others draw anew.
+        generator.manual_seed(1 + rank + 1000 * state["done"])
+        if rank == 0:
+            generator.set_state(state["generator"])
+        return state["done"]
+
+    def after(self, done: int, parts, generator: torch.Generator, rank: int, size: int) -> bool:
+        """Save if it is time to; return whether the job is to end, on which all processes agree."""
+        ends = torch.tensor(float(self.asked))
+        if size > 1:
+            dist.all_reduce(ends, dist.ReduceOp.MAX)
+        if rank == 0 and (ends or done % self.every == 0):
+            whole = self.path.with_suffix(".part")
+            parts = [part.state_dict() for part in parts]
+            torch.save({"parts": parts, "generator": generator.get_state(), "done": done}, whole)
+            whole.replace(self.path)
+        return bool(ends)
 
 
 def steps(
@@ -57,13 +101,15 @@ def steps(
     optimizer: type[torch.optim.Optimizer],
     rank: int = 0,
     size: int = 1,
+    saved: Checkpoint | None = None,
 ):
     """Train, and yield a line after every tenth step: step, loss, accuracy on the batch."""
     model = DistributedDataParallel(plain) if size > 1 else plain
     model.train()
     descent = optimizer(model.parameters(), lr=rate)
     generator = torch.Generator().manual_seed(1 + rank)
-    for step in range(count):
+    done = saved.load((plain, descent), generator, rank) if saved else 0
+    for step in range(done, count):
         samples, labels = make(batch, generator)
         descent.zero_grad()
         scores = model(samples).flatten(0, -2)
@@ -74,3 +120,5 @@ def steps(
             labelled = labels.flatten() >= 0
             right = (scores.argmax(-1) == labels.flatten())[labelled].float().mean()
             yield f"step {step + 1} loss {float(loss.detach()):.3f} accuracy {float(right):.3f}"
+        if saved and saved.after(step + 1, (plain, descent), generator, rank, size):
+            return

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,8 @@ from twin.cloud.performance import (
 from twinbed import ScenarioError
 
 REGION = "ap-southeast-1"
+PRICES = Path(__file__).with_name("fc2_2017.csv")
+"""FC²'s types at the prices of 2017, with the network rates that it saw."""
 CAP = 6
 """Most workers in every experiment of FC² (§8)."""
 

@@ -29,9 +29,10 @@ CONTAINERS = _named(
     escra.DELAY,
     escra.LOSS,
 )
+RIVALS = _named(microservices.DUEL)
 FABRIC = _named(fabric.T1, fabric.T2, fabric.T3, fabric.T4, fabric.T5, fleets.FLEET, fleets.INTERVALS)
 CLOUD = _named(cloud.C1, cloud.C2, cloud.C4, cloud.F1, cloud.F2, cloud.F3, cloud.F4)
-EXPERIMENTS = CONTAINERS | FABRIC | CLOUD
+EXPERIMENTS = CONTAINERS | RIVALS | FABRIC | CLOUD
 
 
 def experiment(name: str) -> Experiment:

@@ -132,7 +132,7 @@ def _scala_opt(name: str, title: str, asked: tuple[str, ...], discussion: str) -
     rows = [row for row in scala_opt.CHOICES if row.experiment == name]
 
     def compute(_seed: int) -> dict[str, float]:
-        listings = load().types(scala_opt.REGION)
+        listings = load(scala_opt.PRICES).types(scala_opt.REGION)
         return {
             f"{key}_{row.batch}": value
             for row in rows

@@ -1,8 +1,8 @@
-"""docs/results/containers.md and fabric.md: every experiment beside its source, and what it depends on.
+"""docs/results/containers.md, requests-only.md and fabric.md: experiments, and what they depend on.
 
-For: `python -m studies containers` and `fabric`, which make the runs that their store lacks and write the
-page with its charts; `python -m studies E2` prints one experiment. Not for: computing or judging figures. The
-text depends on the runs alone; one figure of E7 is a time of this machine.
+For: `python -m studies containers`, `requests-only` and `fabric`, which make the runs that their store lacks
+and write the page with its charts; `python -m studies E2` prints one experiment. Not for: computing or
+judging figures. The text depends on the runs alone; one figure of E7 is a time of this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lab.runs.page import svg
 from lab.runs.store import RunStore
 from studies import harness
 from studies.experiments import present
-from studies.experiments.catalogue import CONTAINERS, FABRIC, experiment
+from studies.experiments.catalogue import CONTAINERS, FABRIC, RIVALS, experiment
 from studies.experiments.evaluate import Evaluation, Moved, evaluate, scenario_of, sensitivity
 from studies.experiments.model import Experiment
 from studies.fabric import iterations
@@ -37,7 +37,7 @@ class Page:
 
     name, title: of the file and its task; title of the page
     experiments: in the page's order
-    answer: two sentences that follow the counts of what is reproduced
+    answer: sentences that follow the counts of what is reproduced, if a source has such figures
     origin: where all figures of ours come from
     calibration: reads the machine that is imitated
     code: files and folders that a run's figures depend on beside the scenario
@@ -46,12 +46,13 @@ class Page:
     name: str
     title: str
     experiments: Mapping[str, Experiment]
-    answer: tuple[str, str]
+    answer: tuple[str, ...]
     origin: str
     calibration: Callable[[], Calibration]
     code: tuple[str, ...]
 
 
+_CONTAINERS_CODE = ("control", "twin/containers", "lab/containers", "scenarios/apps")
 PAGES = {
     "containers": Page(
         "containers",
@@ -68,7 +69,24 @@ PAGES = {
         "tuned to the source's figures. The applications' CPU demands are our assumption "
         "(docs/reference/apps.md).",
         load_calibration,
-        ("control", "twin/containers", "lab/containers", "scenarios/apps"),
+        _CONTAINERS_CODE,
+    ),
+    "requests-only": Page(
+        "requests-only",
+        "Escra beside CPU requests without limits",
+        RIVALS,
+        (
+            "On hosts with room, CPU requests without CPU limits win: their p99 is less than half of Escra's "
+            "on both applications, and they reserve less CPU.",
+            "On hosts where CPU is short, Escra answers nearly all of Teastore's requests and requests-only "
+            "loses about a third, because its fixed memory limits kill containers whose queues have grown.",
+            "Without memory limits requests-only loses almost as few as Escra; what Escra then wins is a "
+            "lower median latency.",
+        ),
+        "Every figure comes from the request-level twin with its declared defaults; nothing was tuned. The "
+        "applications' CPU demands are our assumption (docs/reference/apps.md).",
+        load_calibration,
+        _CONTAINERS_CODE,
     ),
     "fabric": Page(
         "fabric",
@@ -152,12 +170,14 @@ def _store(page: Page, asked: Asked) -> RunStore:
 
 def document(page: Page, reported: Sequence[Reported], asked: Asked) -> str:
     """Return the page's text."""
-    parts = [*_summary(reported), *_not_reproduced(reported)]
+    verdicts = _verdicts(reported)
+    parts = [*_summary(reported), *_not_reproduced(reported)] if verdicts else []
     for report in reported:
         parts += _experiment(report)
     if page.name == "fabric":
         parts += iterations.section(asked.data)
-    return harness.page(page.name, page.title, (_counts(reported), *page.answer), parts, _conditions(page))
+    answer = (_counts(reported), *page.answer) if verdicts else page.answer
+    return harness.page(page.name, page.title, answer, parts, _conditions(page, bool(verdicts)))
 
 
 def _verdicts(reported: Sequence[Reported]) -> dict[str, list[Verdict]]:
@@ -184,10 +204,11 @@ def _counts(reported: Sequence[Reported]) -> str:
     return f"The twin is compared with the source {number} times: {'; '.join(parts)}."
 
 
-def _conditions(page: Page) -> Iterator[str]:
+def _conditions(page: Page, judged: bool) -> Iterator[str]:
     calibration = page.calibration()
-    yield f"Compared with: {source(next(iter(page.experiments)))}."
-    yield f"**When a figure counts as reproduced.** {RULE} The rule was fixed before the first result."
+    if judged:
+        yield f"Compared with: {source(next(iter(page.experiments)))}."
+        yield f"**When a figure counts as reproduced.** {RULE} The rule was fixed before the first result."
     yield (
         f"{page.origin} The machine imitated is calibration `{calibration.name}` of {calibration.date}: "
         f"{calibration.kernel}; {calibration.cpu}."

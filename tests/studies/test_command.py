@@ -112,7 +112,7 @@ def test_time_is_up_when_the_minutes_are_over():
         clock(0.0)()
 
 
-@pytest.mark.parametrize("name", ["containers", "fabric", "cloud"])
+@pytest.mark.parametrize("name", ["containers", "requests-only", "fabric", "cloud"])
 def test_the_committed_page_holds_the_prose_of_its_definitions(name):
     text = (harness.RESULTS / f"{name}.md").read_text(encoding="utf-8")
     for item in (CLOUD if name == "cloud" else PAGES[name].experiments).values():

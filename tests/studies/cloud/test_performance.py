@@ -160,7 +160,7 @@ def test_a_speed_up_is_asked_over_the_smallest_system(monkeypatch: pytest.Monkey
 
 
 def test_fc2s_network_uses_less_of_a_server_with_larger_batches_and_slower_types():
-    types = catalogue.load().types("ap-southeast-1")
+    types = catalogue.load(scala_opt.PRICES).types("ap-southeast-1")
     by_batch = [scala_opt.use_bps(types["p2.xlarge"], batch, 450e6) for batch in (128, 512, 1280)]
     assert by_batch == sorted(by_batch, reverse=True)
     assert scala_opt.use_bps(types["m4.xlarge"], 128, 450e6) < scala_opt.use_bps(
@@ -172,7 +172,7 @@ def test_fc2s_network_uses_less_of_a_server_with_larger_batches_and_slower_types
 
 
 def test_a_gpu_that_nobody_measured_is_named():
-    listing = catalogue.load().price("p2.xlarge", "ap-southeast-1")
+    listing = catalogue.load(scala_opt.PRICES).price("p2.xlarge", "ap-southeast-1")
     changed = type(listing)(
         **{name: getattr(listing, name) for name in listing.__slots__} | {"gpu_model": "X"}
     )

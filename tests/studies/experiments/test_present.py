@@ -110,3 +110,11 @@ def test_the_results_have_each_experiment_with_the_command_that_prints_it():
     assert "`python -m studies apart`" in text
     assert "![A tiny experiment](apart.svg)" in text
     assert "It is tiny." in text
+
+
+def test_a_page_without_a_source_has_no_verdicts():
+    text = document(PAGES["requests-only"], [Reported(apart(), [])], Asked())
+    assert "compared with the source" not in text
+    assert "Compared with" not in text
+    assert "## Summary" not in text
+    assert text.index("## apart") < text.index("## Conditions")

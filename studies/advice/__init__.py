@@ -1,0 +1,1 @@
+"""docs/results/advice.md: advice made on the first half of public histories, replayed on the second."""

@@ -1,0 +1,1 @@
+"""The page of the cluster pillar: docs/results/cluster.md."""

@@ -1,0 +1,271 @@
+"""docs/results/failures.md: when NCCL's own failover helps, and what a fleet's failures cost beside sources.
+
+For: `python -m studies failures`. Not for: the physics (twin.fabric). Nothing was tuned to a source's figure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from lab.ask import shipped
+from lab.ask.scenario import load
+from lab.charts.fabric import by_fault_length
+from lab.fabric import nccl
+from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
+from lab.fabric.input import NcclInput
+from lab.runs.compare import mean_ci95
+from lab.runs.page import svg
+from lab.runs.runner import run_scenario
+from lab.runs.store import Run, RunStore
+from studies import harness
+from studies.harness import Asked, dash, table
+from studies.judge import aim
+from twin.fabric import recovery_forms as forms
+from twin.fabric.checkpoints import Checkpointing, daly_s, expected_ratio
+from twin.fabric.failover import gap_samples
+from twin.fabric.model import Scheme
+from twin.fabric.planner import Action, Failure, Loss, Plan, Tier, simulate
+from twin.fabric.rdma import Link
+from twin.fabric.steps import BY_NCCL
+from twin.fabric.transports import Rdma, Reconnecting
+
+_DAY_S, _HOUR_S = 86_400.0, 3600.0
+_SEED = np.random.SeedSequence(0)
+SETTINGS: dict[str, NcclInput] = {
+    "2.13.4": NcclInput(version="2.13.4"),
+    "2.18.1": NcclInput(version="2.18.1"),
+    "2.30.7": NcclInput(version="2.30.7"),
+    "2.30.7, timeout 16, 1 retry": NcclInput(
+        version="2.30.7", variables={"NCCL_IB_TIMEOUT": 16, "NCCL_IB_RETRY_CNT": 1}
+    ),
+}
+LENGTHS_S = (0.01, 0.3, 1.0, 3.0, 10.0, 20.0, 50.0, 65.0, 100.0, 3600.0)
+_SCHEMES = tuple(scheme for scheme in Scheme if scheme is not Scheme.THORN_SOFTWARE)
+_RSC1, _LLAMA3 = 6.50e-3, 3.79e-3
+"""Failures of a node per day at Meta's RSC-1 (arXiv 2410.21680) and in Llama 3's fleet (2407.21783)."""
+
+
+def make(asked: Asked) -> int:
+    """Make the runs that the store lacks, and write the page with its chart."""
+    parts = ("twin/fabric", "lab/fabric", "control/fabric.py", "scenarios/planner.yaml")
+    store = RunStore(asked.store or harness.store_of_code("failures", parts))
+    scenario = load(shipped.path_of("scenario", "planner"))
+    check = harness.clock(asked.minutes)
+    runs = run_scenario(scenario, store, fresh=False, jobs=1, progress=check)
+    waits = waited()
+    harness.write(asked.out / "failures.svg", svg(by_fault_length(waits)))
+    harness.write(asked.out / "failures.md", document(waits, list(rows()), runs))
+    return 0
+
+
+def waited() -> pd.DataFrame:
+    """Return how long a job stands still for a silent fault of one port.
+
+    Columns: nccl, scheme, fault_s, wait_s (NaN: it dies).
+    """
+    made = []
+    for name, given in SETTINGS.items():
+        calibrated = fabric(load_calibration(), {"queue_pair": given.queue_pair()})
+        for scheme in _SCHEMES:
+            for length_s in np.unique([*LENGTHS_S, *np.geomspace(0.01, 3600, 60)]):
+                wait_s = _wait_s(calibrated, scheme, given, float(length_s))
+                made.append({"nccl": name, "scheme": str(scheme), "fault_s": length_s, "wait_s": wait_s})
+    return pd.DataFrame(made)
+
+
+def _wait_s(calibrated: Fabric, scheme: Scheme, given: NcclInput, length_s: float) -> float:
+    library = None
+    if scheme in BY_NCCL:
+        has = nccl.defaults(given.version)
+        needed = "NCCL_IB_RESILIENCY_PORT_" + ("RECOVERY" if "recovery" in scheme else "FAILOVER")
+        if needed in has:
+            library = nccl.failover_of(given.version, given.variables, recovery="recovery" in scheme)
+    gaps_s = gap_samples(calibrated.handling(scheme), True, 400, _SEED, down_s=length_s)
+    pair = Rdma(calibrated.queue_pair, Link(calibrated.rate_bps), np.inf, library)
+    transport = Reconnecting(np.inf) if scheme is Scheme.REROUTE else pair
+    wait_s = float(np.median(transport.stall_s(gaps_s.max(axis=1))))
+    return wait_s if np.isfinite(wait_s) else np.nan
+
+
+def _backs() -> Iterator[Sequence[str]]:
+    """Yield for each setting the faults after which a recovered port carries again."""
+    for name in list(SETTINGS)[2:]:
+        given = SETTINGS[name]
+        error_s = fabric(load_calibration(), {"queue_pair": given.queue_pair()}).queue_pair.ladder.error_s
+        library = nccl.failover_of(given.version, given.variables, recovery=True)
+        ups_s = [up for up in np.arange(0.05, 30, 0.05) if np.isfinite(library.recovered_s(float(up)))]
+        late = nccl.failover_of(
+            given.version, given.variables, recovery=True, receiver_lag_s=error_s
+        ).recovered_s(0.0)
+        yield (
+            name,
+            f"{error_s:.2f}",
+            f"{error_s + library.failed_over_s:.2f}",
+            f"{error_s:.1f} to {error_s + max(ups_s):.1f}",
+            "never" if np.isinf(late) else f"{error_s + late:.1f}",
+        )
+
+
+def rows() -> Iterator[tuple[str, str, float, float, float]]:
+    """Yield (id, what, source's figure, ours, allowed relative difference)."""
+    for gpus, hours in ((16_384, 1.803), (131_072, 0.225)):
+        yield "R1", f"MTTF at {gpus:,} GPUs (h), Meta's projection", hours, 24 / (gpus / 8 * _RSC1), 0.03
+    shares = (0.9748, 0.9011, 0.8357, 0.7203, 0.1438)
+    for gpus, share in zip((1024, 8192, 16_384, 32_768, 131_072), shares, strict=True):
+        per_s = gpus / 8 * _RSC1 / _DAY_S
+        interval_s = forms.first_order_interval_s(20.0, 1 / per_s)
+        exact = expected_ratio(Checkpointing(interval_s, 20.0, 0.0, 600.0), 1 / per_s)
+        first_order = forms.expected_ettr(per_s, interval_s, 20.0, 600.0)
+        yield "R2", f"ETTR at {gpus:,} GPUs, first-order form", share, first_order, 0.005
+        simulated = np.mean([_single(gpus // 8, per_s, interval_s, seed) for seed in range(4)])
+        beside = first_order if first_order > 0.8 else exact
+        named = "the form" if first_order > 0.8 else "Daly's exact form"
+        yield "R2", f"the same, simulated, beside {named}", beside, float(simulated), 0.015 / beside
+    for given_s, share in ((300.0, 0.8338), (684.0, 0.8386), (1800.0, 0.7812)):
+        exact = expected_ratio(Checkpointing(given_s, 20.0, 0.0, 600.0), 1.803 * _HOUR_S)
+        yield "R3", f"useful share, a save every {given_s:g} s", share, exact, 0.003
+    yield "R3", "three-term optimum at 16,384 GPUs (s)", 496.0, daly_s(20.0, 1.803 * _HOUR_S), 0.003
+    counts = [_llama3(seed) for seed in range(10)]
+    yield "R4", "unexpected interruptions of Llama 3 in 54 days", 419.0, float(np.mean(counts)), 0.05
+    for machines, pool in ((128, 2), (256, 2), (512, 3), (1024, 4)):
+        yield "R11", f"standbys for {machines} machines", pool, forms.standby_pool(machines), 0.0
+    for title, first, others in (
+        ("70B, 2,048", (6.77, 0.3984), ((1.84, 0.7005), (0.04, 0.9923))),
+        ("70B, 4,096", (7.14, 0.3911), ((1.69, 0.7236), (0.03, 0.9912))),
+        ("256B, 8,192", (13.02, 0.4307), ((0.22, 0.9590), (0.01, 0.9971))),
+        ("256B, 16,384", (12.98, 0.4280), ((0.18, 0.9692), (0.01, 0.9911))),
+    ):
+        step_s = first[0] * first[1] / (1 - first[1])
+        for save_s, share in others:
+            ours = 1 / (1 + save_s / step_s)
+            yield "R12", f"speed left by saves of {save_s:g} s, {title} GPUs", share, ours, 0.025
+
+
+def _single(nodes: int, per_s: float, interval_s: float, seed: int) -> float:
+    cause = Failure("any", per_s, 0.0, Loss.NODE, Action.UPDATE, _HOUR_S)
+    tier = Tier("remote", interval_s, 20.0, 0.0, Loss.PEERS)
+    plan = Plan(nodes, 8, 360 * _DAY_S, (cause,), (tier,), update_s=600.0)
+    return simulate(plan, np.random.SeedSequence(seed)).ettr
+
+
+def _llama3(seed: int) -> int:
+    cause = Failure("any", 2048 * _LLAMA3 / _DAY_S, 60.0, Loss.NODE, Action.UPDATE, _HOUR_S)
+    plan = Plan(2048, 8, 54 * _DAY_S, (cause,), (Tier("remote", 500.0, 20.0, 60.0, Loss.PEERS),))
+    return int(simulate(plan, np.random.SeedSequence(seed)).interruptions.sum())
+
+
+def _plans(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
+    asked: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        plan = run.manifest["spec"]["fabric"]["fleet"]["plan"]
+        asked.setdefault((_words(plan), run.policy), []).append(run)
+    for (words, scheme), same in asked.items():
+        cells = []
+        for key, scale, form in (
+            ("effective_share", 100, ".2f"),
+            ("deaths", 1, ".0f"),
+            ("rework_gpu_h", 1e-3, ".0f"),
+            ("detect_gpu_h", 1e-3, ".0f"),
+            ("replace_gpu_h", 1e-3, ".0f"),
+            ("queue_gpu_h", 1e-3, ".0f"),
+            ("lost_cost", 1e-6, ".2f"),
+        ):
+            mean, half = mean_ci95(np.array([scale * run.metrics[key] for run in same]))
+            cells.append(f"{mean:{form}} ± {half:{form}}")
+        yield (words, scheme, *cells)
+
+
+def _words(plan: dict[str, object]) -> str:
+    if not plan["inspection"]:
+        return "no inspection"
+    if plan["cold"] == 0:
+        return "no spares"
+    if plan["warm"] == 0:
+        return "no warm standbys"
+    return "remote store alone" if len(plan["tiers"]) == 1 else "as declared"  # type: ignore[arg-type]
+
+
+def _speed() -> str:
+    """Return how long 1,000 seeds of the largest fleet take, in words."""
+    nodes = 131_072 // 8
+    cause = Failure("any", nodes * _LLAMA3 / _DAY_S, 60.0, Loss.NODE, Action.REPLACE, 4 * _HOUR_S)
+    tiers = (Tier("peer", 60.0, 0.04, 10.0, Loss.NODE), Tier("remote", 1800.0, 20.0, 120.0, Loss.PEERS))
+    plan = Plan(nodes, 8, 90 * _DAY_S, (cause,), tiers, 30, 16, 60.0, 100.0, 500.0, 1000.0)
+    simulate(plan, _SEED)
+    began = time.process_time()
+    for seed in range(1000):
+        simulate(plan, np.random.SeedSequence(seed))
+    return f"{time.process_time() - began:.1f} s of one core"
+
+
+def document(
+    waits: pd.DataFrame, judged: Sequence[tuple[str, str, float, float, float]], runs: Sequence[Run]
+) -> str:
+    """Return the page's text."""
+    near = [abs(ours - source) <= band * abs(source) + 1e-12 for _, _, source, ours, band in judged]
+    known = {(row[0], row[1], row[2]): row[3] for row in waits.itertuples(index=False, name=None)}
+    stands = []
+    for version in SETTINGS:
+        for scheme in map(str, _SCHEMES):
+            cells = [known[version, scheme, length_s] for length_s in LENGTHS_S]
+            stands.append((version, scheme, *("dies" if np.isnan(wait) else dash(wait) for wait in cells)))
+    parts = [
+        "## When NCCL's own failover helps",
+        "![How long a job stands still, by length of the fault](failures.svg)",
+        "How long a job stands still (s) for a silent fault of one port, by the fault's length:",
+        table(("NCCL", "scheme", *(f"{length:g} s" for length in LENGTHS_S)), stands, 2),
+        "NCCL moves traffic only after the queue pair's own error. A shorter fault is ridden out on the "
+        "ladder, as without a scheme: the library changes nothing, and host-edge failover is what helps. A "
+        "longer fault kills a job without a scheme; there the library saves it at (k − 1)/k of the rate, "
+        "until a second port fails. Before 2.29.7 it has no failover, and the job dies. With a short ladder "
+        "(timeout 16, one retry) the library is quick, but each silence of half a second fails a port, and "
+        "host-edge failover is too slow for such queue pairs.",
+        table(
+            ("NCCL", "error (s)", "data flow again (s)", "faults after which the port comes back (s)",
+             "port back if the receiver is late by the error (s)"),
+            _backs(),
+        ),
+        "## Beside published figures",
+        table(
+            ("id", "figure", "source", "ours", "within"),
+            [
+                (name, what, dash(source, ".4g"), dash(ours, ".4g"), f"{aim(ok)} (± {100 * band:.2g} %)")
+                for (name, what, source, ours, band), ok in zip(judged, near, strict=True)
+            ],
+            2,
+        ),
+        "R4 and R11 show no more than consistency: their rates were derived from these figures. R1's "
+        "measured 7.9 h at 1,024 GPUs is not met: the form gives 28.8 h, which stays unexplained. R5, R8 and "
+        "R10 are inputs (`lab/fabric/fleet_causes.csv`, `lab/fabric/run/planned.py`), and so is R11's "
+        "gain of warm nodes. R6, R7, R9, R13 and R14 are "
+        "counts of others or of fleets with unpublished rates, and were "
+        "not judged; R15's form is a test without a published figure.",
+        "## 16,384 GPUs for 54 days",
+        table(
+            ("plan", "scheme", "effective (%)", "deaths", "rework (1,000 GPU-h)", "detect", "restart",
+             "queue", "lost (1,000,000 USD)"),
+            _plans(runs),
+            2,
+        ),
+    ]  # fmt: skip
+    answer = (
+        "NCCL's own failover saves a job from faults that outlast its queue pairs, 60 s with today's "
+        "defaults on a ConnectX-6, and does nothing for shorter ones, where host-edge failover ends the "
+        "silence within half a second.",
+        f"Of {len(judged)} comparisons with published figures of fleets and closed forms, {sum(near)} are "
+        "within their band.",
+        "Finding failures and restarting cost a fleet more than its edge does.",
+    )
+    conditions = (
+        "Waits: `cx6-20.43`, silent fault of one port, median of 400; a port's repair ends the fault. NCCL's "
+        "state machine was read in 2.30.7, not run on hardware. Fleets: failures of all nodes are one "
+        "Poisson process; Llama 3's causes, ByteRobust's times; 10 seeds, ± half of the 95 % interval.",
+        f"1,000 seeds of 131,072 GPUs for 90 days: {_speed()}.",
+    )
+    return harness.page(
+        "failures", "Failures: NCCL's own failover, and whole fleets", answer, parts, conditions
+    )

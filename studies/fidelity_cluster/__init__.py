@@ -1,0 +1,1 @@
+"""The twin of clusters beside real training jobs and a real Slurm."""

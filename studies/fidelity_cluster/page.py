@@ -1,0 +1,139 @@
+"""docs/results/fidelity-cluster.md: the cluster twin beside real training jobs and a real Slurm.
+
+For: `python -m studies fidelity-cluster`. Not for: running (lab.cluster) or the rule (lab.cluster.validate).
+Real runs are measurements: they are kept, and the twin of the present code is compared with them. The same
+command goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from lab.ask.scenario import Scenario, expand, load, with_overrides
+from lab.cluster.real import backend
+from lab.cluster.validate.both import LIMIT, RULE, Compared, asked_alike, compared
+from lab.runs.runner import run_scenario
+from lab.runs.store import Run, RunStore
+from studies import harness
+from studies.harness import Asked, TimeIsUpError, table
+
+STORE = harness.STORES / "fidelity-cluster"
+CELLS = {
+    "Real processes": (),
+    "Slurm decides": ("cluster.emulation.slurm=decides", "policies=[fifo-backfill]"),
+    "Slurm runs": ("cluster.emulation.slurm=runs",),
+}
+"""Parts of the page with what they change in the scenario, in the order in which they are run."""
+
+
+def make(asked: Asked) -> int:
+    """Run what is not in the store yet, and write the page with what there is."""
+    store = RunStore(asked.store or STORE)
+    check = harness.clock(asked.minutes)
+    try:
+        for repeat in range(0 if asked.page_only else asked.repeats or 1):
+            for title, changes in CELLS.items():
+                for spec in reversed(expand(scenario(changes))):
+                    there = [run for run in real(store) if asked_alike(run, spec)]
+                    if not any(run.manifest["repeat"] == repeat for run in there):
+                        check()
+                        harness.say(f"fidelity-cluster: {title}: {spec.label}, repeat {repeat}")
+                        backend.run(spec, store, repeat, None)
+    except TimeIsUpError as error:
+        harness.say(f"fidelity-cluster: {error}")
+    harness.write(asked.out / "fidelity-cluster.md", document(store))
+    return 0
+
+
+def scenario(changes: Sequence[str]) -> Scenario:
+    """Return the shipped scenario with a part's changes."""
+    return with_overrides(load("cluster_testbed"), changes)
+
+
+def real(store: RunStore) -> list[Run]:
+    """Return the real runs that are stored."""
+    return [run for run in store.open_all(store.ids()) if run.manifest["backend"] == backend.NAME]
+
+
+def document(store: RunStore) -> str:
+    """Return the page's text."""
+    rows: dict[str, list[Compared]] = {}
+    runs = real(store)
+    for title, changes in CELLS.items():
+        asked = scenario(changes)
+        mine = [run for run in runs if any(asked_alike(run, spec) for spec in expand(asked))]
+        with TemporaryDirectory(prefix="twinbed-") as folder:
+            twins = run_scenario(asked, RunStore(folder), jobs=1) if mine else []
+            rows[title] = compared(asked, twins, mine)
+    parts = [
+        part
+        for title, found in rows.items()
+        for part in (f"## {title}", _table(found) if found else "Not run yet.")
+    ]
+    every = [row for found in rows.values() for row in found]
+    near = sum(row.agrees for row in every)
+    ordered = [
+        [row.twin_place == row.testbed_place for row in found if row.variant == variant]
+        for found in rows.values()
+        for variant in dict.fromkeys(row.variant for row in found)
+    ]
+    several = [places for places in ordered if len(places) > 1]
+    answer = (
+        f"Of {len(every)} mean JCTs that were measured, the twin has {near} within {LIMIT:.0%}.",
+        f"It has the order of the policies in {sum(map(all, several))} of {len(several)} questions with more "
+        "than one policy.",
+        _bias(every),
+    )
+    machine = [run.manifest["testbed"] for run in runs]
+    conditions = (
+        RULE,
+        "Jobs: 40 of the seven shipped ones, really trained; a GPU is a process with a CPU quota of 0.1 "
+        "cores times the job's speed on that type. Times are of the cluster: a second of the machine stands "
+        "for 60, so a start of 4 s counts as 4 minutes on both sides (`times` of the calibration). Loads: "
+        "jobs per hour of the cluster. Preemption: SIGTERM, a checkpoint, a new process on other servers.",
+        "Slurm decides: its backfill instead of ours, on the same jobs. Slurm runs: our scheduler decides, "
+        "and Slurm starts, requeues and moves the processes. A line that is missing was not run yet.",
+        "Machine: "
+        + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
+        + ". What else it did meanwhile is not taken out of any figure: a quota is a promise of no more, not "
+        "of no less, and what is short first is the CPU for starts, which have no quota. The first runs were "
+        "made while others used both CPUs (load average 8); the calibration, at 4.",
+    )
+    return harness.page(
+        "fidelity-cluster", "Clusters: the twin beside real training jobs", answer, parts, conditions
+    )
+
+
+def _bias(rows: Sequence[Compared]) -> str:
+    if not rows:
+        return "Nothing was measured yet."
+    errors = [row.error for row in rows]
+    return f"Its errors are from {min(errors):+.0%} to {max(errors):+.0%}; below 0, real jobs took longer."
+
+
+def _table(rows: Sequence[Compared]) -> str:
+    header = (
+        *("policy", "load", "real runs", "twin JCT (s)", "real JCT (s)", "error"),
+        *("preemptions twin, real", "starts of a job twin, real (s)", "place twin, real", "within 10 %"),
+    )
+    return table(
+        header,
+        [
+            [
+                row.policy,
+                row.variant.rpartition("=")[2],
+                len(row.testbed_s),
+                f"{row.twin_s:.0f}",
+                f"{np.mean(row.testbed_s):.0f}",
+                f"{row.error:+.1%}",
+                f"{row.twin_preemptions:.0f}, {row.testbed_preemptions:.0f}",
+                f"{row.twin_starts_s:.0f}, {row.testbed_starts_s:.0f}",
+                f"{row.twin_place}, {row.testbed_place}",
+                "yes" if row.agrees else "no",
+            ]
+            for row in rows
+        ],
+    )

@@ -1,0 +1,1 @@
+"""Deadlines on spot machines: policies beside the optimum, on public availability."""

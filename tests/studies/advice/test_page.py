@@ -1,0 +1,53 @@
+"""The study of advice: one history judged, and the page that its sums make."""
+
+import numpy as np
+import pytest
+
+from studies.advice.halves import JUDGED, Sums, added, judge
+from studies.advice.histories import SETS, History
+from studies.advice.page import document, make
+from studies.harness import Asked
+from tests.lab.containers.advise.histories import MIB, trace
+from twinbed import ScenarioError
+
+
+def test_what_leaps_in_the_second_half_is_counted_as_an_oom_event_of_those_that_set_limits():
+    held = np.full((2, 400), 100.0 * MIB)
+    held[1, 300] = 900 * MIB
+    sums = judge(trace(np.full((2, 400), 0.2), held), "test")
+    own, krr, vpa = (sums[name] for name in ("requests-only", "krr", "vpa"))
+    assert (own.containers, own.with_memory) == (2, 2)
+    assert (own.without_oom, krr.without_oom, vpa.without_oom) == (1, 1, 2)
+    assert own.cpu_money + own.memory_money < krr.cpu_money + krr.memory_money
+    assert (own.limited, sums["limits"].limited) == (0, 2)
+
+
+def test_containers_of_one_half_only_do_not_count():
+    present = np.ones((1, 10))
+    present[0, 5:] = 0
+    assert judge(trace(np.ones((1, 10)), present=present), "test") is None
+
+
+def test_the_page_says_what_was_reached_and_names_what_is_not_there():
+    whole = Sums(100, 100, 97, 5.0, 5.0, 0, 0.0, 10.0, 100.0, 1e9, 1.5e9, np.array([30.0, 20, 12, 6, 5, 1]))
+    dear = Sums(100, 100, 90, 8.0, 4.0, 0, 0.0, 8.0, 100.0, 1e9, 1e9, np.array([50.0, 40, 30, 20, 10, 5]))
+    table = {name: whole if name in ("requests-only", "limits") else dear for name in JUDGED}
+    page = document([(History("Some set", "", False, "", {}), table)], ["Other set"])
+    assert "97.0 % had no OOM event with twinbed's advice (aim: 95 %, reached), 90.0 % with krr's" in page
+    assert "16.7 % less money than krr's" in page
+    assert "at most 10 % of the work would be late, against 8 % with" in page
+    # 12 % at 1.1 and 6 % at 1.2 of krr's CPU money: 8 % lies two thirds of the way.
+    assert "twinbed's requests must cost 1.17 times" in page
+    assert "no later than the VPA's is not on the curve" in page
+    assert "| Some set | requests-only | 30.0 | 20.0 | 12.0 | 6.0 | 5.0 | 1.0 |" in page
+    assert "Not on this machine: Other set." in page
+    assert added([whole, whole]).containers == 200
+
+
+def test_without_data_the_study_says_what_it_needs():
+    with pytest.raises(ScenarioError, match="needs the public data sets"):
+        make(Asked("advice"))
+
+
+def test_most_histories_were_not_seen_during_development():
+    assert sum(not history.seen for history in SETS) > 60

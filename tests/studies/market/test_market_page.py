@@ -1,0 +1,111 @@
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from control.market import make
+from studies.market import page
+from studies.market.page import Row, document, terms_of
+from traces.readers.deadlines import Games
+from twin.cloud.deadline import Windows, optimum_usd, play
+from twinbed import TraceError
+
+
+def write(folder: Path, name: str, head: str, *rows: str) -> None:
+    text = "\n".join((head, *rows)) + "\n"
+    if name.endswith(".gz"):
+        with gzip.open(folder / name, "wt") as file:
+            file.write(text)
+    else:
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, "scenarios.csv", "group,scenario,traces,windows", "g,both,a;b,0")
+    head = (
+        "variant,kind,set,windows,job_h,deadline_h,restart_overhead_h,gap_seconds,ondemand_usd_h,spot_usd_h,"
+        "games,source"
+    )
+    write(
+        tmp_path, "variants.csv", head,
+        "one,single,single_2022,single,1,2,0.05,600,3.06,0.9731,z,x",
+        "two,multi,multi_2023,multi,1,2,0.05,600,3.06,per tick,both,x",
+    )  # fmt: skip
+    write(
+        tmp_path, "windows.csv", "set,window,start_tick,ticks,start_time,judged",
+        "single_2022,0,3,12,,single", "single_2022,1,5,12,,",
+        "multi_2023,0,0,12,,multi", "multi_2023,1,1,12,,multi",
+    )  # fmt: skip
+    costs = "variant,game,window,optimum_usd,greedy_usd,uniform_progress_usd"
+    write(tmp_path, "reference.csv", costs, "one,z,0,1.0,2.0,3.0")
+    write(
+        tmp_path,
+        "single_2022.csv.gz",
+        "trace,tick,available",
+        *(f"z,{tick},{tick % 2}" for tick in range(3, 20)),
+    )
+    rows = [f"{zone},{tick},1,{price}" for zone, price in (("a", 1.0), ("b", 0.5)) for tick in range(12)]
+    write(tmp_path, "multi_2023.csv.gz", "trace,tick,available,spot_usd_h", *rows)
+    return tmp_path
+
+
+def test_windows_are_cut_from_the_traces_of_a_game(folder: Path) -> None:
+    games = Games(folder)
+    one, two = games.variants
+    numbers, available, price = games.windows(one, "z", judged=True)
+    assert numbers == [0]
+    assert available.shape == (1, 12, 1)
+    assert available[0, :3, 0].tolist() == [True, False, True]
+    assert (price == 0.9731).all()
+    assert games.windows(one, "z", judged=False)[0] == [1]
+    numbers, available, price = games.windows(two, "both", judged=True)
+    assert numbers == [0]  # the scenario has no other
+    assert price[0, 0].tolist() == [1.0, 0.5]
+    assert games.reference["one", "z", 0].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_tick_that_is_missing_is_named(folder: Path) -> None:
+    write(folder, "single_2022.csv.gz", "trace,tick,available", "z,3,1", "z,5,1")
+    with pytest.raises(TraceError, match="column tick: z leaves ticks out"):
+        Games(folder)
+
+
+def test_the_page_counts_and_judges_its_rows() -> None:
+    names = (
+        "single_high_loose_small",
+        "single_low_tight_large",
+        "zones_tight_small",
+        "multi_high_a",
+        "multi_low_a",
+    )
+    rows = [Row(name, 100.0, 120.0, 110.0, 102.0, 0, 0.001) for name in names]
+    text = document(rows, rows)
+    assert "our policy costs 1.020 times" in text
+    assert "cheaper than Uniform Progress in 3 of 3 variants" in text
+    assert "0 windows" in text
+    assert "| single, 8 variants | 100.00 | 1.020 | 1.100 | 1.200 | ≤ 1.070 | reached | 1.020 |" in text
+    worse = [Row(name, 100.0, 120.0, 110.0, 112.0, 0, 0.001) for name in names]
+    assert "| zones, 4 variants | 100.00 | 1.120 | 1.100 | 1.200 | ≤ 1.040 | missed |" in document(
+        worse, worse
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["single_high_tight_small", "single_low_loose_large"])
+def test_the_known_costs_come_out_to_a_cent(name: str, public_data: Callable[[str], Path]) -> None:
+    games = Games(public_data("cant_be_late"))
+    variant = next(variant for variant in games.variants if variant.name == name)
+    terms = terms_of(variant)
+    game = next(iter(variant.games))
+    numbers, available, price = games.windows(variant, game, judged=True)
+    windows = Windows(available, price)
+    known = np.array([games.reference[name, game, number] for number in numbers])
+    ours = [optimum_usd(terms, windows)]
+    ours += [play(make(policy, terms), terms, windows).cost_usd for policy in page.REFERENCE]
+    assert np.abs(np.array(ours).T - known).max() < page.CENT
+    planned = play(make(page.OURS, terms), terms, windows)
+    assert (planned.finish_s <= terms.deadline_s).all()
+    assert planned.cost_usd.mean() < ours[2].mean()

@@ -1,0 +1,98 @@
+"""The campaign of docs/results/scale.md in small, and its page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from lab.runs.code import code_sha256
+from studies.harness import Asked
+from studies.scale import page as pages
+from studies.scale.overhead import Timed
+from studies.scale.page import is_right, measured, summed, text
+
+RIGHT = {
+    "runs": 9,
+    "there": 9,
+    "missing": 0,
+    "unasked": 0,
+    "rows": 9,
+    "rows twice": 0,
+    "identical": 9,
+    "faults": ["worker 0 killed with -9"],
+    "seconds": 1.0,
+}
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+@pytest.mark.skipif(
+    not (shutil.which("ip") and shutil.which("nft")), reason="iproute2 or nftables is missing"
+)
+def test_every_run_is_there_exactly_once_whatever_dies():
+    for package in ("distributed", "s3fs", "moto"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    found = measured(range(3, 43))
+    assert is_right(found), found
+    faults = "\n".join(found["faults"])
+    assert "worker 0 killed" in faults
+    assert "worker 1 killed" in faults
+    assert "exit code 2: twinbed: " in faults
+    assert "the connection to the scheduler is lost; what is done stays done" in faults
+    assert "silent" in faults
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"there": 8}, {"missing": 1}, {"unasked": 1}, {"rows": 10}, {"rows twice": 1}, {"identical": 8}]
+)
+def test_one_run_too_few_or_too_many_is_no_success(wrong):
+    assert is_right(RIGHT)
+    assert not is_right(RIGHT | wrong)
+
+
+def test_efficiency_and_overhead_are_of_the_work():
+    # 20 units of 1 s on 2 workers: 10 s of work, 12.5 s taken.
+    row = Timed("dask", 2, 20, 1.0, 12.5)
+    assert row.efficiency == 0.8
+    assert row.overhead_s == 0.125
+
+
+def test_the_page_says_when_it_is_not_right():
+    rows = [Timed("dask", 2, 20, 1.0, 12.5), Timed("dask", 2, 20, 0.0, 0.2)]
+    page = text(RIGHT, rows, 9)
+    assert "Every run was there exactly once: 9 of 9" in page
+    assert "An empty unit cost 10.0 ms." in page
+    assert "NOT every run" in text(RIGHT | {"there": 8}, rows, 9)
+    assert "10 were aimed at; the rest is not made" in text(RIGHT, rows, 10)
+
+
+def test_campaigns_are_made_in_parts_that_are_kept(tmp_path, monkeypatch):
+    asked = []
+
+    def one(seeds):
+        asked.append(seeds)
+        counts = {key: len(seeds) for key in ("runs", "there", "rows", "identical")}
+        return RIGHT | counts
+
+    monkeypatch.setattr(pages, "measured", one)
+    monkeypatch.setattr(pages, "PART", 4)
+    monkeypatch.setattr(pages, "all_timed", lambda: [Timed("dask", 2, 2, s, 1.0) for s in (0.0, 1.0)])
+    there = Asked(store=tmp_path / "kept", out=tmp_path, repeats=4)
+    assert pages.make(there) == 0
+    assert pages.make(Asked(store=there.store, out=tmp_path, repeats=10)) == 0
+    assert asked == [range(4), range(4, 8), range(8, 10)]
+    assert "10 of 10" in (tmp_path / "scale.md").read_text()
+    assert pages.make(Asked(store=there.store, out=tmp_path, repeats=20, page_only=True)) == 1
+    assert "20 were aimed at" in (tmp_path / "scale.md").read_text()
+    monkeypatch.setattr(pages, "code_sha256", lambda: code_sha256() + "x")
+    assert pages.kept(there.store) == []
+
+
+def test_parts_add_up():
+    both = summed([RIGHT | {"seconds": 1.5}, RIGHT | {"there": 8}])
+    assert (both["runs"], both["there"], both["seconds"], both["sweeps"]) == (18, 17, 2.5, 2)
+    assert not is_right(both)
