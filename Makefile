@@ -1,6 +1,6 @@
 # The commands of the house. `make run` and `make test` need only git, make and Python 3.11.
 PYTHON ?= python3
-EXTRAS ?= dev,explorer,testbed
+EXTRAS ?= dev,explorer,testbed,kubernetes,scale
 PORT   ?= 8501
 JOBS   ?= 2
 VENV   := .venv
@@ -9,7 +9,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz mutants check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz mutants check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric results-fidelity-cluster clean
 
 help:
 	@printf '%s\n' \
@@ -21,7 +21,7 @@ help:
 	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s; 200 sequences of faults' \
 	  '                that overlap, of controller and agents (root, two hours; N=count SEQUENCES=count SEED=number)' \
 	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
-	  'make fuzz       damaged input for every reader (FOR=seconds SEED=number READER=name)' \
+	  'make fuzz       damaged input for every reader (FOR=seconds or CASES=number, SEED=number, READER=name)' \
 	  'make mutants    small changes of the code that a test must notice (hours; NAMES='"'"'control.allocator.escra*'"'"' …)' \
   'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
@@ -30,6 +30,7 @@ help:
 	  'make results-cloud   public and our own measurements, C1-F4, and docs/results/cloud.md (TWINBED_DATA=folder; 15 minutes)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about three hours, goes on where it was; PART=step MINUTES=most)' \
 	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about three hours, goes on where it was; MINUTES=most)' \
+	  'make results-fidelity-cluster   schedulers on real training jobs and a real Slurm against the twin (root; an hour, goes on where it was; MINUTES=most)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 
 setup: $(MARK)
@@ -74,10 +75,10 @@ test-faults: setup
 	FAULTS=$(or $(N),100) FAULTS_SEED=$(or $(SEED),1) SEQUENCES=$(or $(SEQUENCES),200) $(BIN)/pytest -s tests/faults
 
 fuzz: setup
-	$(BIN)/python -m tests.fuzz --seconds $(or $(FOR),600) $(if $(SEED),--seed $(SEED)) $(if $(READER),--reader $(READER))
+	$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES),--seconds $(or $(FOR),600)) $(if $(SEED),--seed $(SEED)) $(if $(READER),--reader $(READER))
 
 mutants:
-	@$(MAKE) --no-print-directory setup EXTRAS=dev,explorer,testbed,cloud,mutants
+	@$(MAKE) --no-print-directory setup EXTRAS=dev,explorer,testbed,cloud,kubernetes,scale,mutants
 	tools/mutants $(BIN) $(NAMES)
 
 bench: setup
@@ -92,6 +93,9 @@ results-fidelity-containers: setup
 results-fidelity-fabric: setup
 	$(BIN)/python -m studies applications
 	$(BIN)/python -m studies fidelity-fabric $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
+
+results-fidelity-cluster: setup
+	$(BIN)/python -m studies fidelity-cluster $(if $(REPEATS),--repeats $(REPEATS)) $(if $(MINUTES),--minutes $(MINUTES))
 
 clean:
 	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

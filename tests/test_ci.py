@@ -88,6 +88,8 @@ def test_a_run_of_ci_fails_although_its_tests_pass(tmp_path, flaky, reason, in_c
             "-m",
             "pytest",
             "-q",
+            "-p",
+            "no:kmock",
             "-c",
             os.devnull,
             "--rootdir",

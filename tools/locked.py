@@ -11,7 +11,20 @@ from pathlib import Path
 
 LOCK = Path(__file__).resolve().parent.parent / "requirements.lock"
 
-EXTRAS = ("build", "base", "explorer", "cloud", "testbed", "dev", "mutants", "torch-cpu", "torch", "gpu")
+EXTRAS = (
+    "build",
+    "base",
+    "explorer",
+    "cloud",
+    "kubernetes",
+    "scale",
+    "testbed",
+    "dev",
+    "mutants",
+    "torch-cpu",
+    "torch",
+    "gpu",
+)
 """`build` builds packages from their sources. `torch-cpu` is torch's build for CPUs. Where there is none,
 `torch` is the index's build, which needs the CUDA packages in `gpu`."""
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from control.allocator import make
-from tests.control.allocator.driven_fleet import DrivenFleet
+from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, application
 from tests.oracles.vectors import series, vectors
 

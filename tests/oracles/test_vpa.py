@@ -15,6 +15,7 @@ from control.allocator.vpa_recommender import (
     with_confidence,
     with_margin,
 )
+from control.allocator.vpa_resize import Step, next_step, worth_another_try
 from control.allocator.vpa_settings import VpaSettings
 from tests.control.allocator.fleets import application, join
 from tests.oracles.vectors import ABSENT, ROOT, rows, vectors
@@ -24,9 +25,7 @@ DIFFERS = {
     "priority/two_containers_*": "every container is a pod of its own",
     "histograms/merge": "each container keeps its own histogram: nothing is merged",
     "histograms/checkpoint_*": "a run ends with its allocator: nothing is saved",
-    "in_place/resize_*": "no controller counts replicas, and no node is too small for a resize, so none is "
-    "ever pending: nothing is deferred, and nothing falls back to a restart",
-    "in_place/retry_*": "no resize is ever infeasible",
+    "in_place/resize_1": "no controller counts replicas: one that does not run keeps no other from a resize",
 }
 """Patterns of file/vector, and why ours differs on purpose (docs/decisions/0033-vpa-as-kubernetes.md)."""
 
@@ -37,9 +36,8 @@ RESOURCES = ("cpu_cores", "memory_bytes")
 @pytest.mark.skipif(not ROOT.is_dir(), reason=ABSENT)
 def test_every_vector_has_a_test_or_a_reason_not_to():
     files = {path.stem for path in (ROOT / "vpa").glob("*.json")}
-    tested = "aggregation buckets defaults estimators histograms kubelet priority recommendations updates"
-    assert files - set(tested.split()) == {"in_place"}
-    assert rows("vpa/in_place", DIFFERS) == []
+    tested = "aggregation buckets defaults estimators histograms in_place kubelet priority recommendations"
+    assert files == {*tested.split(), "updates"}
     for pattern in DIFFERS:
         file = f"vpa/{pattern.partition('/')[0]}"
         assert len(rows(file, [pattern])) < len(rows(file)), f"{pattern} names no vector"
@@ -232,6 +230,22 @@ def test_the_updater_chooses_whom_kubernetes_does(vector):
         VpaSettings(min_age_s=vector["min_age_s"], update_threshold=vector["min_change"]),
     )
     assert chosen.tolist() == [vector["expected"]["updated"]]
+
+
+@vectors("vpa/in_place", DIFFERS)
+def test_the_updater_goes_on_from_a_resize_as_kubernetes_does(vector):
+    if vector["id"].startswith("retry_"):
+        last, now = (
+            np.array([[(vector[key] or {}).get(name, np.nan)] for name in RESOURCES])
+            for key in ("last_infeasible", "recommended")
+        )
+        assert worth_another_try(last, now).tolist() == [vector["expected"]]
+        return
+    mode = {"InPlaceOrRecreate": "in_place_or_recreate", "InPlace": "in_place"}[vector["mode"]]
+    said = [np.array([vector["reason"] == reason]) for reason in ("Deferred", "Infeasible")]
+    waited = np.array([vector["since_last_attempt_s"] or 0.0])
+    step = next_step(mode, *said, waited, VpaSettings().resize_patience_s)
+    assert Step(step[0]).name.lower() == vector["expected"]
 
 
 @vectors("vpa/kubelet")

@@ -1,6 +1,7 @@
 """The shipped jobs really train."""
 
 import importlib
+import signal
 import sys
 from pathlib import Path
 
@@ -48,3 +49,27 @@ def test_it_learns(jobs, name):
     lines = list(jobs.steps(job.Net(), job.make, given.batch, 60, rate, torch.optim.Adam))
     first, last = (float(line.split()[3]) for line in (lines[0], lines[-1]))
     assert last < 0.85 * first
+
+
+@pytest.mark.slow
+def test_a_job_that_was_stopped_goes_on_as_if_it_had_not_been(jobs, tmp_path):
+    import torch
+
+    job = importlib.import_module("text_bag")
+
+    def train(path, stopped_after=None):
+        torch.manual_seed(0)
+        saved, lines = jobs.Checkpoint(path, 10**9), []
+        for line in jobs.steps(job.Net(), job.make, 64, 40, 5e-3, torch.optim.Adam, saved=saved):
+            lines.append(line)
+            saved.asked = len(lines) == stopped_after
+        return lines
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        whole = train(tmp_path / "whole")
+        parts = [train(tmp_path / "parts", 2), train(tmp_path / "parts")]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [len(part) for part in parts] == [2, 2]
+    assert parts[0] + parts[1] == whole

@@ -106,6 +106,7 @@ def free_port() -> int:
         ("recommend", "images_cnn"),
         ("--show-completion", "bash"),
         ("traces", "list"),
+        ("controller", "monitoring"),
     ],
     ids=lambda arguments: arguments[0],
 )
