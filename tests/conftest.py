@@ -50,10 +50,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks and orders the tests.
 
     Tests of the real machine run alone (`-m real`); the others may run side by side (`-m 'not real' -n 2`). A
-    test of the real machine, or one that drives a browser, runs once more when it fails, because such a
-    machine may stand still for longer than any useful deadline. The summary tells of it (RERUN). Files with
-    long tests come first, so that nobody waits for the last one at the end. Tests named in TWINBED_DONE are
-    left out: they ran in a VM that stopped later.
+    test that drives a browser runs once more when it fails, because the machine may stand still for longer
+    than any useful deadline; the summary tells of it (RERUN). `tools/test-real` does the same for tests of
+    the real machine, at the end. Files with long tests come first, so that nobody waits for the last one at
+    the end. Tests named in TWINBED_DONE are left out: they ran in a VM that stopped later.
     """
     done = os.environ.get("TWINBED_DONE", "").splitlines()
     items[:] = [item for item in items if item.nodeid not in done]
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         real = kinds & {"root", "vm"} or any(item.path.is_relative_to(folder) for folder in folders)
         if real:
             item.add_marker(pytest.mark.real)
-        if (real or "browser" in kinds) and "flaky" not in kinds:
+        if "browser" in kinds and "flaky" not in kinds:
             item.add_marker(pytest.mark.flaky(reruns=1))
         length = 0 if real else 2 if kinds & {"browser", "slow"} else 1
         lengths[item.path] = max(length, lengths.get(item.path, 0))

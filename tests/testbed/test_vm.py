@@ -222,7 +222,6 @@ def test_a_guest_in_which_nothing_runs_any_more_has_stopped(vm: Vm, monkeypatch:
 
 @pytest.mark.vm
 @pytest.mark.slow
-@pytest.mark.flaky(reruns=0)
 @pytest.mark.timeout(3 * INSIDE_TIMEOUT_S)
 def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
     """One pytest for all, because Python takes long to start under emulation.
@@ -233,7 +232,7 @@ def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest
     """
     object_file()
     root = Path(__file__).parents[2]
-    selection = ["-v", "-ra", "-m", "root", "-k", LEFT_OUT, *(str(root / path) for path in INSIDE)]
+    selection = ["--reruns", "1", "--timeout", "180", "-v", "-ra", "-m", "root", "-k", LEFT_OUT, *(str(root / path) for path in INSIDE)]
     command = [sys.executable, "-m", "pytest", *PLUGINS, "--durations=10", *selection]
     output, interrupted, outcomes = bytearray(), Counter[str](), dict[str, str]()
 
