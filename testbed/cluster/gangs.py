@@ -173,10 +173,9 @@ class Gangs:
 
     def kill(self, job: int) -> None:
         """End a gang at once, as a fault of its server does; what it did since it last saved is lost."""
-        life, training = self._lives[job], self._jobs[job]
-        saved = (life.base + _steps(life.folder)) // training.every * training.every
+        saved = self._saved(job)
         self._remove(job)
-        self._done[job] = max(life.base, saved)
+        self._done[job] = saved
 
     def look(self, job: int) -> Seen:
         """Return what is known of a job, after its quota followed what it does.
@@ -205,10 +204,16 @@ class Gangs:
             raise BackendError(
                 f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"
             )
+        # The first process is the one that saves. A signal may have ended it before it could.
+        last = self._saved(job) if codes[0] else min(life.base + _steps(life.folder), training.steps)
         self._remove(job)
-        # What a signal ended before it could save begins where it began.
-        self._done[job] = life.base if any(codes) else min(life.base + _steps(life.folder), training.steps)
+        self._done[job] = last
         return Seen(self._done[job], begun=bool(new), alive=False)
+
+    def _saved(self, job: int) -> int:
+        """Return the step of a job's last save that was not asked for."""
+        life, every = self._lives[job], self._jobs[job].every
+        return max(life.base, (life.base + _steps(life.folder)) // every * every)
 
     def _codes(self, job: int, life: Life) -> list[int | None]:  # noqa: ARG002 - Slurm's does
         return [container.poll() for container in life.containers]

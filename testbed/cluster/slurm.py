@@ -214,15 +214,19 @@ class SlurmGangs(Gangs):
             self._looked = time.monotonic()
         return self._states
 
-    def holders(self) -> dict[int, list[int]]:
-        """Return the servers of each job that Slurm runs, one entry for each."""
+    def holders(self, among: Sequence[str] = ("RUNNING", "COMPLETING")) -> dict[int, list[int]]:
+        """Return the servers of each job that is in one of these states, one entry for each."""
         states = self.states()
-        running = {
+        nodes_of = {
             job: states[number][1]
             for job, number in self._ids.items()
-            if number in states and states[number][0] in ("RUNNING", "COMPLETING")
+            if number in states and states[number][0] in among
         }
-        return {job: self._servers(nodes) for job, nodes in running.items() if nodes}
+        return {job: self._servers(nodes) for job, nodes in nodes_of.items() if nodes}
+
+    def room(self) -> list[int]:
+        """Return the GPUs of each server."""
+        return [int(gpus) for gpus in self._cluster.server_gpus]
 
     def _servers(self, nodes: str) -> list[int]:
         names = (
@@ -247,23 +251,36 @@ class Backfill(Scheduler):
         self._known: set[int] = set()
 
     def on_round(self, state: State) -> Assignment:
-        """Return who has which GPUs, as Slurm says."""
+        """Return who has which GPUs, as Slurm says.
+
+        A job may have begun and ended since Slurm was asked last. It has its GPUs now, where they are free.
+        """
         for row in state.by_arrival().tolist():
             job = int(state.job[row])
             if job not in self._known:
                 self._known.add(job)
                 self._gangs.submit(job)
-        holders = self._gangs.holders()
-        lines = []
-        for row, job in enumerate(state.job.tolist()):
-            left, servers = int(state.gpus[row]), holders.get(job, [])
-            for place, server in enumerate(servers):
-                gpus = -(-left // (len(servers) - place))
-                lines.append((row, server, gpus))
-                left -= gpus
+        lines, free = [], self._gangs.room()
+        for holders in (self._gangs.holders(), self._gangs.holders(("COMPLETED",))):
+            for row, job in enumerate(state.job.tolist()):
+                given = _shares(int(state.gpus[row]), holders.get(job, []))
+                if all(gpus <= free[server] for server, gpus in given):
+                    lines += [(row, server, gpus) for server, gpus in given]
+                    for server, gpus in given:
+                        free[server] -= gpus
         rows = np.array(sorted(lines), np.int64).reshape(-1, 3)
         return Assignment(rows[:, 0], rows[:, 1], rows[:, 2])
 
     def wake_s(self, state: State, given: Assignment) -> float:  # noqa: ARG002 - Slurm decides when it likes
         """Return when Slurm is asked again, s."""
         return state.now_s + self._every_s
+
+
+def _shares(gpus: int, servers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (server, GPUs) of a gang that Slurm spread evenly, the first servers getting the remainder."""
+    shares = []
+    for place, server in enumerate(servers):
+        here = -(-gpus // (len(servers) - place))
+        shares.append((server, here))
+        gpus -= here
+    return shares

@@ -38,7 +38,8 @@ class _Seen:
         restarted = now.incarnation != self.last.incarnation
         if restarted:
             self.before = self._sums()
-            self.restarts += max(1, now.restarts - self.last.restarts)
+            told = now.restarts - self.last.restarts if self.last.incarnation else 1
+            self.restarts += max(1, told)
             self.base = _NOTHING
         self.last = now
         return restarted
@@ -73,7 +74,10 @@ class Watch:
         self._happened = happened
         self._seen: dict[str, _Seen] = {}
         for name in targets:
-            counters = places.target(name).counters()
+            try:
+                counters = places.target(name).counters()
+            except GroupGoneError:  # It restarts right now. `look` waits for it.
+                counters = _NOTHING
             self._seen[name] = _Seen(counters, counters)
 
     def look(self, now_s: float, *, last: bool) -> str | None:

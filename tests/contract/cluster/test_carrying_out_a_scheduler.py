@@ -102,7 +102,8 @@ def test_a_preempted_job_keeps_its_work(cluster_backend: Backend) -> None:
 
 
 def test_a_slower_type_takes_longer(cluster_backend: Backend) -> None:
-    jobs = workload([0], [1], [10], (1.0, 0.4))
+    # Long enough for a quota to count that a busy machine sets late.
+    jobs = workload([0], [1], [25], (1.0, 0.4))
     fast, slow = (cluster_backend.run(TWO_TYPES, jobs, Scripted((server,), 1e9), TIMING) for server in (0, 1))
     works_s = [float(done.held_s[0] - done.restart_s[0]) for done in (fast, slow)]
     assert works_s[1] > 1.5 * works_s[0]

@@ -1,6 +1,7 @@
 """A job that can be stopped and goes on, without PyTorch's long start: a step is a fixed amount of CPU time.
 
-Like the hook of profiled jobs it records a step as eight bytes.
+Like the hook of profiled jobs it records a step as eight bytes. Like those of a real job, its processes all
+begin at the same checkpoint: the first one takes no step before the others have read it.
 """
 
 import argparse
@@ -10,6 +11,14 @@ import time
 from pathlib import Path
 
 STEP_CPU_S = 0.002
+
+
+def save(checkpoint: Path, done: int) -> None:
+    """Write it whole or not at all."""
+    whole = checkpoint.with_name(f"{checkpoint.name}.new")
+    whole.write_text(str(done))
+    whole.replace(checkpoint)
+
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -26,8 +35,13 @@ if __name__ == "__main__":
     if options.fails:
         raise SystemExit("no data to train on")
     first = os.environ["RANK"] == "0"
-    record = os.open(os.environ["TWINBED_STEPS"] + f"/{os.environ['RANK']}.steps", os.O_WRONLY | os.O_CREAT)
+    records = [
+        Path(os.environ["TWINBED_STEPS"], f"{rank}.steps") for rank in range(int(os.environ["WORLD_SIZE"]))
+    ]
     done = int(options.checkpoint.read_text()) if options.checkpoint.exists() else 0
+    record = os.open(records[int(os.environ["RANK"])], os.O_WRONLY | os.O_CREAT)
+    while first and not asked and not all(path.exists() for path in records):
+        time.sleep(0.001)
     while done < options.steps and not asked:
         end_s = time.process_time() + STEP_CPU_S
         while time.process_time() < end_s:
@@ -35,6 +49,6 @@ if __name__ == "__main__":
         done += 1
         os.write(record, time.monotonic_ns().to_bytes(8, "little"))
         if first and done % options.every == 0:
-            options.checkpoint.write_text(str(done))
+            save(options.checkpoint, done)
     if first:
-        options.checkpoint.write_text(str(done))
+        save(options.checkpoint, done)

@@ -110,11 +110,9 @@ class Running:
             subprocess.run(["umount", "-l", point], check=False)
         parents = self._parents() if self._empty else []
         for parent in parents:
-            for directory in sorted((path for path in parent.rglob("*") if path.is_dir()), reverse=True):
+            for directory, _, _ in os.walk(parent, topdown=False):
                 with contextlib.suppress(OSError):
-                    directory.rmdir()
-            with contextlib.suppress(OSError):
-                parent.rmdir()
+                    Path(directory).rmdir()
         return bool(left or parents or self._processes_here())
 
     def _processes_here(self) -> list[Path]:
