@@ -55,7 +55,8 @@ tell() {{
 }}
 while kill -0 $job 2>/dev/null; do sleep {poll}; tell; done
 wait $job
-echo "{end} $? $(tail -n 1 "$TWINBED_STEPS/log")" >{console}
+code=$?
+echo "{end} $code $(tail -n 1 "$TWINBED_STEPS/log")" >{console}
 """
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from control.provisioner import Provisioner
 from testbed.containers.interrupts import Interrupts
-from twinbed import BackendError, TwinbedError
+from twinbed import BackendError
 
 TRIES = 4
 """How often the removal is tried before it is given up."""
@@ -30,24 +30,24 @@ def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
 
 
 def release(provisioner: Provisioner, owner: str) -> None:
-    """Stop every order of an owner until nothing is held; one failure of a call does not stop the rest."""
+    """Stop every order of an owner until nothing is held; whatever a call raises, the rest is stopped."""
     problem: Exception | None = None
     for _ in range(TRIES):
         try:
             tokens = sorted({instance.token for instance in provisioner.held(owner)})
             if not tokens:
                 return
-        except (TwinbedError, OSError) as error:
+        except Exception as error:
             problem = error
             continue
         for token in tokens:
             try:
                 provisioner.stop(owner, token)
-            except (TwinbedError, OSError) as error:
+            except Exception as error:
                 problem = error
     try:
         names = [instance.name for instance in provisioner.held(owner)]
-    except (TwinbedError, OSError):
+    except Exception:
         names = [f"instances of owner {owner}"]
     if names:
         reason = f" ({problem})" if problem else ""
