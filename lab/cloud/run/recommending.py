@@ -22,7 +22,7 @@ from control.recommender.transfer import Transfer, TransferSearch
 from lab.cloud.input.listed import instance_type
 from lab.cloud.input.shipped_runs import shipped_runs
 from lab.cloud.input.store import Measurements, Run, as_history, network_use, trials_of
-from lab.cloud.run import expected
+from lab.cloud.run import expected, on_gpus
 from lab.cloud.run.notes import Facts, note_of_use, notes
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
@@ -254,6 +254,9 @@ def prepared(
     left = 0
     if not market.types:
         tried = {run.instance for run in (*runs, *(shipped_runs() if question.shipped else ()))}
+        if any(run.job == job.name and run.gpus and run.ok for run in runs):
+            listed = catalogue.types(market.region, market.market)
+            tried = {name for name, row in listed.items() if on_gpus.known(row)}
         market = replace(market, types=usual_types(catalogue, market, tried))
         left = len(catalogue.types(market.region, market.market)) - len(market.types)
     question = replace(question, market=market)
@@ -265,10 +268,18 @@ def prepared(
         server = Server(market.server, listing.price_usd_h, listing.network_bps)
         measured = network_use(job.name, job.batch, runs)
         use_bps = modelled_use(job, among, server) | measured
+    on_gpus.check(question.method, request)
+    across = on_gpus.method(question.method, request, used)
+    if across is not None:
+        request = on_gpus.among(request, across, runs)
+        among = request.candidates
     sized = question.method != "transfer" or _sized(request)
     mine = find(question.method, "recommenders")
-    known = choose if keep is None else _made
-    chosen = mine.make() if mine else known(question.method, request, server=server, use_bps=use_bps)
+    if mine or across:
+        chosen = mine.make() if mine else across
+    else:
+        made = choose if keep is None else _made
+        chosen = made(question.method, request, server=server, use_bps=use_bps)
     own = request.history
     if isinstance(chosen, Transfer):
         if not sized:
