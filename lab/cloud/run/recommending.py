@@ -275,8 +275,11 @@ def prepared(
         among = request.candidates
     sized = question.method != "transfer" or _sized(request)
     mine = find(question.method, "recommenders")
-    if mine or across:
-        chosen = mine.make() if mine else across
+    chosen: Recommender
+    if mine:
+        chosen = mine.make()
+    elif across is not None:
+        chosen = across
     else:
         made = choose if keep is None else _made
         chosen = made(question.method, request, server=server, use_bps=use_bps)
