@@ -14,7 +14,9 @@ import typer
 from control.recommender import RECOMMENDERS
 from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cloud.search import Backend
 from twinbed import ScenarioError
+from twinbed.text import printable
 
 
 class By(StrEnum):
@@ -98,13 +100,52 @@ def recommend(
             help="Whether the shipped table of measured jobs is past experience, too.",
         ),
     ] = True,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search",
+            help="Try clusters until the method stops: launch the job, measure it, store the trial, propose "
+            "again.",
+        ),
+    ] = False,
+    backend: Annotated[
+        Backend,
+        typer.Option(
+            "--backend",
+            metavar="testbed|twin|gcloud",
+            help="Where --search runs trials: types emulated here (root), a rehearsal, or Google Cloud.",
+        ),
+    ] = Backend.TESTBED,
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", min=1, help="Most trials of --search.")
+    ] = 12,
+    trial_limit: Annotated[
+        str,
+        typer.Option(
+            "--trial-limit", metavar="TIME", help="Lease of a trial: its instances end by then by themselves."
+        ),
+    ] = "30m",
+    cap: Annotated[
+        float | None,
+        typer.Option(
+            "--cap", callback=usable, metavar="USD", help="Most that all trials of --search may cost."
+        ),
+    ] = None,
+    real: Annotated[
+        bool, typer.Option("--real", help="Let --backend gcloud spend real money, up to --cap.")
+    ] = False,
+    zone: Annotated[str, typer.Option("--zone", help="Zone of --backend gcloud.")] = "",
+    template: Annotated[
+        str, typer.Option("--template", metavar="NAME", help="Instance template of --backend gcloud.")
+    ] = "",
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows of the ranking.")] = 10,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
     """Rank clusters for a training job by cost or time, with intervals, and say which one to try next.
 
-    Add trials under the job's name with `twinbed measurements import` to sharpen the answer.
+    Add trials under the job's name with `twinbed measurements import` to sharpen the answer, or let --search
+    run them.
     """
     from control.jobs import Objective
     from lab.ask import shipped
@@ -115,8 +156,10 @@ def recommend(
     from lab.cloud.run import recommending
     from lab.cloud.run.table import result
 
+    path = shipped.path_of("job", job)
+    file = job_file.load(path)
     question = recommending.Question(
-        job=job_file.as_job(job_file.load(shipped.path_of("job", job))),
+        job=job_file.as_job(file),
         market=recommending.Market(
             region,
             market,
@@ -131,6 +174,30 @@ def recommend(
         deadline_s=float("inf") if deadline is None else recommending.seconds(deadline),
         shipped=shipped_runs,
     )
+    if search:
+        from lab.cloud.search.backends import Paying, command_of, opened
+        from lab.cloud.search.loop import Limits, Search
+        from lab.cloud.search.table import result as trials_of
+
+        lease_s = recommending.seconds(trial_limit)
+        limits = Limits(trials, lease_s=lease_s, cap_usd=float("inf") if cap is None else cap)
+        with opened(backend, question.job, Paying(real, limits.cap_usd, zone, template)) as provisioner:
+            closed_loop = Search(
+                question,
+                in_use(catalogue),
+                Measurements(measurements),
+                provisioner,
+                lambda batch: command_of(file, backend, batch),
+                str(path.resolve().parent),
+                limits,
+                stored=backend is not Backend.TWIN,
+                say=lambda line: typer.echo(printable(line), err=True) if not no_progress else None,
+                source=f"search on {backend}",
+            )
+            emit(trials_of(closed_loop.run(), backend), form)
+        return
+    if real or cap is not None or zone or template or backend is not Backend.TESTBED:
+        raise ScenarioError("--backend, --cap, --real, --zone and --template are for --search; add it")
     with Bar(1, wanted=not no_progress, preparing="learning from past jobs"):
         answer = recommending.answer(question, in_use(catalogue), Measurements(measurements), most=top)
     emit(result(answer, by.value), form)

@@ -42,6 +42,36 @@ GPUS = {
 }
 
 
+SPEEDS = {
+    "NVIDIA K80": (4.4e12, 0.24e12),
+    "NVIDIA M60": (4.8e12, 0.16e12),
+    "NVIDIA P40": (11.8e12, 0.346e12),
+    "NVIDIA P100": (9.3e12, 0.732e12),
+    "NVIDIA V100 16GB": (15.7e12, 0.9e12),
+    "NVIDIA V100 32GB": (15.7e12, 0.9e12),
+    "NVIDIA T4": (8.1e12, 0.32e12),
+    "NVIDIA T4G": (8.1e12, 0.32e12),
+    "NVIDIA A10": (31.2e12, 0.6e12),
+    "NVIDIA A10G": (31.2e12, 0.6e12),
+    "NVIDIA L4": (30.3e12, 0.3e12),
+    "NVIDIA A100 40GB": (19.5e12, 1.555e12),
+    "NVIDIA A100 80GB": (19.5e12, 2.039e12),
+    "NVIDIA H100": (67e12, 3.35e12),
+    "NVIDIA H200": (67e12, 4.8e12),
+}
+"""32-bit peak, FLOP/s, and bandwidth of the memory, bytes/s, by the catalogue's name; NVIDIA's data sheets.
+K80 and M60 are boards of two GPUs, and each GPU counts."""
+
+
+def relative_speed(model: str) -> float:
+    """Return the speed of one GPU against others, in no unit: the geometric mean of peak and bandwidth.
+
+    It is NaN for a model that is not in SPEEDS. A job is bound by one or the other, so the mean is halfway.
+    """
+    flops, bytes_s = SPEEDS.get(model, (float("nan"), float("nan")))
+    return float((flops * bytes_s) ** 0.5)
+
+
 def gpu(name: str) -> Gpu:
     """Return the GPU of that name. Raises ScenarioError for a name that is not in the table."""
     if name not in GPUS:

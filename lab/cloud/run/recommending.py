@@ -7,22 +7,23 @@ For: `twinbed recommend` and whoever asks the same question elsewhere. Not for: 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from control.jobs import Candidates, Configuration, Job, Objective, candidates
-from control.recommender import choose
+from control.jobs import Candidates, Configuration, Flags, Job, Objective, candidates
+from control.recommender import choose, make
 from control.recommender.analytic import level
-from control.recommender.fc2 import Fc2, Rule, Server, choose_server
+from control.recommender.fc2 import Server, choose_server
 from control.recommender.ports import Interval, Proposal, Recommendation, Recommender, Request, Stop
 from control.recommender.prior import usable_jobs
 from control.recommender.transfer import Transfer, TransferSearch
 from lab.cloud.input.listed import instance_type
 from lab.cloud.input.shipped_runs import shipped_runs
 from lab.cloud.input.store import Measurements, Run, as_history, network_use, trials_of
-from lab.cloud.run import expected
+from lab.cloud.run import expected, on_gpus
+from lab.cloud.run.notes import Facts, note_of_use, notes
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
 from twinbed.own import find
@@ -215,8 +216,36 @@ def with_server(catalogue: Catalogue, market: Market, budget_usd_h: float) -> Ma
     return replace(market, server=choose_server(servers, min(workers), budget_usd_h).name)
 
 
-def answer(question: Question, catalogue: Catalogue, measurements: Measurements, most: int = 10) -> Answer:
-    """Return the first `most` rows of the ranking, the next trial, and what they are based on.
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A question with all that is known, before anything is asked of the recommender.
+
+    question: the question, with the types and the server of its market chosen.
+    request: what the recommender gets; its history includes the shipped jobs where they count.
+    chosen: the recommender.
+    used: the listings that all estimates use, by type.
+    notes: sentences about what the answer is based on.
+    sized: as Answer.sized.
+    """
+
+    question: Question
+    request: Request
+    chosen: Recommender
+    used: Mapping[str, Listing]
+    notes: tuple[str, ...]
+    sized: bool
+
+
+def prepared(
+    question: Question,
+    catalogue: Catalogue,
+    measurements: Measurements,
+    keep: Callable[[Candidates], Flags] | None = None,
+) -> Prepared:
+    """Return the question with all that is known.
+
+    keep: which candidates a search in a closed loop can try, bool[n]; None for a question without trials,
+        which the analytic model may answer in the place of a method that has nothing to learn from.
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
@@ -225,10 +254,13 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
     left = 0
     if not market.types:
         tried = {run.instance for run in (*runs, *(shipped_runs() if question.shipped else ()))}
+        if any(run.job == job.name and run.gpus and run.ok for run in runs):
+            listed = catalogue.types(market.region, market.market)
+            tried = {name for name, row in listed.items() if on_gpus.known(row)}
         market = replace(market, types=usual_types(catalogue, market, tried))
         left = len(catalogue.types(market.region, market.market)) - len(market.types)
     question = replace(question, market=market)
-    request, used, left_out = _request(question, catalogue, runs)
+    request, used, left_out = _request(question, catalogue, runs, keep)
     among = request.candidates
     server, use_bps, measured = None, {}, {}
     if market.server:
@@ -236,9 +268,21 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         server = Server(market.server, listing.price_usd_h, listing.network_bps)
         measured = network_use(job.name, job.batch, runs)
         use_bps = modelled_use(job, among, server) | measured
+    on_gpus.check(question.method, request)
+    across = on_gpus.method(question.method, request, used)
+    if across is not None:
+        request = on_gpus.among(request, across, runs)
+        among = request.candidates
     sized = question.method != "transfer" or _sized(request)
     mine = find(question.method, "recommenders")
-    chosen = mine.make() if mine else choose(question.method, request, server=server, use_bps=use_bps)
+    chosen: Recommender
+    if mine:
+        chosen = mine.make()
+    elif across is not None:
+        chosen = across
+    else:
+        made = choose if keep is None else _made
+        chosen = made(question.method, request, server=server, use_bps=use_bps)
     own = request.history
     if isinstance(chosen, Transfer):
         if not sized:
@@ -247,6 +291,27 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
             past = {run.job for run in runs} | {job.name}
             more = [run for run in shipped_runs() if run.job not in past]
             request = replace(request, history=as_history([*_others(runs, job), *more]))
+    facts = Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__)
+    said = (
+        *notes(question, request, facts, used),
+        *([_OTHER_TYPES.format(left)] if left else []),
+        *note_of_use(chosen, measured, among),
+    )
+    return Prepared(question, request, chosen, used, said, sized)
+
+
+def _made(name: str, request: Request, *, server: Server | None, use_bps: Mapping[str, float]) -> Recommender:
+    del request
+    return make(name, server=server, use_bps=use_bps)
+
+
+def answer(question: Question, catalogue: Catalogue, measurements: Measurements, most: int = 10) -> Answer:
+    """Return the first `most` rows of the ranking, the next trial, and what they are based on.
+
+    Raises ScenarioError and TraceError as recommenders, catalogue and database do.
+    """
+    ready = prepared(question, catalogue, measurements)
+    request, chosen, sized = ready.request, ready.chosen, ready.sized
     search = chosen.searcher(request, seed=0)
     step = search.propose(request.observed)
     # Learning from past jobs is the slow part, and the search has done it already.
@@ -255,25 +320,23 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
     else:
         ranking = chosen.recommend(request)[:most]
     row = step.candidate if isinstance(step, Proposal) else step.best
-    facts = _Facts(sized, left_out, len(own.jobs) if own else 0, type(chosen).__name__)
     return Answer(
         ranking=tuple(ranking if sized else map(by_shape, ranking)),
         next=step,
-        next_configuration=among.configuration(row),
-        next_price_usd_h=float(among.price_usd_h[row]),
-        prices=used,
-        notes=(
-            *_notes(question, request, facts, used),
-            *([_OTHER_TYPES.format(left)] if left else []),
-            *_note_of_use(chosen, measured, among),
-        ),
+        next_configuration=request.candidates.configuration(row),
+        next_price_usd_h=float(request.candidates.price_usd_h[row]),
+        prices=ready.used,
+        notes=ready.notes,
         sized=sized,
-        problem=_problem(question, ranking) if sized else "",
+        problem=_problem(ready.question, ranking) if sized else "",
     )
 
 
 def _request(
-    question: Question, catalogue: Catalogue, runs: Sequence[Run]
+    question: Question,
+    catalogue: Catalogue,
+    runs: Sequence[Run],
+    keep: Callable[[Candidates], Flags] | None,
 ) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
     """Return the question with what is known, the listings used, and the types that nothing known tells of.
 
@@ -281,6 +344,8 @@ def _request(
     """
     job = question.job
     among, used = priced(catalogue, question.market)
+    if keep is not None:
+        among = among.take(keep(among))
     history = as_history(_others(runs, job))
     observed = trials_of(job.name, runs, among)
     left_out: list[str] = []
@@ -355,75 +420,3 @@ def modelled_use(job: Job, among: Candidates, server: Server) -> dict[str, float
     """Return by type what the analytic model expects one worker to use of the server's port, bit/s."""
     use_bps = expected.network_use_bps(job, among, server.bandwidth_bps)
     return {str(name): float(use) for name, use in zip(among.name, use_bps, strict=True) if np.isfinite(use)}
-
-
-def _note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candidates) -> Iterator[str]:
-    """Yield where a rule that needs the network use of the types has it from."""
-    if not isinstance(chosen, Fc2) or chosen.rule not in (Rule.SCALE, Rule.SCALE_MANUAL):
-        return
-    types = sorted({str(name) for name in among.name})
-    known = ", ".join(name for name in types if name in measured) or "no type"
-    yield (
-        f"Network use of one worker: measured on {known}, in runs with one server and one worker. For other "
-        "types the analytic model of the local run tells it."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """What the notes tell.
-
-    sized: as Answer.sized.
-    left_out: types that nothing known tells of.
-    own_jobs: number of past jobs of the user's.
-    method: class of the recommender.
-    """
-
-    sized: bool
-    left_out: Sequence[str]
-    own_jobs: int
-    method: str
-
-
-def _notes(question: Question, request: Request, facts: _Facts, used: Mapping[str, Listing]) -> Iterator[str]:
-    local_run, trials = question.job.local_run, len(request.observed)
-    known = f"Known: {facts.own_jobs} other jobs of yours, {trials} trials of this job."
-    yield f"{known} {facts.method} made every row."
-    if facts.left_out:
-        yield f"Left out, because nothing was measured on GPUs: {', '.join(facts.left_out)}."
-    if facts.method == "Transfer":
-        jobs = len(request.history.jobs) - facts.own_jobs if request.history else 0
-        if jobs:
-            yield (
-                f"Past experience includes {jobs} shipped jobs, measured on emulated types; "
-                "--no-shipped-runs leaves them out."
-            )
-        elif not facts.own_jobs:
-            yield (
-                "Without past jobs the ranking follows from laws of scaling alone; add past jobs with "
-                "twinbed measurements import."
-            )
-    if not facts.sized and (np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd)):
-        yield "Whether a cluster keeps deadline and budget cannot be told before that."
-    if local_run is None:
-        yield (
-            "The job has no local run: how long it takes is not known before the first trial, and the "
-            "intervals are wider. twinbed profile makes one."
-        )
-    elif not np.isfinite(question.job.samples):
-        yield (
-            "The job's file states no samples, so the local run tells how fast the job computes but not how "
-            "long it takes."
-        )
-    if facts.method == "Analytic":
-        yield (
-            "Times come from the analytic model: the local run's CPU time per sample on a type's vCPUs, and "
-            "the exchange of gradients over its network. A vCPU there may be half or twice as fast as a core "
-            "here. The intervals include that, and one trial shows it."
-        )
-    dates = sorted({listing.as_of.isoformat() for listing in used.values()})
-    spread = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    yield (
-        f"Prices: {question.market.market}, {question.market.region}, US$, catalogue rows of {spread}; "
-        "instances only, without disks and management fees."
-    )

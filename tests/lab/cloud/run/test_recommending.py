@@ -255,7 +255,12 @@ def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database: Measur
         [Run("new", "p2.xlarge", 1, 900.0, 1.8, 4, 61, gpus=1, servers=1, server_instance="m4.large")]
     )
     answered = answer(Question(job, market, shipped=False), load(), database)
-    assert {row.configuration.instance for row in answered.ranking} == {"c4.xlarge", "p2.xlarge"}
+    assert {row.configuration.instance for row in answered.ranking} == {"p2.xlarge"}
+    assert any(note.startswith("Only GPUs whose") for note in answered.notes)
+    only = Question(Job("newer"), replace(market, types=("p2.xlarge",)), shipped=False)
+    with pytest.raises(ScenarioError, match="nothing was measured on GPUs") as refused:
+        answer(only, load(), Measurements(database.path.with_name("none.duckdb")))
+    assert not any(letter.isdigit() for letter in str(refused.value))
 
 
 def test_of_many_types_the_measured_ones_are_ranked_and_else_those_that_none_beats() -> None:

@@ -1,0 +1,140 @@
+"""The port through which a search holds instances: launch, look, measure, stop, and what is still billable.
+
+For: the words that all backends share (virtual, emulated, a real cloud). Not for: choosing a cluster
+(recommender/), nor for keeping the promise that nothing stays billable (lab.cloud.search.held). Every
+instance bears the owner and the token of its order, so that whoever knows the owner finds all of it, also
+after a crash in the middle of a launch. Every order has a lease: the backend ends its instances after that
+time even if nobody asks. Source: FC² (Ta, Cluster Computing 22, 2019) §6 for provisioner and monitor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from control.jobs import InstanceType, Real
+from twinbed import ScenarioError
+
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+"""Form of an owner and a token: what every cloud allows in the names and labels of instances."""
+
+
+class State(StrEnum):
+    """What an instance does. A backend bills for every instance that is not GONE."""
+
+    CREATING = "creating"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A cluster to launch and the job that it is to run.
+
+    owner: mark of the search that pays; token: name of this launch, unique for its owner.
+    kind: type of the workers; workers: their number.
+    server: type of the one parameter server, None for none.
+    command: command of each process; directory: folder where it runs, "" for any.
+    batch: samples per worker and step.
+    lease_s: time after which the instances end by themselves, s as the backend bills it.
+    spot: whether they are bought on the spot market.
+
+    Raises ScenarioError for an owner or token that no cloud would accept, and counts and leases below 1.
+    """
+
+    owner: str
+    token: str
+    kind: InstanceType
+    workers: int
+    command: tuple[str, ...]
+    batch: int
+    lease_s: float
+    directory: str = ""
+    server: InstanceType | None = None
+    spot: bool = False
+
+    def __post_init__(self) -> None:
+        for name in (self.owner, self.token):
+            if not _NAME.fullmatch(name):
+                raise ScenarioError(f"{name!r}: expected up to 40 of a–z, 0–9 and -, a letter first")
+        if self.workers < 1 or self.batch < 1 or not self.lease_s >= 1:
+            raise ScenarioError(
+                f"{self.workers} workers, batch {self.batch}, lease {self.lease_s:g} s: each is at least 1"
+            )
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the instances: the workers by rank, then the parameter server."""
+        workers = tuple(f"{self.owner}-{self.token}-{rank}" for rank in range(self.workers))
+        return workers + ((f"{self.owner}-{self.token}-server",) if self.server else ())
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was measured on a cluster.
+
+    step_s: duration of each measured step on the ordered type, s, float64[k].
+    held_s: time that the instances were held for it without the provider's start-up, s as billed.
+    use_bps: bandwidth that one worker used of its server's port, bit/s; NaN if not measured.
+    problem: why the job cannot run there, "" if it can; then there is no step.
+    """
+
+    step_s: Real
+    held_s: float
+    use_bps: float = float("nan")
+    problem: str = ""
+
+
+def cannot_run(held_s: float, problem: str) -> Reading:
+    """Return the reading of a job that does not run on a cluster."""
+    return Reading(np.empty(0), held_s, problem=problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One billable instance. name: its name; token: of its order; state: anything but GONE."""
+
+    name: str
+    token: str
+    state: State
+
+
+class Provisioner(Protocol):
+    """Holds instances. Any call may raise BackendError; after that, `held` and `stop` still work."""
+
+    def refusal(self, order: Order) -> str:
+        """Return why this backend cannot launch the order, "" if it can. It launches nothing."""
+        ...
+
+    def launch(self, order: Order) -> tuple[str, ...]:
+        """Start the order's instances and its job on them, and return their names.
+
+        A second launch with the same owner and token returns the same names and starts nothing. Raises
+        ScenarioError for an order that it refuses.
+        """
+        ...
+
+    def status(self, order: Order) -> Mapping[str, State]:
+        """Return the state of each instance of the order by name; GONE if it is not there."""
+        ...
+
+    def measure(self, order: Order, steps: int) -> Reading:
+        """Return `steps` steps of a launched order after warming up; blocks until then.
+
+        A job that ends before is a reading with a problem, no error.
+        """
+        ...
+
+    def stop(self, owner: str, token: str) -> None:
+        """End the instances of an order, and return once none is billable; twice is fine."""
+        ...
+
+    def held(self, owner: str) -> tuple[Held, ...]:
+        """Return every billable instance of an owner, by name."""
+        ...

@@ -1,0 +1,115 @@
+"""From a job's own trials on some GPUs to other GPUs and other numbers of them, with wide intervals.
+
+For: a job that was measured on one GPU type at least, where no past job ran on GPUs. Not for: jobs that were
+measured on no GPU, of which nothing is said, nor whether a job fits a GPU's memory. A job's time on another
+model follows the ratio of relative speeds, on more GPUs a power of their number. Every such row says that it
+is outside what was measured. Sources of the spreads: PROFET (Lee et al., ddps-lab/profet, MIT) and Gavel's
+measured throughputs (Narayanan et al., OSDI 2020, MIT): the ratio was off by a factor of up to 2.3 and 2.5 in
+90 % of their pairs of models, here 2.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.jobs import Objective, Real
+from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop
+from control.recommender.ranking import Prediction, ranked
+from twinbed import ScenarioError
+
+OTHER_MODEL = 1.0 / 1.645
+"""Standard deviation of a log time on another model of GPU: a factor of e holds in 90 %."""
+SAME_MODEL = 0.1
+"""The same for the same model and number of GPUs in a host of another size (CPUs and disks differ)."""
+TRIAL = 0.05
+"""The same for a cluster that was tried."""
+POWER, POWERS_APART = (0.7, 0.4), (0.3, 0.45)
+"""Power of the number of GPUs with which speed grows, and its standard deviation over Gavel's jobs: within
+one machine, and over several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """The GPUs of an instance type. model: their name; speed: of one, relative to others, in no unit."""
+
+    model: str
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
+class AcrossGpus:
+    """Knows the job's trials on GPUs. gpus: the GPUs by instance type, of every candidate."""
+
+    gpus: Mapping[str, Gpus]
+
+    def recommend(self, request: Request) -> list[Recommendation]:
+        """Return every affordable candidate; ScenarioError if no trial on GPUs has ended."""
+        return ranked(request, self._predicted(request, request.observed))
+
+    def searcher(self, request: Request, seed: int) -> GpuSearch:
+        """Return a search that tries the first of its ranking until it was tried; `seed` has no effect."""
+        del seed
+        return GpuSearch(self, request)
+
+    def _predicted(self, request: Request, observed: Observations) -> Prediction:
+        among = request.candidates
+        ended = [trial for trial in range(len(observed)) if observed.ok[trial]]
+        if not ended:
+            raise ScenarioError(
+                f"job {request.job.name}: no trial on GPUs has ended, so nothing tells its time on them"
+            )
+        n = len(among)
+        log_time, deviation, reasons = np.zeros(n), np.full(n, np.inf), [""] * n
+        for trial in ended:
+            row, log_s = int(observed.candidate[trial]), float(np.log(observed.time_s[trial]))
+            for other in range(n):
+                mean, spread, reason = self._from(request, row, other)
+                if other == row:
+                    reason = f"measured in trial {trial + 1}: {observed.time_s[trial]:.4g} s"
+                if spread <= deviation[other]:
+                    log_time[other], deviation[other], reasons[other] = log_s + mean, spread, reason
+        return Prediction(log_time, deviation, reasons)
+
+    def _from(self, request: Request, row: int, other: int) -> tuple[float, float, str]:
+        """Return the log ratio of times from a tried candidate to another, its deviation, and a reason."""
+        if row == other:
+            return 0.0, TRIAL, ""
+        among = request.candidates
+        tried, asked = (self.gpus[str(among.name[place])] for place in (row, other))
+        counts = among.gpus * among.count
+        apart = float(np.log(counts[other] / counts[row]))
+        several = int(among.count[row] != among.count[other])
+        machines = float(abs(np.log(among.count[other] / among.count[row])))
+        model = OTHER_MODEL if asked.model != tried.model else SAME_MODEL
+        spread = float(np.hypot(model, POWERS_APART[several] * max(abs(apart), machines)))
+        mean = float(np.log(tried.speed / asked.speed)) - POWER[several] * apart
+        changed = [f"{asked.model} from {tried.model}"] if asked.model != tried.model else []
+        changed += [f"{counts[other]:.0f} GPUs from {counts[row]:.0f}"] if apart else []
+        what = ", ".join(changed)
+        reason = f"outside what was measured: {what}" if what else f"the same GPUs as {among.name[row]}"
+        return mean, spread, reason
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSearch:
+    """The search of AcrossGpus."""
+
+    method: AcrossGpus
+    request: Request
+
+    def propose(self, observed: Observations) -> Proposal | Stop:
+        """Return the first of the ranking, as a proposal until it was tried."""
+        predicted = self.method._predicted(self.request, observed)
+        among = self.request.candidates
+        price: Real = among.price_usd_h if self.request.objective is Objective.COST else np.ones(len(among))
+        usd = np.exp(predicted.log_time) * among.price_usd_h / 3600
+        kept = (np.exp(predicted.log_time) <= self.request.deadline_s) & (usd <= self.request.budget_usd)
+        kept &= among.price_usd_h <= self.request.budget_usd_h
+        value = np.where(kept, predicted.log_time + np.log(price), np.inf)
+        best = int(value.argmin()) if kept.any() else int(observed.candidate[observed.ok][0])
+        if best in observed.candidate:
+            return Stop(best, "the first of the ranking was tried")
+        return Proposal(best, f"the first of the ranking; {predicted.reasons[best]}")

@@ -1,0 +1,57 @@
+"""Which method answers about GPUs, and when nothing may be said about them.
+
+For: recommendations that GPU types take part in. Not for: the method (control.recommender.across_gpus), nor
+the speeds (twin.cloud.gpus).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+
+import numpy as np
+
+from control.recommender.across_gpus import AcrossGpus, Gpus
+from control.recommender.ports import Request
+from lab.cloud.input.store import Run, trials_of
+from traces.catalogue.catalogue import Listing
+from twin.cloud.gpus import relative_speed
+from twinbed import ScenarioError
+
+
+def known(listing: Listing) -> bool:
+    """Return whether a listing has GPUs of a model whose speed is known."""
+    return listing.gpus > 0 and isfinite(relative_speed(listing.gpu_model))
+
+
+def check(name: str, request: Request) -> None:
+    """Raise ScenarioError if only types with GPUs are allowed, and nothing was measured on one."""
+    rows, observed, past = request.candidates, request.observed, request.history
+    if name not in ("transfer", "analytic") or not (rows.gpus > 0).all() or observed.ok.any():
+        return
+    if past is None or not (past.candidates.gpus > 0).any():
+        raise ScenarioError(
+            f"job {request.job.name}: nothing was measured on GPUs, so nothing tells how long it takes on "
+            "them; run it on one of them, and add the run with twinbed measurements import"
+        )
+
+
+def method(name: str, request: Request, used: Mapping[str, Listing]) -> AcrossGpus | None:
+    """Return the method for a job with trials on GPUs, None where another one knows more."""
+    past, tried = request.history, request.candidates.gpus[request.observed.candidate]
+    taught = past is not None and bool((past.candidates.gpus > 0).any())
+    if name != "transfer" or taught or not (tried[request.observed.ok] > 0).any():
+        return None
+    rows = {name: row for name, row in used.items() if known(row)}
+    return AcrossGpus(
+        {name: Gpus(row.gpu_model, relative_speed(row.gpu_model)) for name, row in rows.items()}
+    )
+
+
+def among(request: Request, across: AcrossGpus, runs: Sequence[Run]) -> Request:
+    """Return the request about the candidates whose GPUs are known."""
+    rows = request.candidates
+    rows = rows.take(np.isin(rows.name, sorted(across.gpus)))
+    observed = trials_of(request.job.name, runs, rows)
+    return replace(request, candidates=rows, observed=observed, expected_s=None)

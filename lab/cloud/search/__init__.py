@@ -1,0 +1,13 @@
+"""Closed-loop searches: propose a cluster, launch the job on it, measure, propose again."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Backend(StrEnum):
+    """Where trials run."""
+
+    TESTBED = "testbed"
+    TWIN = "twin"
+    GCLOUD = "gcloud"

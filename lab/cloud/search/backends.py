@@ -1,0 +1,94 @@
+"""The backends of a search by name: the twin's rehearsal, this machine's emulated types, Google Cloud.
+
+For: `twinbed recommend --search --backend NAME`. Not for: the search (loop.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.jobs import Configuration, Job, candidates
+from control.provisioner import Order, Provisioner
+from lab.cloud.input.job_file import JobFile
+from lab.cloud.run import expected
+from lab.cloud.search import Backend
+from testbed.cloud.emulated import SCALE
+from testbed.cloud.gcloud import Gcloud
+from testbed.cloud.provisioner import emulated_instances
+from twin.cloud.provisioner import Virtual
+from twinbed import ScenarioError
+
+
+@dataclass(frozen=True, slots=True)
+class Paying:
+    """What a real cloud needs. real: whether money may be spent; cap_usd: at most, US$; zone, template: of
+    the instances.
+    """
+
+    real: bool = False
+    cap_usd: float = np.inf
+    zone: str = ""
+    template: str = ""
+
+
+@contextmanager
+def opened(backend: Backend, job: Job, paying: Paying) -> Iterator[Provisioner]:
+    """Yield the provisioner. Raises ScenarioError for a real cloud without permission and cap."""
+    if backend is Backend.TESTBED:
+        with emulated_instances() as provisioner:
+            yield provisioner
+    elif backend is Backend.TWIN:
+        if job.local_run is None:
+            raise ScenarioError(
+                f"job {job.name}: --backend twin needs a local run, which tells how long a step takes; make "
+                "one with twinbed profile"
+            )
+        yield Virtual(lambda order: modelled_step_s(job, order))
+    else:
+        yield Gcloud(paying.zone, paying.template, real=paying.real, cap_usd=paying.cap_usd)
+
+
+def command_of(file: JobFile, backend: Backend, batch: int) -> tuple[str, ...]:
+    """Return the job's command; it runs until it is stopped. On a real cloud `python` is its own python3."""
+    if backend is Backend.TWIN:
+        return ("true",)
+    words = file.command_line(batch=batch, steps=10**9)
+    if backend is Backend.GCLOUD and words[0] == sys.executable:
+        return ("python3", *words[1:])
+    return words
+
+
+def modelled_step_s(job: Job, order: Order) -> float:
+    """Return the time of a step by the analytic model of the local run, s; NaN where it does not apply."""
+    kinds = {order.kind.name: order.kind}
+    server, rates = "", dict[str, float]()
+    if order.server is not None:
+        server = order.server.name
+        kinds[server], rates[server] = order.server, order.server.network_bps
+    row = Configuration(order.kind.name, order.workers, order.batch, int(bool(server)), server)
+    among = candidates(kinds, dict.fromkeys(kinds, 1.0), [row])
+    return float(expected.step_s(job.local_run, among.batch, among, rates)[0])
+
+
+def said_of(backend: Backend) -> str:
+    """Return what a search's figures stand for on a backend."""
+    return {
+        Backend.TESTBED: (
+            f"Types are emulated at 1/{1 / SCALE:g} of their size on this machine's cores. Times, cost and "
+            "what the trials were billed are those of the types; no money was spent. Trials are in the "
+            "measurements, and the next twinbed recommend knows them."
+        ),
+        Backend.TWIN: (
+            "A rehearsal: steps take what the analytic model of the local run says, so it tells what the "
+            "search would try and pay, and nothing new about the job. Nothing is stored."
+        ),
+        Backend.GCLOUD: (
+            "Trials ran on Compute Engine and are in the measurements. Prices are the catalogue's; your bill "
+            "also has disks and network."
+        ),
+    }[backend]

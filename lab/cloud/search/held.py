@@ -1,0 +1,54 @@
+"""The promise of a search: when it ends, however it ends, nothing of it is billable.
+
+For: every use of a provisioner. Not for: provisioners. An error, Ctrl-C and SIGTERM all lead here; a process
+that is killed outright leaves the rest to the lease of each instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from control.provisioner import Provisioner
+from testbed.containers.interrupts import Interrupts
+from twinbed import BackendError
+
+TRIES = 4
+"""How often the removal is tried before it is given up."""
+
+
+@contextmanager
+def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
+    """Stop all that the owner holds when the block ends. Raises BackendError, which names what is left."""
+    with Interrupts() as interrupts:
+        try:
+            yield
+        finally:
+            # A second Ctrl-C must not leave half of it.
+            interrupts.shield()
+            release(provisioner, owner)
+
+
+def release(provisioner: Provisioner, owner: str) -> None:
+    """Stop every order of an owner until nothing is held; whatever a call raises, the rest is stopped."""
+    problem: Exception | None = None
+    for _ in range(TRIES):
+        try:
+            tokens = sorted({instance.token for instance in provisioner.held(owner)})
+            if not tokens:
+                return
+        except Exception as error:
+            problem = error
+            continue
+        for token in tokens:
+            try:
+                provisioner.stop(owner, token)
+            except Exception as error:
+                problem = error
+    try:
+        names = [instance.name for instance in provisioner.held(owner)]
+    except Exception:
+        names = [f"instances of owner {owner}"]
+    if names:
+        reason = f" ({problem})" if problem else ""
+        raise BackendError(f"{', '.join(names)}: still held{reason}; delete them, or wait for their lease")

@@ -1,0 +1,309 @@
+"""A search in a closed loop: propose a cluster, launch the job on it, measure, store, propose again.
+
+For: `twinbed recommend --search`, with every search of control/recommender and every provisioner. Not for:
+deciding (control/recommender), nor for holding instances (provisioners). A trial measures some steps, and the
+time of the whole job follows from them and the number of samples. Its cost is what the provider bills for
+that. What the trial itself costs is counted beside it. Trials go into the measurement database as they end,
+so that an interrupted search has lost nothing and the next answer knows them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import numpy as np
+
+from control.jobs import Candidates, Configuration, Flags, Job
+from control.provisioner import Order, Provisioner, Reading
+from control.recommender.ports import Observations, Stop, stop
+from lab.cloud.input.data_set import rules_of
+from lab.cloud.input.listed import instance_type
+from lab.cloud.input.store import Measurements, Run
+from lab.cloud.run.recommending import Prepared, Question, prepared
+from lab.cloud.search.held import nothing_left
+from traces.catalogue.catalogue import Catalogue, Listing
+from twin.cloud import performance, pricing
+from twinbed import ScenarioError
+
+STEPS = 20
+"""Steps that a trial measures, as in the shipped table of measured jobs."""
+MOST_STEPS = 100
+_LEAST_S = 1e-3
+"""Least time of a failed trial, s, so that it has a logarithm."""
+MOST_FAILURES = 3
+"""Failed trials in a row after which the job is taken to be broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a search may use.
+
+    trials: most trials. steps: measured steps of each. lease_s: longest time that a trial holds its
+        instances, s as billed.
+    cap_usd: most that all trials may cost, US$: a trial whose lease could cost more is not begun.
+
+    Raises ScenarioError for values that allow nothing.
+    """
+
+    trials: int = 12
+    steps: int = STEPS
+    lease_s: float = 1800.0
+    cap_usd: float = np.inf
+
+    def __post_init__(self) -> None:
+        if self.trials < 1 or not 2 <= self.steps <= MOST_STEPS or not self.lease_s >= 1:
+            raise ScenarioError(
+                f"a search needs a trial at least, 2 to {MOST_STEPS} steps and a lease of 1 s: got "
+                f"{self.trials} trials, {self.steps} steps, {self.lease_s:g} s"
+            )
+        if not self.cap_usd > 0:
+            raise ScenarioError(f"--cap {self.cap_usd:g}: it must be above 0 $")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One trial.
+
+    configuration: the cluster; price_usd_h: its price, US$/h.
+    why: the search's reason for it.
+    step_s: mean time of a step on the type, s; NaN where it failed.
+    job_s, job_usd: time and cost of the whole job there, s and US$; NaN where it failed.
+    held_s, spent_usd: what the trial itself was billed for, s and US$.
+    problem: why it failed, "" if it did not.
+    """
+
+    configuration: Configuration
+    price_usd_h: float
+    why: str
+    step_s: float
+    job_s: float
+    job_usd: float
+    held_s: float
+    spent_usd: float
+    problem: str = ""
+
+    def said(self) -> str:
+        """Return what the trial found, as a line."""
+        if self.problem:
+            return f"failed: {self.problem}"
+        return (
+            f"{1000 * self.step_s:.1f} ms a step, the job {self.job_s / 3600:.2f} h and "
+            f"{self.job_usd:.2f} $; the trial cost {self.spent_usd:.4f} $"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search found.
+
+    trials: its trials in order.
+    best: the configuration to take; price_usd_h: its price, US$/h.
+    tried: whether `best` was measured, in this search or before.
+    why: why the search ended.
+    known: number of trials of the job that the search started from.
+    spent_usd: cost of all trials, US$.
+    ready: the question, with what was known before.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Configuration
+    price_usd_h: float
+    tried: bool
+    why: str
+    known: int
+    spent_usd: float
+    ready: Prepared
+
+
+@dataclass(slots=True)
+class Search:
+    """A search in progress.
+
+    question, catalogue, measurements: as for a recommendation.
+    provisioner: holds the instances.
+    command: makes the job's command from a batch size; directory: where it runs.
+    limits: what may be used.
+    stored: whether trials are added to the measurements; a rehearsal's are not.
+    say: called with a line when a trial begins and when it ends.
+    source: where trials say that they come from.
+    owner: mark of all instances of this search.
+    """
+
+    question: Question
+    catalogue: Catalogue
+    measurements: Measurements
+    provisioner: Provisioner
+    command: Callable[[int], tuple[str, ...]]
+    directory: str = ""
+    limits: Limits = field(default_factory=Limits)
+    stored: bool = True
+    say: Callable[[str], object] = str
+    source: str = "search"
+    owner: str = field(default_factory=lambda: f"twinbed-{secrets.token_hex(4)}")
+
+    def run(self) -> Searched:
+        """Search until the method stops or a limit is reached; nothing is held afterwards.
+
+        Raises ScenarioError for a job without samples or batch, without a cluster that the provisioner can
+        launch, and after MOST_FAILURES failed trials in a row; BackendError if the backend refuses.
+        """
+        batch = _complete(self.question.job)
+        ready = prepared(
+            self.question,
+            self.catalogue,
+            self.measurements,
+            keep=lambda among: self._launchable(among, batch),
+        )
+        request = ready.request
+        search = ready.chosen.searcher(request, seed=0)
+        observed, trials, spent, failures = request.observed, list[Trial](), 0.0, 0
+        with nothing_left(self.provisioner, self.owner):
+            while True:
+                step = search.propose(observed)
+                if isinstance(step, Stop):
+                    best, why = step.best, step.reason
+                    break
+                row = step.candidate
+                configuration = request.candidates.configuration(row)
+                price = float(request.candidates.price_usd_h[row])
+                rules = self._rules(ready.used[configuration.instance])
+                most = float(pricing.cost_usd(self.limits.lease_s, price, rules))
+                if len(trials) >= self.limits.trials or spent + most > self.limits.cap_usd:
+                    best, why = _best(ready, observed), self._limit(len(trials), most, spent)
+                    break
+                order = self._order(configuration, ready.used, batch, f"t{len(trials) + 1}")
+                self.say(f"trial {len(trials) + 1}: {configuration} ({step.reason})")
+                trial = self._trial(order, configuration, price, rules, step.reason)
+                self.say(f"trial {len(trials) + 1}: {trial.said()}")
+                spent, failures = spent + trial.spent_usd, failures + 1 if trial.problem else 0
+                trials.append(trial)
+                time_s = trial.held_s if trial.problem else trial.job_s
+                if self.stored:
+                    self.measurements.add([self._as_run(trial, time_s, ready.used)])
+                paid = time_s / 3600 * price
+                observed = observed.with_trial(row, time_s, paid, not trial.problem)
+                if failures >= MOST_FAILURES:
+                    raise ScenarioError(f"{failures} trials failed one after another: {trial.problem}")
+        return Searched(
+            trials=tuple(trials),
+            best=request.candidates.configuration(best),
+            price_usd_h=float(request.candidates.price_usd_h[best]),
+            tried=bool((observed.candidate[observed.ok] == best).any()),
+            why=why,
+            known=len(request.observed),
+            spent_usd=spent,
+            ready=ready,
+        )
+
+    def _trial(
+        self, order: Order, configuration: Configuration, price: float, rules: pricing.Rules, why: str
+    ) -> Trial:
+        self.provisioner.launch(order)
+        reading = self.provisioner.measure(order, self.limits.steps)
+        self.provisioner.stop(order.owner, order.token)
+        step_s, job_s, job_usd = self._job(reading, order, price, rules)
+        # Whether the start-up is billed, too, is the provider's rule.
+        spent = float(pricing.cost_usd(reading.held_s, price, rules))
+        return Trial(
+            configuration,
+            price,
+            why,
+            step_s,
+            job_s,
+            job_usd,
+            max(reading.held_s, 1e-3),
+            spent,
+            reading.problem,
+        )
+
+    def _job(
+        self, reading: Reading, order: Order, price: float, rules: pricing.Rules
+    ) -> tuple[float, float, float]:
+        if reading.problem:
+            return np.nan, np.nan, np.nan
+        step_s = float(reading.step_s.mean())
+        steps = self.question.job.samples / (order.workers * order.batch)
+        job_s = float(performance.job_s(steps, step_s, rules.startup_s))
+        return step_s, job_s, job_s / 3600 * price
+
+    def _rules(self, listing: Listing) -> pricing.Rules:
+        return rules_of(self.catalogue, listing.provider)
+
+    def _order(
+        self, configuration: Configuration, used: Mapping[str, Listing], batch: int, token: str
+    ) -> Order:
+        batch = configuration.batch or batch
+        server = used[configuration.server_instance] if configuration.servers else None
+        return Order(
+            owner=self.owner,
+            token=token,
+            kind=instance_type(used[configuration.instance]),
+            workers=configuration.workers,
+            command=self.command(batch),
+            batch=batch,
+            lease_s=self.limits.lease_s,
+            directory=self.directory,
+            server=None if server is None else instance_type(server),
+            spot=self.question.market.market == "spot",
+        )
+
+    def _launchable(self, among: Candidates, batch: int) -> Flags:
+        """Return which candidates the provisioner can launch. Raises ScenarioError if it can launch none."""
+        listed = self.catalogue.types(self.question.market.region, self.question.market.market)
+        reasons = []
+        for row in range(len(among)):
+            configuration = among.configuration(row)
+            reasons.append(self.provisioner.refusal(self._order(configuration, listed, batch, "t0")))
+        if all(reasons):
+            raise ScenarioError(f"no cluster can be tried: {reasons[0]}")
+        return np.array([not reason for reason in reasons], dtype=np.bool_)
+
+    def _limit(self, trials: int, most: float, spent: float) -> str:
+        if trials >= self.limits.trials:
+            return f"the limit of {self.limits.trials} trials is reached"
+        return (
+            f"a further trial could cost {most:.2g} $ until its lease ends, and "
+            f"{self.limits.cap_usd - spent:.2g} $ of the cap are left"
+        )
+
+    def _as_run(self, trial: Trial, time_s: float, used: Mapping[str, Listing]) -> Run:
+        kind = instance_type(used[trial.configuration.instance])
+        return Run(
+            job=self.question.job.name,
+            instance=kind.name,
+            workers=trial.configuration.workers,
+            time_s=time_s,
+            price_usd_h=trial.price_usd_h,
+            vcpus=kind.vcpus,
+            memory_gib=kind.memory_gib,
+            ok=not trial.problem,
+            gpus=float(kind.gpus),
+            network_bps=_known(kind.network_bps),
+            cpu_speed=_known(kind.cpu_speed),
+            batch=trial.configuration.batch,
+            servers=trial.configuration.servers,
+            server_instance=trial.configuration.server_instance,
+            source=f"{self.source} {self.owner} {datetime.now(UTC):%Y-%m-%d}",
+        )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _complete(job: Job) -> int:
+    """Return the job's batch size. Raises ScenarioError without it or the samples."""
+    if job.batch is None or not np.isfinite(job.samples):
+        raise ScenarioError(
+            f"job {job.name}: a search needs `batch` and `samples` in the job's file; a trial measures "
+            "steps, and the whole job's time follows from them"
+        )
+    return job.batch
+
+
+def _best(ready: Prepared, observed: Observations) -> int:
+    """Return the best trial within the bounds, else the cheapest cluster."""
+    return stop(ready.request, observed, "").best

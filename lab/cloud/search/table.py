@@ -1,0 +1,62 @@
+"""A closed-loop search as a table: one row for each trial. Not for: the search (loop.py)."""
+
+from __future__ import annotations
+
+from lab.cloud.search import Backend
+from lab.cloud.search.backends import said_of
+from lab.cloud.search.loop import Searched
+from lab.runs.formats import Column, Record, Result
+
+_COLUMNS = (
+    Column("trial", "trial"),
+    Column("configuration", "configuration"),
+    Column("step_ms", "step", "ms", 1),
+    Column("job_h", "job's time", "h", 2),
+    Column("job_usd", "job's cost", "$", 2),
+    Column("held_s", "held", "s", 1),
+    Column("spent_usd", "trial's cost", "$", 4),
+    Column("price_usd_h", "price", "$/h", 3),
+    Column("why", "why"),
+    Column("problem", "problem"),
+)
+
+
+def result(searched: Searched, backend: Backend) -> Result:
+    """Return the table of a search; its facts say what to take and what the search cost."""
+    rows: tuple[Record, ...] = tuple(
+        {
+            "trial": number,
+            "configuration": str(trial.configuration),
+            "step_ms": 1000 * trial.step_s,
+            "job_h": trial.job_s / 3600,
+            "job_usd": trial.job_usd,
+            "held_s": trial.held_s,
+            "spent_usd": trial.spent_usd,
+            "price_usd_h": trial.price_usd_h,
+            "why": trial.why,
+            "problem": trial.problem,
+        }
+        for number, trial in enumerate(searched.trials, start=1)
+    )
+    problems = any(trial.problem for trial in searched.trials)
+    known = f" after {searched.known} trials that were known" if searched.known else ""
+    measured = "measured" if searched.tried else "not measured"
+    return Result(
+        _COLUMNS if problems else _COLUMNS[:-1],
+        rows,
+        facts={
+            "take": str(searched.best),
+            "measured": str(searched.tried).lower(),
+            "trials": str(len(searched.trials)),
+            "spent": f"{searched.spent_usd:.4f} $",
+            "stopped": searched.why,
+        },
+        legend="time and cost are the whole job's; held and the trial's cost are the trial's own",
+        notes=(
+            f"Take: {searched.best} at {searched.price_usd_h:.3f} $/h, {measured}. "
+            f"The search ended: {searched.why}.",
+            f"{len(searched.trials)} trials{known} cost {searched.spent_usd:.4f} $ by the price list.",
+            said_of(backend),
+            *searched.ready.notes[1:],
+        ),
+    )

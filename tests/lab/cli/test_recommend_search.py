@@ -1,0 +1,40 @@
+"""`twinbed recommend --search` from the command line: the rehearsal, and what is refused."""
+
+import json
+
+import pytest
+
+from lab.cli.main import call
+
+TYPES = ("--types", "n1-standard-4,e2-standard-16", "--workers", "1,2")
+
+
+@pytest.mark.slow
+def test_a_rehearsal_prints_each_trial_and_stores_nothing(tmp_path, capsys):
+    store = tmp_path / "m.duckdb"
+    given = ("--search", "--backend", "twin", "--method", "ernest", "--measurements", str(store))
+    assert call(["recommend", "text_bag", *given, *TYPES, "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert len(result["rows"]) == int(result["facts"]["trials"]) == 4
+    assert result["facts"]["take"] in {row["configuration"] for row in result["rows"]}
+    said = [line.split(":")[0] for line in err.splitlines()]
+    assert said == [f"trial {number}" for number in (1, 1, 2, 2, 3, 3, 4, 4)]
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--cap", "3"), "are for --search; add it"),
+        (("--search", "--backend", "gcloud"), "say --real and --cap USD"),
+        (("--search", "--backend", "gcloud", "--real"), "say with --cap USD"),
+        (("--search", "--backend", "gcloud", "--real", "--cap", "2"), "needs --zone and --template"),
+        (("--search", "--backend", "twin", "--trial-limit", "5"), "'5' has no unit"),
+    ],
+)
+def test_what_is_refused_is_refused_in_a_line(given, message, capsys):
+    assert call(["recommend", "text_bag", *given]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
