@@ -68,7 +68,7 @@ class Heard(_Event):
 
 @dataclass(frozen=True, slots=True)
 class Silent(_Event):
-    """Who watches the uplink's session in our place, BFD's data plane, heard nothing for the detection time."""
+    """BFD's data plane, which watches the uplink in our place, heard nothing for the detection time."""
 
     uplink: int
 

@@ -172,6 +172,14 @@ def up(
             show_default=False,
         ),
     ] = None,
+    bfd_plane: Annotated[
+        bool | None,
+        typer.Option(
+            "--bfd-plane",
+            help="BFD's packets and timers are those of our own process behind bfdd.",
+            show_default=False,
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -191,6 +199,7 @@ def up(
         "rate_bps": rate,
         "stock": stock,
         "fast_path": fast_path,
+        "bfd_plane": bfd_plane,
     }
     names: tuple[str, ...] = ()
     if topo is not None:

@@ -73,11 +73,15 @@ class Bench:
         """Returns how often each BFD session of the hosts went down since the last call, as bfdd counts
         it, by host and address of its ToR."""
         # Asked for counters, bfdd 8.4 drops its data plane.
-        now = self._journals() if self.fabric.plan.bfd_plane else {
-            (host.index, peer["peer"]): peer["session-down"]
-            for host in self.fabric.hosts
-            for peer in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
-        }
+        now = (
+            self._journals()
+            if self.fabric.plan.bfd_plane
+            else {
+                (host.index, peer["peer"]): peer["session-down"]
+                for host in self.fabric.hosts
+                for peer in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
+            }
+        )
         new = {session: count - self.counted.get(session, 0) for session, count in now.items()}
         self.counted.update(now)
         return new
@@ -86,8 +90,7 @@ class Bench:
         """Returns how often each session of the hosts went down, as their data planes wrote."""
         return {
             (host.index, uplink.gateway): sum(
-                down.peer == uplink.gateway
-                for down in planes.downs(planes.journal_of(self.fabric, host))
+                down.peer == uplink.gateway for down in planes.downs(planes.journal_of(self.fabric, host))
             )
             for host in self.fabric.hosts
             for uplink in host.uplinks

@@ -1,8 +1,8 @@
 """bfdd's protocol for distributed BFD, from bfdd's side, and a listener that takes bfdd's place.
 
-For: driving the data plane without FRR, in tests and in measurements of many sessions. Not for: a fabric, where
-bfdd is the other side. Source: FRRouting, bfdd/bfddp_packet.h, version 1 of the protocol (FRR 8.4). All fields
-are big-endian.
+For: driving the data plane without FRR, in tests and in measurements of many sessions. Not for: a fabric,
+where bfdd is the other side. Source: FRRouting, bfdd/bfddp_packet.h, version 1 of the protocol (FRR 8.4). All
+fields are big-endian.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ _TTL = 255
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session of the data plane. id: the local discriminator; local, peer: IPv4; timers: what this end sends
-    and asks for; flags: those of the protocol, 64 for one that is shut down."""
+    """A session of the data plane.
+
+    id: the local discriminator; local, peer: IPv4; timers: what this end sends and asks for; flags: those of
+    the protocol, 64 for one that is shut down.
+    """
 
     id: int
     local: str

@@ -19,8 +19,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -76,19 +74,16 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static int64_t clock_ns(clockid_t which) {
     struct timespec now;
-    clock_gettime(which, &now);
-    return now.tv_sec * SECOND + now.tv_nsec;
+    return clock_gettime(which, &now), now.tv_sec * SECOND + now.tv_nsec;
 }
 
 static const char *text(uint32_t address) { return inet_ntoa((struct in_addr){address}); }
-
 static uint32_t larger(uint32_t one, uint32_t other) { return one > other ? one : other; }
+static uint32_t desired_us(const struct session *s) { return s->state == UP ? s->tx_us : larger(s->tx_us, SLOW_US); }
 
 static int64_t detection_ns(const struct session *s) {
     return (int64_t)s->remote_multiplier * larger(larger(s->rx_us, s->old_rx_us), s->remote_tx_us) * 1000;
 }
-
-static uint32_t desired_us(const struct session *s) { return s->state == UP ? s->tx_us : larger(s->tx_us, SLOW_US); }
 
 static int64_t interval_ns(const struct session *s) {
     uint32_t own = desired_us(s);
@@ -114,13 +109,16 @@ static void transmit(struct session *s, uint8_t flag) {
     if (sendto(s->socket, &p, sizeof p, MSG_DONTWAIT, (struct sockaddr *)&to, sizeof to) == sizeof p) s->out++;
 }
 
-static void lose_bfdd(const char *why);
+static void lose_bfdd(const char *why) {
+    fprintf(journal, "{\"what\":\"bfdd lost\",\"at_ns\":%lld,\"why\":\"%s\"}\n", (long long)clock_ns(CLOCK_MONOTONIC), why);
+    close(bfdd);
+    bfdd = -1;
+}
 
 static void report(struct session *s) {
     uint8_t m[CHANGE_SIZE] = {1, 0, 0, CHANGE, 0, 0, 0, CHANGE_SIZE};
-    uint32_t words[6] = {htonl(s->id), htonl(s->remote_id), 0, htonl(s->remote_tx_us), htonl(s->remote_rx_us)};
     uint32_t flags = (s->remote_flags & INDEPENDENT ? 1 : 0) | (s->remote_flags & DEMAND ? 2 : 0);
-    words[2] = htonl(flags);
+    uint32_t words[6] = {htonl(s->id), htonl(s->remote_id), htonl(flags), htonl(s->remote_tx_us), htonl(s->remote_rx_us)};
     memcpy(m + HEADER, words, sizeof words);
     m[32] = s->state, m[33] = s->diag == EXPIRED ? EXPIRED : s->remote_diag, m[34] = s->remote_multiplier;
     if (bfdd < 0) return;
@@ -138,7 +136,7 @@ static void become(struct session *s, uint8_t state, uint8_t diag, int64_t now) 
     uint8_t old = s->state;
     if (old == state) return;
     s->state = state, s->diag = diag;
-    if (old == UP) s->remote_id = diag == EXPIRED ? 0 : s->remote_id; /* section 6.8.1, bfd.RemoteDiscr */
+    if (old == UP && diag == EXPIRED) s->remote_id = 0; /* section 6.8.1, bfd.RemoteDiscr */
     s->poll = state == UP; /* Section 6.8.3: the intervals change with Up. */
     s->next_ns = now;      /* The peer learns of it at once, not at the next slow packet. */
     tell(s);
@@ -153,16 +151,11 @@ static void become(struct session *s, uint8_t state, uint8_t diag, int64_t now) 
 /* The table of section 6.8.6, for a packet whose fields are in the session already. */
 static void step(struct session *s, int64_t now) {
     if (s->state == ADMIN_DOWN) return;
-    if (s->remote_state == ADMIN_DOWN) {
-        if (s->state != DOWN) become(s, DOWN, NEIGHBOUR_DOWN, now);
-    } else if (s->state == DOWN) {
-        if (s->remote_state == DOWN) become(s, INIT, NO_DIAG, now);
-        else if (s->remote_state == INIT) become(s, UP, NO_DIAG, now);
-    } else if (s->state == INIT) {
-        if (s->remote_state != DOWN) become(s, UP, NO_DIAG, now);
-    } else if (s->remote_state == DOWN) {
-        become(s, DOWN, NEIGHBOUR_DOWN, now);
-    }
+    if (s->remote_state == ADMIN_DOWN && s->state != DOWN) become(s, DOWN, NEIGHBOUR_DOWN, now);
+    else if (s->state == DOWN && s->remote_state == DOWN) become(s, INIT, NO_DIAG, now);
+    else if (s->state == DOWN && s->remote_state == INIT) become(s, UP, NO_DIAG, now);
+    else if (s->state == INIT && s->remote_state > DOWN) become(s, UP, NO_DIAG, now);
+    else if (s->state == UP && s->remote_state == DOWN) become(s, DOWN, NEIGHBOUR_DOWN, now);
 }
 
 /* Section 6.3: by our discriminator, or by the addresses if the peer does not know it yet (id 0). */
@@ -251,16 +244,7 @@ static void excuse(int64_t begin, int64_t end) {
     }
 }
 
-static void forget(struct session *s) {
-    close(s->socket);
-    *s = sessions[--count];
-}
-
-static void lose_bfdd(const char *why) {
-    fprintf(journal, "{\"what\":\"bfdd lost\",\"at_ns\":%lld,\"why\":\"%s\"}\n", (long long)clock_ns(CLOCK_MONOTONIC), why);
-    close(bfdd);
-    bfdd = -1;
-}
+static void forget(struct session *s) { close(s->socket), *s = sessions[--count]; }
 
 static int sender(const struct session *s) {
     int made = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), ttl = TTL, class = CLASS;
@@ -275,11 +259,7 @@ static int sender(const struct session *s) {
     return made;
 }
 
-static uint32_t word(const uint8_t *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return ntohl(value);
-}
+static uint32_t word(const uint8_t *at) { return (uint32_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3]; }
 
 static void configure(const uint8_t *body, int64_t now) {
     uint32_t flags = word(body), id = word(body + 36), tx = word(body + 40), rx = word(body + 44);
@@ -386,8 +366,7 @@ static int64_t work(void) {
         if (s->unreported) report(s);
         if (s->next_ns > now) continue;
         s->next_ns = now + jittered(s);
-        if (s->remote_rx_us || !s->remote_id)
-            if (!(s->flags & PASSIVE) || s->remote_id) transmit(s, 0);
+        if (s->remote_id ? s->remote_rx_us : !(s->flags & PASSIVE)) transmit(s, 0);
     }
     now = clock_ns(CLOCK_MONOTONIC);
     drain(now);
@@ -403,11 +382,12 @@ static int64_t work(void) {
     return next;
 }
 
+static void on_end(int number) { ending = number; }
+
 static void *run(void *argument) {
     int64_t number = (int64_t)(intptr_t)argument, next = 0;
-    cpu_set_t all, one;
+    cpu_set_t all, one = {0};
     sched_getaffinity(0, sizeof all, &all);
-    CPU_ZERO(&one);
     for (int cpu = 0, left = (int)((number + getpid()) % CPU_COUNT(&all)); cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &all) && left-- == 0) CPU_SET(cpu, &one);
     pthread_setaffinity_np(pthread_self(), sizeof one, &one);
@@ -424,8 +404,6 @@ static void *run(void *argument) {
     }
     return NULL;
 }
-
-static void on_end(int number) { ending = number; }
 
 static int live(int priority) {
     int on = 1, room = 4 << 20;
@@ -447,16 +425,15 @@ static int live(int priority) {
     ran_ns = clock_ns(CLOCK_MONOTONIC);
     if (sysconf(_SC_NPROCESSORS_ONLN) > 1) pthread_create(&second, NULL, run, (void *)1);
     run((void *)0);
+    pthread_mutex_lock(&lock); /* for good */
     for (int i = 0; i < count; i++) sessions[i].state = ADMIN_DOWN, sessions[i].diag = SHUT, transmit(&sessions[i], 0);
-    fflush(journal);
-    _exit(0);
+    _exit(fflush(journal));
 }
 
 int main(int argc, char **argv) {
     if (argc != 6) return fprintf(stderr, "use: plane BFDD-SOCKET JOURNAL TELL-SOCKET PRIORITY FLOOR-US\n"), 2;
     bfdd_path = argv[1], tell_path = argv[3], floor_ns = atoll(argv[5]) * 1000;
-    if ((journal = fopen(argv[2], "ae")) == NULL) return perror(argv[2]), 2;
-    setvbuf(journal, NULL, _IOLBF, 0);
+    if ((journal = fopen(argv[2], "ae")) == NULL || setvbuf(journal, NULL, _IOLBF, 0)) return perror(argv[2]), 2;
     struct sigaction end = {.sa_handler = on_end};
     sigaction(SIGTERM, &end, NULL), sigaction(SIGINT, &end, NULL);
     /* The first process only waits, and starts the working one again if that dies. */
@@ -467,7 +444,7 @@ int main(int argc, char **argv) {
         while (waitpid(worker, &status, 0) < 0 && errno == EINTR)
             if (ending) kill(worker, SIGTERM);
         if (WIFEXITED(status)) return WEXITSTATUS(status);
-        poll(NULL, 0, 50);
+        usleep(50000);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
-"""Compile the data plane, once per source: `python -m testbed.fabric.bfd_plane.program` is part of `make system`.
+"""Compile the data plane, once per source.
 
 For: the path of the program. Not for: starting it (processes.py). Source: our design. The program is kept in
-the user's cache, never in the project.
+the user's cache, never in the project. `make system` runs this module, so that a fabric need not wait for it.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ class Config:
 
     loopback: the host's; uplinks: (device, gateway, ToR) of each; others: the other hosts' loopbacks;
     key_file: the fabric's key; journal: file for decisions, a line of JSON each; least_interval_s: of BFD, s;
-    real_time: run with real-time priority (SCHED_FIFO); plane: socket on which BFD's data plane reports, empty
-    where BFD's packets are overheard.
+    real_time: run with real-time priority (SCHED_FIFO); plane: socket of the reports of BFD's data plane,
+    empty where BFD's packets are overheard.
     """
 
     loopback: str
