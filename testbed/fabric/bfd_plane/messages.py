@@ -95,6 +95,8 @@ class Listener:
 
     def accept(self) -> None:
         """Wait for a data plane. Raises BackendError if none comes."""
+        if self._connection is not None:
+            self._connection.close()
         self._listening.settimeout(_ACCEPT_S)
         try:
             self._connection, _ = self._listening.accept()

@@ -44,6 +44,11 @@ class Reports:
         self._listening.setblocking(False)
         self._plane: socket.socket | None = None
 
+    def close(self) -> None:
+        """Close the sockets."""
+        for one in self.sockets():
+            one.close()
+
     def sockets(self) -> tuple[socket.socket, ...]:
         """Return the sockets to wait for."""
         return (self._listening, *([self._plane] if self._plane else []))

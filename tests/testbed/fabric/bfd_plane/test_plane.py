@@ -168,3 +168,4 @@ def test_the_fast_path_is_told_of_silence_and_of_a_data_plane_that_dies(
     told.clear()
     near.signal(signal.SIGKILL)
     until(lambda: seen(Silent) and len(reports.sockets()) == 1, "its end is told")
+    reports.close()

@@ -38,7 +38,7 @@ def fabric(fabric_machine: None) -> Iterator[Fabric]:
 
 def bgp_up(fabric: Fabric, host: int) -> set[str]:
     shown = json.loads(frr.show(fabric.hosts[host].namespace, "show bgp ipv4 summary json", Daemon.BGPD))
-    return {peer for peer, row in shown["peers"].items() if row["state"] == "Established"}
+    return {peer for peer, row in shown["ipv4Unicast"]["peers"].items() if row["state"] == "Established"}
 
 
 def test_a_cut_link_is_reported_to_bgpd_and_to_the_fast_path(fabric: Fabric) -> None:
