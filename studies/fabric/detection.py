@@ -124,14 +124,14 @@ def _quiet(seen: Seen, running: Bench, began: dict[str, float], stalls: Path) ->
     sessions = sum(len(host.uplinks) for host in running.fabric.hosts)
     seen.session_s += sessions * (time.monotonic() - began[running.fabric.plan.name])
     count = sum(running.new_downs().values())
-    at_ns = _went_down(event for event in running.witness.take() if isinstance(event, BfdSeen))
+    at_ns = went_down(event for event in running.witness.take() if isinstance(event, BfdSeen))
     causes = [cause(sentinel.read(stalls), when, seen.setting.timers.detection_s) for when in at_ns[:count]]
     seen.down.update(causes)
     # What bfdd counted and no packet showed has no time, so no cause can be named.
     seen.down[CAUSES[2]] += count - len(causes)
 
 
-def _went_down(events: Iterable[BfdSeen]) -> list[int]:
+def went_down(events: Iterable[BfdSeen]) -> list[int]:
     """Return when sessions went down, ns: the first packet of either end that says so."""
     up: dict[tuple[int, int], bool] = {}
     times = []
