@@ -80,8 +80,9 @@ def lose(fabric: Fabric, fault: Fault, share: float) -> None:
     if not 0.0 < share <= 1.0:
         raise ScenarioError(f"loss: {share:g} is no share of packets; take more than 0 and at most 1")
     tor, ports = _ports(fabric, fault)
-    # The kernel draws a whole number below _DRAWS.
-    drop = f"numgen random mod {_DRAWS} < {max(round(share * _DRAWS), 1)} drop"
+    # The kernel draws a whole number below _DRAWS, and refuses a comparison that is always true.
+    draws = max(round(share * _DRAWS), 1)
+    drop = "drop" if draws == _DRAWS else f"numgen random mod {_DRAWS} < {draws} drop"
     hooks = {Direction.OUT: "ingress", Direction.IN: "egress"}
     chains = "".join(
         f"chain {_lossy(port)}_{hook} {{ type filter hook {hook} device {port} priority 0; {drop}; }}; "
