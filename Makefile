@@ -41,6 +41,7 @@ $(MARK): pyproject.toml requirements.lock tools/setup
 
 system:
 	@tools/system
+	@$(PYTHON) -m testbed.fabric.bfd_plane.program
 
 system-vm:
 	@tools/system vm

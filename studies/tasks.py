@@ -89,6 +89,10 @@ TASKS = {
         "prints how well the control loop works on this kernel",
         "root", "1 minute", (), "studies.fidelity_containers.loop_figures:make",
     ),
+    "detection": Task(
+        "prints how fast silent faults are detected, and false downs: stock FRR, fast path, our data plane",
+        "root, FRR, gcc", "5 minutes", ("minutes", "only"), "studies.fabric.detection:make",
+    ),
     "wire": Task(
         "prints bytes on the wire and CPU of the real controller and agents, with pretended containers",
         "root", "3 minutes", (), "studies.wire.measure:make",

@@ -35,6 +35,7 @@ from control.fast_path.ports import (
     Release,
     Routes,
     RoutesChanged,
+    Silent,
     Started,
     Steer,
     Tell,
@@ -113,7 +114,7 @@ class FastPath:
         """
         if isinstance(event, Started) == self._started:
             raise InvariantError(f"fast path: {type(event).__name__} cannot be {'twice' * self._started}")
-        if isinstance(event, Heard | CarrierLost) and not 0 <= event.uplink < len(self._tors):
+        if isinstance(event, Heard | Silent | CarrierLost) and not 0 <= event.uplink < len(self._tors):
             raise InvariantError(f"fast path: there is no uplink {event.uplink}")
         self._started = True
         reason, out = self._take(event)
@@ -127,6 +128,9 @@ class FastPath:
                 return Reason.STARTED, self._read(event.at_s, Reason.STARTED)
             case Heard():
                 return self._heard(event.at_s, event.uplink, event.control), []
+            case Silent():
+                was_up, self._sessions[event.uplink].up = self._sessions[event.uplink].up, False
+                return self._lose(event.at_s, event.uplink, Reason.SILENT) if was_up else Reason.CHANGED, []
             case CarrierLost():
                 self._sessions[event.uplink].up = False
                 return self._lose(event.at_s, event.uplink, Reason.NO_CARRIER), []

@@ -67,6 +67,13 @@ class Heard(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Silent(_Event):
+    """BFD's data plane, which watches the uplink in our place, heard nothing for the detection time."""
+
+    uplink: int
+
+
+@dataclass(frozen=True, slots=True)
 class CarrierLost(_Event):
     """The uplink's device reports that it has no carrier."""
 
@@ -99,7 +106,7 @@ class TimerFired(_Event):
     """The time of the armed timer has come."""
 
 
-Event = Started | Heard | CarrierLost | Told | RoutesChanged | Routes | TimerFired
+Event = Started | Heard | Silent | CarrierLost | Told | RoutesChanged | Routes | TimerFired
 
 # --- instructions ------------------------------------------------------------------------------------
 

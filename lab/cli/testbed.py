@@ -1,7 +1,8 @@
 """`twinbed testbed doctor|up|capture|status|down`: examines this machine, raises and removes a testbed.
 
-For: the verbs, for containers and fabrics. Not for: examining (the doctors), making (testbed.fabric.up),
-capturing (testbed.fabric.capture) or removing (the modules `leftovers`).
+For: the verbs, for containers and fabrics. Not for: those that work inside a fabric (testbed_fabric.py),
+examining (the doctors), making (testbed.fabric.up), capturing (testbed.fabric.capture) or removing (the
+modules `leftovers`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import testbed_fabric
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.runs.formats import Column, Record, Result
 from twinbed.text import printable
@@ -172,6 +174,14 @@ def up(
             show_default=False,
         ),
     ] = None,
+    bfd_plane: Annotated[
+        bool | None,
+        typer.Option(
+            "--bfd-plane",
+            help="BFD's packets and timers are those of our own process behind bfdd.",
+            show_default=False,
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -191,6 +201,7 @@ def up(
         "rate_bps": rate,
         "stock": stock,
         "fast_path": fast_path,
+        "bfd_plane": bfd_plane,
     }
     names: tuple[str, ...] = ()
     if topo is not None:
@@ -243,6 +254,11 @@ def capture(
     notes = (f"{len(rows)} packets decoded, {others} of other protocols.",)
     used = [column for column in _PACKET if any(row[column.key] is not None for row in rows)]
     emit(Result(tuple(used) if form in (Format.TABLE, Format.MARKDOWN) else _PACKET, rows, notes=notes), form)
+
+
+app.command("fault")(testbed_fabric.fault)
+app.command("exec", context_settings={"ignore_unknown_options": True})(testbed_fabric.run_inside)
+app.command("graph")(testbed_fabric.graph)
 
 
 @app.command("status")

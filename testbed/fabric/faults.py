@@ -26,6 +26,9 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
 
 _INTERFACE_REQUEST = struct.Struct("16sH22x")
 _Part = TypeVar("_Part")
+_DRAWS = 10_000
+"""Steps of a share of lost packets: a hundredth of a per cent."""
+
 _SET_OF = {Direction.OUT: LOST_OUT, Direction.IN: LOST_IN}
 
 
@@ -68,11 +71,45 @@ def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
     return time.monotonic_ns()
 
 
+def lose(fabric: Fabric, fault: Fault, share: float) -> None:
+    """Drop a share (0 to 1) of the packets of a silent fault's ports, drawn by the kernel, until `mend`.
+
+    Raises ScenarioError for a share outside 0 to 1 or a fault that this fabric cannot have, BackendError if
+    the machine refuses.
+    """
+    if not 0.0 < share <= 1.0:
+        raise ScenarioError(f"loss: {share:g} is no share of packets; take more than 0 and at most 1")
+    tor, ports = _ports(fabric, fault)
+    # The kernel draws a whole number below _DRAWS, and refuses a comparison that is always true.
+    draws = max(round(share * _DRAWS), 1)
+    drop = "drop" if draws == _DRAWS else f"numgen random mod {_DRAWS} < {draws} drop"
+    hooks = {Direction.OUT: "ingress", Direction.IN: "egress"}
+    chains = "".join(
+        f"chain {_lossy(port)}_{hook} {{ type filter hook {hook} device {port} priority 0; {drop}; }}; "
+        for port in ports
+        for way, hook in hooks.items()
+        if fault.one_way in (None, way)
+    )
+    mend(fabric, fault)
+    with in_namespace(tor.namespace):
+        nftables.run(f"table netdev {_lossy(ports[0])} {{ {chains} }}\n")
+
+
+def mend(fabric: Fabric, fault: Fault) -> None:
+    """End what `lose` began; nothing happens if there is nothing to end. Raises as `lose` does."""
+    tor, ports = _ports(fabric, fault)
+    with in_namespace(tor.namespace):
+        # nftables refuses to delete a table that is not there, so it is added first.
+        nftables.run(f"add table netdev {_lossy(ports[0])}\ndelete table netdev {_lossy(ports[0])}\n")
+
+
 def clear_all(fabric: Fabric) -> None:
     """Repair everything, whoever broke it. Raises BackendError if the machine refuses."""
     for tor in fabric.tors:
         with in_namespace(tor.namespace):
             nftables.run("".join(f"flush set netdev {TABLE} {name}\n" for name in _SET_OF.values()))
+            for table in map(_lossy, tor.ports):
+                nftables.run(f"add table netdev {table}\ndelete table netdev {table}\n")
             _set_carrier(tor.ports, up=True)
     for router in fabric.routers:
         _restart(fabric, router)
@@ -134,6 +171,11 @@ def _elements(verb: str, fault: Fault, ports: Sequence[str]) -> str:
     names = ", ".join(f'"{port}"' for port in ports)
     sets = [_SET_OF[direction] for direction in directions]
     return "".join(f"{verb} element netdev {TABLE} {name} {{ {names} }}\n" for name in sets)
+
+
+def _lossy(port: str) -> str:
+    """Return the name of the table that drops a share of a port's packets."""
+    return f"{TABLE}_loss_{port}"
 
 
 def _set_carrier(ports: Sequence[str], *, up: bool) -> None:

@@ -129,6 +129,7 @@ def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
         *("--config_file", str(frr_folders.configuration(namespace, daemon))),
         *("--user", USER, "--group", USER),
         *("--log", f"file:{frr_folders.log(namespace, daemon)}", "--log-level", "warnings"),
+        *_distributed(plan, namespace, daemon),
     ]
     output = frr_folders.output(namespace, daemon)
     with output.open("wb") as out:
@@ -152,6 +153,18 @@ def _priority(daemon: Daemon) -> tuple[str, ...]:
         return ("chrt", "--fifo", str(_REAL_TIME_PRIORITY))
     # `nice` adds to this process's own value.
     return ("nice", "-n", str(_NICE - os.getpriority(os.PRIO_PROCESS, 0)))
+
+
+def plane_socket(namespace: str) -> Path:
+    """Return the socket on which bfdd waits for a data plane, where the plan has one."""
+    return frr_folders.running(namespace) / "plane.sock"
+
+
+def _distributed(plan: Plan, namespace: str, daemon: Daemon) -> tuple[str, ...]:
+    """Return the option with which bfdd leaves packets and timers to a data plane, and has no other."""
+    # As the client, FRR 8.4 closes its own socket, so bfdd listens.
+    wanted = plan.bfd_plane and daemon is Daemon.BFDD
+    return ("--dplaneaddr", f"unix:{plane_socket(namespace)}") if wanted else ()
 
 
 def _cure(message: str, has_priority: bool) -> str:

@@ -79,6 +79,11 @@ def configuration(namespace: str, daemon: Daemon) -> Path:
     return _CONFIGURATIONS / namespace / f"{daemon}.conf"
 
 
+def running(namespace: str) -> Path:
+    """Return the folder of a namespace's sockets and process ids, in which the daemons write."""
+    return _RUNNING / namespace
+
+
 def log(namespace: str, daemon: Daemon) -> Path:
     """Return the path of a daemon's log, beside `output`: the daemon opens it while it is still root."""
     return _notes(namespace) / f"{namespace}.{daemon}.log"

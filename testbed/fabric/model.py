@@ -46,6 +46,7 @@ class Plan:
     real_time: bfdd has real-time priority (SCHED_FIFO), zebra and bgpd have nice −15.
     stock: FRR as its package has it: real_time is ignored and the kernel's next-hop groups are used.
     fast_path: a process at every host stops using a dead uplink before routing does.
+    bfd_plane: BFD's packets and timers are those of our own process behind bfdd, in hosts and ToRs.
     rto_min_s: TCP's smallest retransmission timeout on the applications' routes (None: the kernel's 0.2).
     """
 
@@ -60,6 +61,7 @@ class Plan:
     real_time: bool = True
     stock: bool = False
     fast_path: bool = False
+    bfd_plane: bool = False
     rto_min_s: float | None = None
 
     def __post_init__(self) -> None:

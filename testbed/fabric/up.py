@@ -15,6 +15,7 @@ from typing import Any
 
 from testbed.containers.interrupts import Interrupts
 from testbed.fabric import devices, doctor, frr, leftovers, topology
+from testbed.fabric.bfd_plane import processes as planes
 from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Fabric, Host, Plan, Tor
@@ -67,7 +68,7 @@ def _make(fabric: Fabric, say: Progress) -> None:
     parts = [*fabric.routers, *(end for host in fabric.hosts for end in host.endpoints)]
     _in_parallel(lambda part: devices.set_up(fabric, part), parts)
     say(f"FRR in {len(fabric.routers)} of them")
-    _in_parallel(lambda router: _start(fabric.plan, router), fabric.routers)
+    _in_parallel(lambda router: _start(fabric, router), fabric.routers)
     if fabric.plan.fast_path:
         say(f"the fast path at {len(fabric.hosts)} hosts")
         processes.launch(fabric)
@@ -104,9 +105,11 @@ def converged(fabric: Fabric) -> list[str]:
     return missing + (processes.missing(fabric) if fabric.plan.fast_path else [])
 
 
-def _start(plan: Plan, router: Host | Tor) -> None:
-    frr.configure(plan, router)
-    frr.start(plan, router.namespace)
+def _start(fabric: Fabric, router: Host | Tor) -> None:
+    frr.configure(fabric.plan, router)
+    frr.start(fabric.plan, router.namespace)
+    if fabric.plan.bfd_plane:
+        planes.launch(fabric, router, frr.plane_socket(router.namespace))
 
 
 def _in_parallel(do: Callable[[Any], None], parts: Iterable[object]) -> None:

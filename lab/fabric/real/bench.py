@@ -20,6 +20,7 @@ from pathlib import Path
 from lab.fabric.real.settings import Road, Setting
 from testbed.fabric import faults, frr, leftovers, probe, sentinel, up
 from testbed.fabric.agent_process import Agents
+from testbed.fabric.bfd_plane import processes as planes
 from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Fabric
@@ -71,14 +72,29 @@ class Bench:
     def new_downs(self) -> dict[tuple[int, str], int]:
         """Returns how often each BFD session of the hosts went down since the last call, as bfdd counts
         it, by host and address of its ToR."""
-        now = {
-            (host.index, peer["peer"]): peer["session-down"]
-            for host in self.fabric.hosts
-            for peer in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
-        }
+        # Asked for counters, bfdd 8.4 drops its data plane.
+        now = (
+            self._journals()
+            if self.fabric.plan.bfd_plane
+            else {
+                (host.index, peer["peer"]): peer["session-down"]
+                for host in self.fabric.hosts
+                for peer in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
+            }
+        )
         new = {session: count - self.counted.get(session, 0) for session, count in now.items()}
         self.counted.update(now)
         return new
+
+    def _journals(self) -> dict[tuple[int, str], int]:
+        """Returns how often each session of the hosts went down, as their data planes wrote."""
+        return {
+            (host.index, uplink.gateway): sum(
+                down.peer == uplink.gateway for down in planes.downs(planes.journal_of(self.fabric, host))
+            )
+            for host in self.fabric.hosts
+            for uplink in host.uplinks
+        }
 
     def down_now(self, host: int) -> int:
         """Returns how many sessions of a host are not up."""
@@ -104,7 +120,7 @@ def bench(
         for host in fabric.hosts if setting.strands_groups else ():
             _configure(host.namespace, Daemon.ZEBRA, f"zebra nexthop-group keep {GROUPS_KEPT_S}")
         agents = stack.enter_context(Agents(fabric))
-        running = processes.start(fabric) if setting.road is Road.FAST else ()
+        running = processes.start(fabric) if setting.road in (Road.FAST, Road.PLANE) else ()
         stack.callback(processes.stop, running)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-")))
         own = stalls is None

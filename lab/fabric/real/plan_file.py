@@ -42,6 +42,9 @@ class PlanFile(BaseModel):
     fast_path: bool = Field(
         default=False, description="Every host turns away from a dead uplink before routing does."
     )
+    bfd_plane: bool = Field(
+        default=False, description="Our own process behind bfdd sends BFD's packets and judges silence."
+    )
     rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout.")
 
     @field_validator("bfd")

@@ -17,12 +17,14 @@ class Road(StrEnum):
     """How a fabric fails over.
 
     STOCK: FRR as a user installs it. REAL_TIME: bfdd has the highest priority and the kernel has no next-hop
-    groups; bgpd waits as usual. FAST: REAL_TIME with the fast path.
+    groups; bgpd waits as usual. FAST: REAL_TIME with the fast path. PLANE: FAST with our own data plane of
+    BFD, in hosts and ToRs.
     """
 
     STOCK = "stock"
     REAL_TIME = "real-time"
     FAST = "fast"
+    PLANE = "plane"
 
 
 class What(StrEnum):
@@ -68,7 +70,8 @@ class Setting:
 
     def plan(self, name: str) -> Plan:
         """Returns the plan of its fabric: two hosts at two ToRs."""
-        return Plan(name=name, bfd=self.timers, real_time=True, stock=self.road is Road.STOCK)
+        stock, plane = self.road is Road.STOCK, self.road is Road.PLANE
+        return Plan(name=name, bfd=self.timers, real_time=True, stock=stock, bfd_plane=plane)
 
     def fault(self, host: int, uplink: int) -> Fault:
         """Returns the fault at this link."""

@@ -40,6 +40,7 @@ from control.fast_path.ports import (
 )
 from control.fast_path.settings import FastPathSettings
 from testbed.fabric.fast_path.hearing import Ear, Hearing
+from testbed.fabric.fast_path.reports import Reports
 from testbed.fabric.fast_path.steering import Hop, Steering
 from twinbed import BackendError, TwinbedError
 
@@ -61,7 +62,8 @@ class Config:
 
     loopback: the host's; uplinks: (device, gateway, ToR) of each; others: the other hosts' loopbacks;
     key_file: the fabric's key; journal: file for decisions, a line of JSON each; least_interval_s: of BFD, s;
-    real_time: run with real-time priority (SCHED_FIFO).
+    real_time: run with real-time priority (SCHED_FIFO); plane: socket of the reports of BFD's data plane,
+    empty where BFD's packets are overheard.
     """
 
     loopback: str
@@ -71,6 +73,7 @@ class Config:
     journal: str
     least_interval_s: float
     real_time: bool
+    plane: str
 
     @classmethod
     def read(cls, path: Path) -> Config:
@@ -95,7 +98,8 @@ class Daemon:
         ]
         self._opener = Opener(key, others, WINDOW_S)
         self._sealer = Sealer(key)
-        self._hearing = Hearing(ears, config.loopback, PORT, self._opener)
+        plane = Reports(Path(config.plane), ears) if config.plane else None
+        self._hearing = Hearing(ears, config.loopback, PORT, self._opener, plane)
         self._others = [(other, PORT) for other in config.others]
         self._policy = FastPath(
             int(IPv4Address(config.loopback)),
@@ -113,9 +117,8 @@ class Daemon:
         """Run until `ended`, then remove all our routes."""
         self._steering.open()
         self._hand(Started(self._now(time.monotonic())))
-        sockets = self._hearing.sockets()
         while not self.ended:
-            select.select(sockets, [], [], max(self._due_s - time.monotonic(), 0.0))
+            select.select(self._hearing.sockets(), [], [], max(self._due_s - time.monotonic(), 0.0))
             now_s = time.monotonic()
             if now_s - self._due_s > _LATE_S:
                 time.sleep(_GRACE_S)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from control.fast_path import bfd
 from control.fast_path.message import Opener
 from control.fast_path.ports import CarrierLost, Event, Heard, RoutesChanged, Told
+from testbed.fabric.fast_path.reports import Reports
 from testbed.fabric.fast_path.steering import MAIN, messages
 
 _ETH_P_IP = 0x0800
@@ -58,12 +59,19 @@ class Ear:
 
 
 class Hearing:
-    """The fast path's sockets. address, port: where the other hosts' reports arrive."""
+    """The fast path's sockets.
 
-    def __init__(self, ears: Sequence[Ear], address: str, port: int, opener: Opener) -> None:
+    address, port: where the other hosts' reports arrive; plane: the reports of BFD's data plane, which then
+    take the place of overheard packets.
+    """
+
+    def __init__(
+        self, ears: Sequence[Ear], address: str, port: int, opener: Opener, plane: Reports | None = None
+    ) -> None:
         self._ears = tuple(ears)
         self._uplink_of = {ear.index: uplink for uplink, ear in enumerate(ears)}
-        self._packets = [packet_socket(ear.device, BFD) for ear in ears]
+        self._packets = [] if plane else [packet_socket(ear.device, BFD) for ear in ears]
+        self._plane = plane
         self._opener = opener
         self._monitor = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._monitor.bind((0, _GROUPS))
@@ -76,14 +84,15 @@ class Hearing:
 
     def sockets(self) -> list[socket.socket]:
         """Return all sockets to wait for."""
-        return [*self._packets, self._monitor, self.reports]
+        plane = self._plane.sockets() if self._plane else ()
+        return [*self._packets, *plane, self._monitor, self.reports]
 
     def heard(self) -> list[Event]:
         """Return the events that wait, in the order in which they happened. at_s: CLOCK_MONOTONIC, s."""
         offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
-        events: list[Event] = []
-        for uplink, ear in enumerate(self._ears):
-            for at_ns, packet in waiting(self._packets[uplink]):
+        events: list[Event] = list(self._plane.events()) if self._plane else []
+        for uplink, (ear, packets) in enumerate(zip(self._ears, self._packets, strict=False)):
+            for at_ns, packet in waiting(packets):
                 control = bfd.parse(packet)
                 if control is not None and control.source == ear.gateway:
                     events.append(Heard((at_ns - offset_ns) / 1e9, uplink, control))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from testbed.fabric.bfd_plane import processes as planes
 from testbed.fabric.fast_path.daemon import Config
 from testbed.fabric.fast_path.steering import RULE_PRIORITY
 from testbed.fabric.links import end, popen_in, run_in
@@ -101,6 +102,7 @@ def _start(fabric: Fabric, host: Host, key: Path, starter: Sequence[str] = ()) -
         journal=str(journal),
         least_interval_s=plan.bfd.interval_s,
         real_time=plan.real_time and not plan.stock,
+        plane=str(planes.tell_socket(fabric, host)) if plan.bfd_plane else "",
     )
     # A predecessor's journal does not belong to this process.
     journal.unlink(missing_ok=True)

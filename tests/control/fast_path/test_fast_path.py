@@ -19,6 +19,7 @@ from control.fast_path.ports import (
     Release,
     Routes,
     RoutesChanged,
+    Silent,
     Started,
     Steer,
     Tell,
@@ -60,6 +61,15 @@ def at_work(main=MAIN) -> FastPath:
 def test_it_reads_the_routes_first() -> None:
     fast_path = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
     assert of(fast_path.handle(Started(0.0)), ReadRoutes) == [ReadRoutes(Reason.STARTED)]
+
+
+def test_silence_that_the_data_plane_reports_counts_at_once_and_once() -> None:
+    fast_path = at_work()
+    instructions = fast_path.handle(Silent(0.1, 0))
+    assert steered(instructions) == {THERE: {1}, FAR: {1}}
+    assert {tell.report.tors for tell in of(instructions, Tell)} == {frozenset({10})}
+    # The data plane repeats itself.
+    assert of(fast_path.handle(Silent(0.11, 0)), Steer | Release) == []
 
 
 def test_silence_for_the_detection_time_takes_the_uplink_out_and_is_told() -> None:
@@ -236,7 +246,11 @@ EVENTS = st.one_of(
     st.builds(
         lambda uplink, state: ("heard", uplink, state), st.sampled_from([0, 1, 2]), st.sampled_from(BfdState)
     ),
-    st.builds(lambda uplink: ("carrier", uplink), st.sampled_from([0, 1, 2])),
+    st.builds(
+        lambda what, uplink: (what, uplink),
+        st.sampled_from(["carrier", "silent"]),
+        st.sampled_from([0, 1, 2]),
+    ),
     st.builds(
         lambda sender, tors: ("told", sender, tors), HOSTS, st.frozensets(st.sampled_from([10, 11, 12]))
     ),
@@ -269,6 +283,8 @@ def test_whatever_happens_only_dead_next_hops_are_taken_and_never_the_last(story
                 instructions = fast_path.handle(Heard(at_s, uplink, control(state)))
             case "carrier", uplink:
                 instructions = fast_path.handle(CarrierLost(at_s, uplink))
+            case "silent", uplink:
+                instructions = fast_path.handle(Silent(at_s, uplink))
             case "told", sender, tors:
                 instructions = fast_path.handle(Told(at_s, Report(sender, tors, 3.0)))
             case "routes", read:

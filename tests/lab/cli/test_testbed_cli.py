@@ -16,6 +16,7 @@ from testbed.containers.doctor import Finding
 from testbed.containers.leftovers import Run
 from testbed.fabric import capture as fabric_capture
 from testbed.fabric import doctor as fabric_doctor
+from testbed.fabric import faults
 from testbed.fabric import leftovers as fabric_leftovers
 from testbed.fabric import up as fabric_up
 from testbed.fabric.capture import CapturedPacket
@@ -275,3 +276,53 @@ def test_the_verbs_work_on_this_machine(twinbed: Twinbed, cgroups: None) -> None
     assert "The container testbed can run here." in twinbed("testbed", "doctor").out
     assert twinbed("testbed", "status").code in (0, 1)
     assert twinbed("testbed", "down").code == 0
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """What was done to the links of a fabric that is up, in order."""
+    done: list[tuple[object, ...]] = []
+    monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(Plan(name)))
+    for verb in ("inject", "lose", "clear", "mend"):
+        monkeypatch.setattr(
+            faults, verb, lambda _, fault, *rest, verb=verb: done.append((verb, fault.silent, *rest))
+        )
+    return done
+
+
+def test_fault_breaks_a_link_until_it_is_cleared(twinbed: Twinbed, broken: list[tuple[object, ...]]) -> None:
+    said = twinbed("testbed", "fault", "h0:tor1", "--loss", "5%").out
+    assert broken == [("lose", True, 0.05)]
+    assert "--clear" in said
+    broken.clear()
+    twinbed("testbed", "fault", "h0:tor1", "--clear")
+    repair = [("mend", False), ("clear", True), ("clear", False)]
+    assert broken == repair
+    broken.clear()
+    twinbed("testbed", "fault", "h0:tor1", "--silent", "--flap", "1ms", "--seconds", "0.02")
+    assert broken[0] == ("inject", True)
+    assert [verb for verb, _ in broken[-3:]] == ["mend", "clear", "clear"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("tor1",), "h0:tor1"),
+        (("h0:tor1", "--loss", "5"), "5%"),
+        (("h0:tor1", "--flap", "soon"), "10s"),
+        (("h0:tor1", "--delay", "2ms"), "netem"),
+        (("h0:tor1", "--one-way", "up"), "out or in"),
+    ],
+)
+def test_fault_refuses_what_it_cannot_do(
+    twinbed: Twinbed, broken: list[tuple[object, ...]], options: tuple[str, ...], said: str
+) -> None:
+    assert said in twinbed("testbed", "fault", *options).refused
+    assert broken == []
+
+
+def test_graph_shows_every_link(twinbed: Twinbed, broken: list[tuple[object, ...]]) -> None:
+    shown = twinbed("testbed", "graph").out
+    assert "t1[t1] ---|tor1| h0[h0]" in shown
+    assert "h1 ---|vf0| h1e0([h1e0 10.0.2.1])" in shown
+    assert shown.count("---") == 2 * 2 + 2

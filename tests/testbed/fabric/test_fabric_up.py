@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,43 @@ def test_another_fabric_stands_beside_it_shaped_and_stock(fabric: Fabric) -> Non
     finally:
         leftovers.down("beside")
     assert converged(fabric) == []
+
+
+def test_a_lossy_link_loses_its_share_and_is_mended(fabric: Fabric) -> None:
+    fault = Fault(FaultKind.PORT, host=0, uplink=0)
+    uplink, sent = fabric.hosts[0].uplinks[0], 200
+
+    def received() -> int:
+        with in_namespace(fabric.tors[0].namespace):
+            inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            inbox.bind((uplink.gateway, 0))
+        with in_namespace(fabric.hosts[0].namespace):
+            outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with inbox, outbox:
+            for _ in range(sent):
+                outbox.sendto(b"x", inbox.getsockname())
+            inbox.settimeout(0.2)
+            count = 0
+            with suppress(TimeoutError):
+                while inbox.recv(1):
+                    count += 1
+        return count
+
+    faults.lose(fabric, fault, 0.3)
+    try:
+        # 140 ± 6.5 arrive: these bounds are six standard deviations away.
+        assert 100 < received() < 180
+    finally:
+        faults.mend(fabric, fault)
+        wait_converged(fabric, WITHIN_S)
+    assert received() == sent
+    with pytest.raises(ScenarioError, match="share"):
+        faults.lose(fabric, fault, 0.0)
+
+
+def test_a_lossy_link_is_repaired_with_everything_else(fabric: Fabric) -> None:
+    faults.lose(fabric, Fault(FaultKind.PORT, host=1, uplink=0), 1.0)
+    faults.clear_all(fabric)
+    tables = run_in(fabric.tors[0].namespace, ("nft", "list", "tables")).stdout
+    assert "loss" not in tables
+    wait_converged(fabric, WITHIN_S)

@@ -1,0 +1,202 @@
+"""Measures on three roads how fast silent faults are detected, and how often sessions go down without one.
+
+For: `python -m studies detection`: stock FRR, the fast path, and the fast path with our own data plane of
+BFD, side by side in one run. Not for: the page of failover (studies.fidelity_fabric). Every fabric of a timer
+is up the whole time; their faults take turns in a drawn order, so that stalls meet all of them alike.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from control.fabric import BfdState
+from lab.fabric.calibrate.values import fabric, load_calibration
+from lab.fabric.real.bench import Bench, bench
+from lab.fabric.real.campaign import fault, told
+from lab.fabric.real.settings import Road, Setting
+from lab.fabric.validate.figures import simulated
+from studies.fabric.data_planes import sessions_table, stopped, stops_table
+from studies.harness import Asked, dash, say, table
+from testbed.fabric import sentinel
+from testbed.fabric.sentinel import Stall
+from testbed.fabric.witness import BfdSeen
+from twinbed import ScenarioError
+
+ROADS = (Road.STOCK, Road.FAST, Road.PLANE)
+TIMERS = ("3x10", "3x20")
+OTHERS = ("5x50", "stops", "sessions")
+_SHOWN = {
+    Road.STOCK: "stock FRR",
+    Road.FAST: "fast path",
+    Road.PLANE: "fast path and our data plane",
+}
+MINUTES = 4.0
+_OTHERS_SHARE = 0.15
+_STALL_FLOOR_S = 0.005
+_SLACK_NS = 5_000_000
+"""A stall that ended this long before a session went down may be its cause, ns beside the detection time."""
+
+_SEED = 22
+CAUSES = ("every CPU stood still", "one CPU stood still", "no stall seen", "during a fault elsewhere")
+
+
+@dataclass
+class Seen:
+    """What one road did.
+
+    gaps_s, stalls_s: of each fault, the worst flow's gap and the longest stall meanwhile; down: sessions that
+    went down without a fault of theirs, by cause; session_s: watched time of all sessions together.
+    """
+
+    setting: Setting
+    gaps_s: list[float] = field(default_factory=list)
+    stalls_s: list[float] = field(default_factory=list)
+    down: Counter[str] = field(default_factory=Counter)
+    session_s: float = 0.0
+
+
+def make(asked: Asked) -> int:
+    """Measure the parts, and print a table of each. Raises ScenarioError for an unknown part."""
+    parts = asked.only or (*TIMERS, "stops", "sessions")
+    for part in parts:
+        if part not in (*TIMERS, *OTHERS):
+            raise ScenarioError(f"detection: no part {part}; take {', '.join((*TIMERS, *OTHERS))}")
+    minutes = min(asked.minutes, 60.0) if asked.minutes != float("inf") else MINUTES
+    timers = [part for part in parts if "x" in part]
+    print(f"Load of the machine at the beginning: {Path('/proc/loadavg').read_text().split()[0]}.")
+    for part in timers:
+        _print_road(part, _faults(part, 60 * minutes * (1 - 2 * _OTHERS_SHARE) / len(timers)))
+    if "stops" in parts:
+        print("\n## Stops of one end's data plane, 3×10 ms\n")
+        print(stops_table(stopped(60 * minutes * _OTHERS_SHARE, say)))
+    if "sessions" in parts:
+        print("\n## Sessions of one data plane, 3×10 ms\n")
+        print(sessions_table(60 * minutes * _OTHERS_SHARE, say))
+    return 0
+
+
+def _faults(timers: str, lasts_s: float) -> list[Seen]:
+    """Break links of three fabrics in turns until the time is over."""
+    multiplier, interval_ms = map(int, timers.split("x"))
+    draw = random.Random(_SEED)
+    with ExitStack() as stack:
+        stalls = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-"))) / "stalls.txt"
+        stack.enter_context(sentinel.sentinel(stalls, _STALL_FLOOR_S))
+        roads: list[tuple[Seen, Bench]] = []
+        for road in ROADS:
+            setting = Setting(road, multiplier, interval_ms)
+            say(f"{setting.key}: raising its fabric")
+            running = stack.enter_context(bench(setting, f"detect-{road}", stalls=stalls))
+            roads.append((Seen(setting), running))
+        began = {running.fabric.plan.name: time.monotonic() for _, running in roads}
+        for _, running in roads:
+            running.new_downs()
+            running.witness.take()
+        # Raising them takes longer on a busy machine, and is no time for faults.
+        number, end_s = 0, time.monotonic() + lasts_s
+        while time.monotonic() < end_s:
+            for seen, running in draw.sample(roads, len(roads)):
+                _quiet(seen, running, began, stalls)
+                row = fault(running, seen.setting, number)
+                seen.gaps_s.append(max(row.out_s, row.in_s))
+                seen.stalls_s.append(row.stall_s)
+                seen.down[CAUSES[3]] += row.downs or 0
+                began[running.fabric.plan.name] = time.monotonic()
+                running.witness.take()
+                say(told(seen.setting, number + 1, row))
+            number += 1
+        for seen, running in roads:
+            _quiet(seen, running, began, stalls)
+    return [seen for seen, _ in roads]
+
+
+def _quiet(seen: Seen, running: Bench, began: dict[str, float], stalls: Path) -> None:
+    """Count what went down in a fabric while the others were broken, and why."""
+    sessions = sum(len(host.uplinks) for host in running.fabric.hosts)
+    seen.session_s += sessions * (time.monotonic() - began[running.fabric.plan.name])
+    count = sum(running.new_downs().values())
+    at_ns = went_down(event for event in running.witness.take() if isinstance(event, BfdSeen))
+    causes = [cause(sentinel.read(stalls), when, seen.setting.timers.detection_s) for when in at_ns[:count]]
+    seen.down.update(causes)
+    # What bfdd counted and no packet showed has no time, so no cause can be named.
+    seen.down[CAUSES[2]] += count - len(causes)
+
+
+def went_down(events: Iterable[BfdSeen]) -> list[int]:
+    """Return when sessions went down, ns: the first packet of either end that says so."""
+    up: dict[tuple[int, int], bool] = {}
+    times = []
+    for event in sorted(events, key=lambda event: event.at_ns):
+        link = event.host, event.uplink
+        if event.state is BfdState.DOWN and up.get(link, True):
+            times.append(event.at_ns)
+        if event.state is not BfdState.INIT:
+            up[link] = event.state is BfdState.UP
+    return times
+
+
+def cause(stalls: Sequence[Stall], at_ns: int, detection_s: float) -> str:
+    """Return which of CAUSES a session that went down at a time has: who stood still within its detection
+    time."""
+    since_ns = at_ns - round(detection_s * 1e9) - _SLACK_NS
+    near = [stall for stall in stalls if stall.end_ns > since_ns and stall.begin_ns < at_ns]
+    if any(
+        one.cpu != other.cpu and one.begin_ns < other.end_ns and other.begin_ns < one.end_ns
+        for one in near
+        for other in near
+    ):
+        return CAUSES[0]
+    return CAUSES[1] if near else CAUSES[2]
+
+
+def bound_per_h(count: int, hours: float) -> float:
+    """Return the upper end of the exact one-sided 95 % interval of a rate, per hour (3/hours for none)."""
+    return float(stats.chi2.ppf(0.95, 2 * (count + 1)) / 2 / hours) if hours else float("inf")
+
+
+def _print_road(timers: str, roads: Sequence[Seen]) -> None:
+    print(f"\n## {timers} ms: gaps of the worst of 16 flows at silent faults, ms; false downs\n")
+    rows = []
+    for seen in roads:
+        gaps_ms, stalls = np.array(seen.gaps_s) * 1e3, np.array(seen.stalls_s)
+        hours, count = seen.session_s / 3600, seen.down.total()
+        rows.append(
+            (
+                _SHOWN[seen.setting.road],
+                len(gaps_ms),
+                *_quantiles(gaps_ms),
+                *_quantiles(gaps_ms[stalls == 0.0]),
+                dash(hours, ".2f"),
+                count,
+                dash(count / hours if hours else float("nan"), ".1f"),
+                dash(bound_per_h(count, hours), ".1f"),
+                ", ".join(f"{number} {why}" for why, number in seen.down.items() if number) or "–",
+            )
+        )
+    twin = _without_stalls(roads[0].setting) * 1e3
+    figures = _quantiles(twin)
+    rows.append(("the twin's fast path, without stalls", len(twin), *figures, *figures, *"–––––"))
+    header = ("road", "faults", "median", "p99", "median without a stall", "p99 without a stall")
+    print(table((*header, "session-hours", "down", "per hour", "at most (95 %)", "causes"), rows))
+
+
+def _without_stalls(setting: Setting) -> np.ndarray:
+    """Return the gaps of the twin's fast path on a machine that never stands still, s."""
+    control = fabric(load_calibration(), {"stalls": {"per_s": 0.0}}, fast_path=True).control
+    return simulated(replace(setting, road=Road.FAST), control, _SEED).worst
+
+
+def _quantiles(values: np.ndarray) -> tuple[str, str]:
+    if not len(values):
+        return "–", "–"
+    return f"{np.median(values):.0f}", f"{np.quantile(values, 0.99):.0f}"

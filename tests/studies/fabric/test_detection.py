@@ -1,0 +1,49 @@
+"""The study of detection: whose stall a false down is blamed on, and what few of them bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.fabric import BfdState
+from studies.fabric.detection import CAUSES, bound_per_h, cause, make, went_down
+from studies.harness import Asked
+from testbed.fabric.sentinel import Stall
+from testbed.fabric.witness import BfdSeen
+from twinbed import ScenarioError
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("stalls", "expected"),
+    [
+        ([(0, 80, 95), (1, 85, 99)], CAUSES[0]),
+        ([(0, 80, 95)], CAUSES[1]),
+        # One after the other: at any time one CPU ran.
+        ([(0, 70, 80), (1, 81, 99)], CAUSES[1]),
+        # Over before the detection time of 30 ms and its 5 ms of slack began.
+        ([(0, 10, 60), (1, 10, 60)], CAUSES[2]),
+    ],
+)
+def test_a_false_down_is_blamed_on_who_stood_still_meanwhile(
+    stalls: list[tuple[int, int, int]], expected: str
+) -> None:
+    seen = [Stall(cpu, begin * MS, end * MS) for cpu, begin, end in stalls]
+    assert cause(seen, 100 * MS, 0.03) == expected
+
+
+def test_a_session_that_goes_down_counts_once_for_both_its_ends() -> None:
+    states = [(1, True, 3), (2, False, 1), (3, True, 1), (4, True, 2), (5, True, 3), (6, False, 1)]
+    events = [BfdSeen(at, 0, 0, at_host, BfdState(state)) for at, at_host, state in states]
+    assert went_down(events) == [2, 6]
+
+
+def test_no_false_down_bounds_the_rate_by_three_over_the_hours() -> None:
+    assert bound_per_h(0, 10.0) == pytest.approx(0.2996, abs=1e-4)
+    # The exact Poisson limit (tables of chi-square) for 2 events: 6.296.
+    assert bound_per_h(2, 1.0) == pytest.approx(6.296, abs=1e-3)
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="3x10"):
+        make(Asked(only=("3x11",)))
