@@ -26,6 +26,7 @@ _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "twinbed",
     "AWS_SECRET_ACCESS_KEY": "twinbed",
     "AWS_DEFAULT_REGION": "us-east-1",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "15s",
 }
 _READY_S = 60.0
@@ -85,7 +86,6 @@ def campaign(places: Places, seeds: range, silent_s: float, folder: Path) -> dic
         _ENVIRONMENT,
         AWS_ENDPOINT_URL=f"http://{places.hub_address(0)}:{_S3_PORT}",
         DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL=f"{2 * silent_s / 3:g}s",
-        DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP=f"{silent_s / 3:g}s",
     )
     hosts = Hosts(places, folder)
     try:

@@ -215,16 +215,14 @@ class SlurmGangs(Gangs):
         return self._states
 
     def holders(self) -> dict[int, list[int]]:
-        """Return the servers of each job that Slurm runs or has run to its end, in order of submission."""
+        """Return the servers of each job that Slurm runs, one entry for each."""
         states = self.states()
-        there = {job: states[number] for job, number in self._ids.items() if number in states}
-        # A short job may begin and end between two looks.
-        held = ("RUNNING", "COMPLETING", "COMPLETED")
-        return {job: self._servers(nodes) for job, (what, nodes) in there.items() if nodes and what in held}
-
-    def room(self) -> np.ndarray:
-        """Return the GPUs of each server, int64[servers]."""
-        return self._cluster.server_gpus.copy()
+        running = {
+            job: states[number][1]
+            for job, number in self._ids.items()
+            if number in states and states[number][0] in ("RUNNING", "COMPLETING")
+        }
+        return {job: self._servers(nodes) for job, nodes in running.items() if nodes}
 
     def _servers(self, nodes: str) -> list[int]:
         names = (
@@ -255,20 +253,14 @@ class Backfill(Scheduler):
             if job not in self._known:
                 self._known.add(job)
                 self._gangs.submit(job)
-        row_of = {job: row for row, job in enumerate(state.job.tolist())}
-        room, lines = self._gangs.room(), []
-        for job, servers in self._gangs.holders().items():
-            if job not in row_of:
-                continue
-            left, own = int(state.gpus[row_of[job]]), []
+        holders = self._gangs.holders()
+        lines = []
+        for row, job in enumerate(state.job.tolist()):
+            left, servers = int(state.gpus[row]), holders.get(job, [])
             for place, server in enumerate(servers):
-                own.append((row_of[job], server, -(-left // (len(servers) - place))))
-                left -= own[-1][2]
-            # Where a job has ended that is not booked yet, its successor waits for the next look.
-            if all(gpus <= room[server] for _, server, gpus in own):
-                lines += own
-                for _, server, gpus in own:
-                    room[server] -= gpus
+                gpus = -(-left // (len(servers) - place))
+                lines.append((row, server, gpus))
+                left -= gpus
         rows = np.array(sorted(lines), np.int64).reshape(-1, 3)
         return Assignment(rows[:, 0], rows[:, 1], rows[:, 2])
 

@@ -420,9 +420,9 @@ def test_policies_run_unchanged(backend: Backend, policy: str) -> None:
 
 
 def test_a_host_whose_memory_is_full_loses_its_largest_container(backend: Backend) -> None:
-    periods = backend.periods(24)
+    periods = backend.periods(20)
     held = np.tile([64 * MIB, 40 * MIB], (periods, 1))
-    held[periods // 4 :, 0] = 160 * MIB
+    held[periods // 2 :, 0] = 160 * MIB
     load = replace(workload(np.full(held.shape, 0.05), held), host_memory_bytes=140 * MIB)
     ran = backend.run(load, Scripted(quota=0.5, limit=300 * MIB))
 

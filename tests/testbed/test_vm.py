@@ -232,19 +232,7 @@ def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest
     """
     object_file()
     root = Path(__file__).parents[2]
-    selection = [
-        "--reruns",
-        "1",
-        "--timeout",
-        "180",
-        "-v",
-        "-ra",
-        "-m",
-        "root",
-        "-k",
-        LEFT_OUT,
-        *(str(root / path) for path in INSIDE),
-    ]
+    selection = ["--reruns", "1", "--timeout", "180", "-v", "-ra", "-m", "root", "-k", LEFT_OUT, *(str(root / path) for path in INSIDE)]
     command = [sys.executable, "-m", "pytest", *PLUGINS, "--durations=10", *selection]
     output, interrupted, outcomes = bytearray(), Counter[str](), dict[str, str]()
 

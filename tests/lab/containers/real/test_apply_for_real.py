@@ -100,8 +100,7 @@ def test_a_container_that_restarts_or_vanishes_in_the_watch(
 ) -> None:
     def disturb() -> None:
         deadline = time.monotonic() + 60
-        # The pod's limits are the last: a container that restarts while it gets its own is an error.
-        while any(read(name) != NEW for name in ALL) and time.monotonic() < deadline:
+        while read(ALL[1]) != NEW and time.monotonic() < deadline:
             time.sleep(0.05)
         shop.ask("POST", f"/containers/store-web-2/{what}?t=0")
 
@@ -109,11 +108,11 @@ def test_a_container_that_restarts_or_vanishes_in_the_watch(
     thread.start()
     code = twinbed(tmp_path, "--yes", "--watch", "6s", "--abort-if", "restarts > 1")
     thread.join()
-    said, errors = capsys.readouterr()
+    said = capsys.readouterr().out
     if what == "restart":
-        assert code == 0, errors
+        assert code == 0
         assert read(ALL[1]) == NEW
     else:
-        assert code == 1, errors
+        assert code == 1
         assert "docker:store-web-2 is gone" in said
         assert read(ALL[0]) == OLD
