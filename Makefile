@@ -56,11 +56,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# What runs on the real machine runs alone, but for a VM on idle CPUs; the rest side by side, a file to a process.
+# What runs on the real machine runs alone, but for a VM on idle CPUs; the rest side by side, a file to a process. There
+# each process computes with one thread: threads of several that share the cores would wait for each other.
 test: export TWINBED_RERUNS = $(abspath $(VENV))/reruns
 test: setup system check
 	@rm -f $(TWINBED_RERUNS)
-	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 25
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 25
 	tools/test-real $(BIN)
 
 test-fast: setup

@@ -49,11 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks and orders the tests.
 
-    Tests of the real machine run alone (`-m real`); the others may run side by side (`-m 'not real' -n 2`). A
-    test that drives a browser runs once more when it fails, because the machine may stand still for longer
-    than any useful deadline; the summary tells of it (RERUN). `tools/test-real` does the same for tests of
-    the real machine, at the end. Files with long tests come first, so that nobody waits for the last one at
-    the end. Tests named in TWINBED_DONE are left out: they ran in a VM that stopped later.
+    Tests of the real machine run alone (`-m real`): those in the folders REAL, in the VM, and with root's
+    rights unless they stay `apart`. The others may run side by side (`-m 'not real' -n 2`). A test that
+    drives a browser runs once more when it fails, because the machine may stand still for longer than any
+    useful deadline; the summary tells of it (RERUN). `tools/test-real` does the same for tests of the real
+    machine, at the end. Files with long tests come first, so that nobody waits for the last one at the end.
+    Tests named in TWINBED_DONE are left out: they ran in a VM that stopped later.
     """
     done = os.environ.get("TWINBED_DONE", "").splitlines()
     items[:] = [item for item in items if item.nodeid not in done]
@@ -61,7 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lengths: dict[Path, int] = {}
     for item in items:
         kinds = {mark.name for mark in item.iter_markers()}
-        real = kinds & {"root", "vm"} or any(item.path.is_relative_to(folder) for folder in folders)
+        real = "vm" in kinds or ("root" in kinds and "apart" not in kinds)
+        real = real or any(item.path.is_relative_to(folder) for folder in folders)
         if real:
             item.add_marker(pytest.mark.real)
         if "browser" in kinds and "flaky" not in kinds:

@@ -14,11 +14,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +27,7 @@ from testbed.containers.cgroup.drivers import Driver, detect
 from testbed.containers.host.container import Container, ContainerSpec, stop
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.identity import identity as identity_of
-from testbed.containers.interrupts import Interrupts
+from testbed.containers.interrupts import Interrupts, Undone
 from testbed.containers.ownership import new_run
 from twinbed import BackendError, ScenarioError
 
@@ -87,7 +84,7 @@ class Measured:
     fits: bool
 
 
-class Cluster:
+class Cluster(Undone):
     """The processes of a job, one per worker; a context manager that starts and removes them.
 
     command: command of each process, which must run until it is ended.
@@ -107,26 +104,13 @@ class Cluster:
     ) -> None:
         if workers < 1:
             raise ScenarioError(f"{workers} workers: expected at least 1")
+        super().__init__()
         self._command, self._workers, self._directory = tuple(command), workers, directory
         self._driver = driver or detect()
         self._identity = identity or identity_of(None, (), os.environ)
         self._containers: list[Container] = []
-        self._undo = ExitStack()
 
-    def __enter__(self) -> Self:
-        try:
-            self._start()
-        except BaseException:
-            self._undo.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._undo.close()
-
-    def _start(self) -> None:
+    def _prepare(self) -> None:
         leftovers.sweep(self._driver)
         interrupts = self._undo.enter_context(Interrupts())
         temporary = self._undo.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-cluster-"))

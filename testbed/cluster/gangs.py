@@ -15,11 +15,9 @@ import socket
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from testbed.cloud import steps
 from testbed.containers import leftovers
@@ -27,7 +25,7 @@ from testbed.containers.cgroup.drivers import Driver, detect
 from testbed.containers.host.container import Container, ContainerSpec
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.identity import identity as identity_of
-from testbed.containers.interrupts import Interrupts
+from testbed.containers.interrupts import Interrupts, Undone
 from testbed.containers.ownership import new_run, temporary_directory
 from testbed.containers.record.watchdog import watchdog
 from twinbed import BackendError
@@ -78,7 +76,7 @@ class Seen:
     alive: bool
 
 
-class Gangs:
+class Gangs(Undone):
     """The jobs' processes; a context manager that ends and removes all that it started.
 
     Raises BackendError where the machine refuses, ScenarioError for a command that cannot be executed.
@@ -87,26 +85,13 @@ class Gangs:
     def __init__(
         self, jobs: Sequence[Training], *, driver: Driver | None = None, identity: Identity | None = None
     ) -> None:
+        super().__init__()
         self._jobs = jobs
         self._driver = driver or detect()
         self._identity = identity or identity_of(None, (), os.environ)
         self._lives: dict[int, Life] = {}
         self._done = [0] * len(jobs)
         self._started = 0
-        self._undo = ExitStack()
-
-    def __enter__(self) -> Self:
-        try:
-            self._prepare()
-        except BaseException:
-            self._undo.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._undo.close()
 
     def _prepare(self) -> None:
         leftovers.sweep(self._driver)

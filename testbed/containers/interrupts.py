@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -68,3 +69,26 @@ class Interrupts:
         again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), next(iter(self._before))))
         again.daemon = True
         again.start()
+
+
+class Undone:
+    """A context manager that begins with `_prepare`, which says in `_undo` what ends with the block."""
+
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+
+    def _prepare(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+        except BaseException:
+            self._undo.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -25,16 +26,13 @@ def test_a_history_is_ordered_by_day_and_told_by_type_and_region(tmp_path: Path)
     one = history.of("a", "x")
     assert one.spot_usd_h.tolist() == [0.1, 0.4]
     assert one.suspect.tolist() == [True, False]
-    t_s, spot = one.spot_steps()
-    assert (t_s.tolist(), spot.tolist()) == ([0.0, 31 * 86400.0], [0.1, 0.4])
+    assert np.diff(one.day).tolist() == [timedelta(days=31)]
     with pytest.raises(TraceError, match="no type 'c'"):
         history.of("c", "x")
     with pytest.raises(TraceError, match="no region 'z'"):
         history.of("a", "z")
     with pytest.raises(TraceError, match="type a has no price in region y"):
         history.of("a", "y")
-    with pytest.raises(TraceError, match="no spot price"):
-        history.of("b", "y").spot_steps()
 
 
 @pytest.mark.parametrize(

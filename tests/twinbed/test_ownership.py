@@ -87,6 +87,7 @@ def test_a_zombie_owns_nothing(lock: Path, hold: Hold) -> None:
     assert (state, is_held(lock)) == ("Z", False)
 
 
+@pytest.mark.apart
 @pytest.mark.root
 @pytest.mark.parametrize("apart", ["owner", "observer"])
 def test_a_lock_is_seen_from_another_pid_namespace(

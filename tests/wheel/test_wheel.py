@@ -18,13 +18,15 @@ from lab.cli import packages
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+KEPT = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TWINBED"))}
+"""The environment without what leads to a checkout."""
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    built = subprocess.run(command, capture_output=True, text=True, check=False, env=KEPT)
     assert built.returncode == 0, built.stdout + built.stderr
     return next(out.glob("*.whl"))
 
@@ -39,7 +41,7 @@ def home():
 
 def runs_as(user: list[str], python: str) -> bool:
     asked = [*user, "/bin/sh", "-c", f"{python} -c 'import sys; print(sys.version_info[:2])'"]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False, env=KEPT)
     return answer.stdout.strip() == str(sys.version_info[:2])
 
 
@@ -57,17 +59,10 @@ def installed(wheel, user, home) -> Path:
     python = next((path for path in pythons if runs_as(user, path)), None)
     if python is None:
         pytest.skip(f"no user without rights can run any of {', '.join(pythons)}")
-    subprocess.run([python, "-m", "venv", "--without-pip", str(home / "venv")], check=True)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(home / "venv" / "bin" / "python"),
-        "install",
-        "--quiet",
-    ]
-    subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), f"{wheel}[explorer]"], check=True)
+    subprocess.run([python, "-m", "venv", "--without-pip", str(home / "venv")], check=True, env=KEPT)
+    pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python")]
+    asked = ["install", "--quiet", "-c", str(ROOT / "constraints.txt"), f"{wheel}[explorer]"]
+    subprocess.run([*pip, *asked], check=True, env=KEPT)
     return home / "venv" / "bin"
 
 
@@ -76,13 +71,12 @@ def twinbed(installed, user, home):
     """A function that runs `twinbed` as a user without the checkout, in an empty folder of their own."""
     own = Path(tempfile.mkdtemp(dir=home))
     own.chmod(0o777)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TWINBED"))}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*user, str(installed / "twinbed"), *arguments],
             cwd=own,
-            env=kept | {"HOME": str(own), "TWINBED_STORE": str(own / "runs")},
+            env=KEPT | {"HOME": str(own), "TWINBED_STORE": str(own / "runs")},
             capture_output=True,
             text=True,
             check=False,

@@ -71,14 +71,6 @@ class PriceChanges:
             self.spot_usd_h[rows],
         )
 
-    def spot_steps(self) -> tuple[Real, Real]:
-        """Returns seconds since the first spot price, and the prices, of ONE type and region (see `of`)."""
-        rows = np.isfinite(self.spot_usd_h)
-        if not rows.any():
-            raise TraceError("this price history has no spot price")
-        days = self.day[rows]
-        return (days - days[0]).astype("timedelta64[s]").astype(np.float64), self.spot_usd_h[rows]
-
 
 def read(path: Path) -> PriceChanges:
     """Returns a table of prices. Raises TraceError, which names file, line and column."""

@@ -79,12 +79,6 @@ class LoadResult:
         """float64[A]: time from when the request was due to its end, s; NaN while pending."""
         return np.asarray(self.end_s - self.at_s, np.float64)
 
-    @property
-    def lag_p99_s(self) -> float:
-        """The generator's own lateness, 99th percentile, s; 0 without requests. If it exceeds the latencies
-        of interest, the generator could not keep up."""
-        return float(np.percentile(self.late_s, 99)) if len(self.late_s) else 0.0
-
 
 def write_plan(plan: LoadPlan, path: Path) -> None:
     """Write the plan. Raises BackendError when that cannot be."""

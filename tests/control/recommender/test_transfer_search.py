@@ -36,12 +36,13 @@ def trials_until_good(request: Request, history: History, job: int, most: int = 
 
 @pytest.mark.slow
 def test_past_jobs_spare_trials() -> None:
-    jobs = range(0, 8, 4)
+    # Few past jobs: how far they may be believed is most of the work.
+    jobs, few = (0, 4), HISTORY.take(np.arange(5))
     with_past = []
     for job in jobs:
-        request = Request(Job("new"), HISTORY.candidates, history=HISTORY.without(f"job-{job}"))
-        with_past.append(trials_until_good(request, HISTORY, job))
-    good = np.mean([(ratio(HISTORY, job) <= 1.1).sum() for job in jobs])
+        request = Request(Job("new"), few.candidates, history=few.without(f"job-{job}"))
+        with_past.append(trials_until_good(request, few, job))
+    good = np.mean([(ratio(few, job) <= 1.1).sum() for job in jobs])
     by_chance = (len(HISTORY.candidates) + 1) / (good + 1)
     assert np.mean(with_past) < by_chance
     assert np.mean(with_past) <= 5
@@ -114,7 +115,7 @@ def test_without_past_jobs_laws_of_scaling_still_rank() -> None:
 @pytest.mark.slow
 def test_past_jobs_may_have_run_on_other_clusters() -> None:
     among = clusters((3, 5, 10, 20))
-    ranking = Transfer().recommend(Request(Job("new"), among, history=HISTORY))
+    ranking = Transfer().recommend(Request(Job("new"), among, history=HISTORY.take(np.arange(3))))
     assert len(ranking) == len(among)
     assert all(np.isfinite(row.cost_usd) for row in ranking)
 

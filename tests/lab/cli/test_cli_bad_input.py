@@ -132,6 +132,7 @@ def test_standard_output_that_is_full_is_one_line():
     assert process.stderr == "twinbed: standard output: No space left on device\n"
 
 
+@pytest.mark.apart
 @pytest.mark.root
 def test_a_full_disk_leaves_no_run_and_no_temporary_file(twinbed, csv_path, tmp_path):
     if os.geteuid() != 0:

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import lab.runs.store as store_module
+from lab import kinds
 from lab.runs.store import RunStore
 from tests.lab.runs.test_run_store import manifest, tables
 
+kinds.of_manifest(manifest())  # imports what a store imports late, once and not in every process
 RUN = "mine-escra-0123456789"
 _PLACES = (
     *((os, name) for name in ("mkdir", "open", "fsync", "rename", "unlink", "rmdir", "close")),

@@ -289,6 +289,7 @@ def open_folder():
         yield Path(folder)
 
 
+@pytest.mark.apart
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="to give up permissions one must have them")
 def test_without_permissions_a_store_is_read_and_its_bad_runs_are_named(open_folder):
@@ -364,6 +365,7 @@ def test_an_interrupt_while_writing_leaves_nothing(store, monkeypatch):
     assert hidden(store) == []
 
 
+@pytest.mark.apart
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_really_full_file_system_leaves_no_run(tmp_path):

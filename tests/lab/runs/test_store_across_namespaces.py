@@ -26,6 +26,7 @@ s.RunStore(sys.argv[1]).publish(t.manifest(), t.tables())
 """
 
 
+@pytest.mark.apart
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace of its own needs root")
 @pytest.mark.parametrize("apart", ["reader", "writer"])

@@ -13,19 +13,12 @@ from studies.scale import page as pages
 from studies.scale.overhead import Timed
 from studies.scale.page import is_right, measured, summed, text
 
-RIGHT = {
-    "runs": 9,
-    "there": 9,
-    "missing": 0,
-    "unasked": 0,
-    "rows": 9,
-    "rows twice": 0,
-    "identical": 9,
-    "faults": ["worker 0 killed with -9"],
-    "seconds": 1.0,
-}
+COUNTS = ("runs", "there", "rows", "identical")
+RIGHT = dict.fromkeys(COUNTS, 9) | dict.fromkeys(("missing", "unasked", "rows twice"), 0)
+RIGHT |= {"faults": ["worker 0 killed with -9"], "seconds": 1.0}
 
 
+@pytest.mark.apart
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -75,8 +68,7 @@ def test_campaigns_are_made_in_parts_that_are_kept(tmp_path, monkeypatch):
 
     def one(seeds):
         asked.append(seeds)
-        counts = {key: len(seeds) for key in ("runs", "there", "rows", "identical")}
-        return RIGHT | counts
+        return RIGHT | dict.fromkeys(COUNTS, len(seeds))
 
     monkeypatch.setattr(pages, "measured", one)
     monkeypatch.setattr(pages, "PART", 4)

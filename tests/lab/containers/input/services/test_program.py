@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -13,9 +12,7 @@ from lab.ask import shipped
 from lab.containers.input.services.application import AppSpec
 from lab.containers.input.services.graph import compile_graph, service_app
 from lab.containers.input.services.load import build_app, load_app
-from lab.containers.input.services.training import PROGRAM, training_job
 from testbed.containers.services.app_json import from_plain, to_plain
-from twinbed import ScenarioError
 
 EVERYTHING = build_app(
     {
@@ -102,19 +99,3 @@ def _check_calls(app: AppSpec, cpu_scale: float, real: ServiceApp) -> None:
 def test_the_real_graph_comes_back_from_its_json(app: AppSpec) -> None:
     real = service_app(app)
     assert from_plain(json.loads(json.dumps(to_plain(real)))) == real
-
-
-def test_the_training_job_has_a_container_per_rank() -> None:
-    specs = training_job("127.64.0.9", workers=2, seconds=5, images=100)
-    assert PROGRAM.is_file()
-    assert [spec.name for spec in specs] == ["master", "worker-1", "worker-2"]
-    assert [spec.env["RANK"] for spec in specs] == ["0", "1", "2"]
-    assert {spec.env["WORLD_SIZE"] for spec in specs} == {"3"}
-    assert {spec.env["TWINBED_ADDRESS_MASTER"] for spec in specs} == {"127.64.0.9"}
-    assert specs[0].command[0] == sys.executable
-
-
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"seconds": 0.0}, {"images": 0}])
-def test_a_training_job_of_nothing_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ScenarioError, match="must be above 0"):
-        training_job("127.0.0.1", **wrong)  # type: ignore[arg-type]
