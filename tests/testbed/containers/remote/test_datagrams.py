@@ -100,7 +100,7 @@ def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: in
     batch = here.receive(signed, "h")
     if batch is not None:
         records, possible = unpack([batch.body])
-        assert len(records.ids) == batch.count == count
+        assert len(records.ids) == batch.records == count
         assert (records.quota_cores[possible] > 0).all()
         assert (records.memory_bytes[possible] >= 0).all()
         assert (records.unused_cores[possible] < np.inf).all()
