@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.containers.ports import Records
-from testbed.containers.remote.datagrams import MAX_BYTES, MAX_RECORDS, WINDOW, Gate, Sealer, unpack
+from testbed.containers.remote.datagrams import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    MOST_BYTES,
+    MOST_CORES,
+    WINDOW,
+    Gate,
+    Sealer,
+    unpack,
+)
 from testbed.containers.remote.refusals import Refusals
 
 KEY, SESSION = b"k" * 32, 0x1234_5678_9ABC
@@ -60,6 +69,19 @@ def test_what_was_sealed_arrives_as_it_was(count: int, quota: float) -> None:
             )
     assert not refused(here)
     assert here.lost == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("quota_cores", MOST_CORES), ("usage_cores", MOST_CORES), ("memory_bytes", MOST_BYTES)],
+)
+def test_the_largest_machine_is_believed_and_a_larger_one_is_not(name: str, most: int) -> None:
+    sent = records(2)
+    getattr(sent, name)[:] = [most, most * 1.001]
+    (sealed,) = Sealer(SESSION, KEY).seal(sent, 1)
+    batch = gate().receive(sealed, "h")
+    assert batch is not None
+    assert unpack([batch.body])[1].tolist() == [True, False]
 
 
 @given(data=st.binary(max_size=2 * MAX_BYTES))
