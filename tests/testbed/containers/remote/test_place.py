@@ -76,6 +76,13 @@ def test_a_group_is_adopted_where_the_former_agent_had_made_it(
     assert place.root == driver.base
 
 
+def test_groups_are_made_under_the_agents_own_run(
+    driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(V2, "create", lambda _driver, run, name: (run, name))
+    assert CgroupPlace("web", driver, tmp_path / "agents").create("made") == (lasting_run("web"), "made")
+
+
 def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
     driver: V1 | V2, tmp_path: Path
 ) -> None:
