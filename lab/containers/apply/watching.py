@@ -23,26 +23,24 @@ _NOTHING = Counters(0, 0, 0, 0, "")
 
 @dataclass(slots=True)
 class _Seen:
-    """One container. base: its counters when its present cgroup was first seen; last: the newest ones;
-    before: sums of former cgroups; restarts: seen so far; gone_s: since when it is gone."""
+    """One container. base: its counters when its present cgroup was first seen; last: the newest ones, None
+    before the first; before: sums of former cgroups; restarts: seen so far; limited: whether its present
+    cgroup has the limits; gone_s: since when it is gone."""
 
-    base: Counters
-    last: Counters
+    base: Counters = _NOTHING
+    last: Counters | None = None
     before: tuple[int, int, int] = (0, 0, 0)
     restarts: int = 0
+    limited: bool = True
     gone_s: float | None = None
 
-    def take(self, now: Counters) -> bool:
-        """Take new counters; return whether it was restarted since the last ones."""
-        self.gone_s = None
-        restarted = now.incarnation != self.last.incarnation
-        if restarted:
+    def take(self, now: Counters) -> None:
+        """Take new counters, and note whether it was restarted since the last ones."""
+        if self.last is None or now.incarnation != self.last.incarnation:
             self.before = self._sums()
-            told = now.restarts - self.last.restarts if self.last.incarnation else 1
-            self.restarts += max(1, told)
-            self.base = _NOTHING
+            self.restarts += 1 if self.last is None else max(1, now.restarts - self.last.restarts)
+            self.base, self.limited = _NOTHING, False
         self.last = now
-        return restarted
 
     def happened(self) -> Happened:
         """Return what happened since the change."""
@@ -50,7 +48,7 @@ class _Seen:
 
     def _sums(self) -> tuple[int, int, int]:
         periods, throttled, oom = self.before
-        last, base = self.last, self.base
+        last, base = self.last or _NOTHING, self.base
         return (
             periods + last.periods - base.periods,
             throttled + last.throttled - base.throttled,
@@ -59,8 +57,8 @@ class _Seen:
 
 
 class Watch:
-    """A watch over containers, which begins now. on_restart: told the full name of one that restarted.
-    happened: takes what happened to each, by full name."""
+    """A watch over containers, which begins now. on_restart: told the full name of one that restarted, and
+    again while that raises GroupGoneError. happened: takes what happened to each, by full name."""
 
     def __init__(
         self,
@@ -76,22 +74,27 @@ class Watch:
         for name in targets:
             try:
                 counters = places.target(name).counters()
-            except GroupGoneError:  # It restarts right now. `look` waits for it.
-                counters = _NOTHING
-            self._seen[name] = _Seen(counters, counters)
+            except GroupGoneError:
+                # It restarts already. How long that may take is judged as for any other restart.
+                self._seen[name] = _Seen()
+            else:
+                self._seen[name] = _Seen(counters, counters)
 
     def look(self, now_s: float, *, last: bool) -> str | None:
         """Look at all of them; return why the changes have to be taken back, or None. last: the watch ends
         now. Raises BackendError where a container cannot be read."""
         for name, seen in self._seen.items():
             try:
-                if seen.take(self._places.target(name).counters()):
+                seen.take(self._places.target(name).counters())
+                if not seen.limited:
                     self._on_restart(name)
+                    seen.limited = True
             except GroupGoneError:
                 seen.gone_s = now_s if seen.gone_s is None else seen.gone_s
                 if last or now_s - seen.gone_s >= GONE_S:
                     return f"{name} is gone"
                 continue
+            seen.gone_s = None
             happened = self._happened[name] = seen.happened()
             for condition in self._conditions:
                 why = condition.met(happened, last=last)

@@ -119,7 +119,8 @@ class Agent:
                         _log.warning("controller %s: %s; limits stay as they are", self._address, problem)
                         said = "" if was_connected else problem
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), wait_s * random.uniform(0.5, 1.0))
+                    async with asyncio.timeout(wait_s * random.uniform(0.5, 1.0)):
+                        await stop.wait()
                 wait_s = min(2 * wait_s, RECONNECT_MOST_S)
         finally:
             for task in tasks:
@@ -153,9 +154,9 @@ class Agent:
     async def _session(self) -> tuple[str, bool]:
         """Hold one connection from Hello to its end; return why it ended, and whether there was one."""
         connection = service.channel(self._address, self._identity)
+        call = service.attend(connection)
         tasks: list[asyncio.Task[None]] = []
         try:
-            call = service.attend(connection)
             welcome = await self._greet(call)
             self._reports = asyncio.Queue()
             self._applied, self._welcome, self.connected = 0, welcome, True
@@ -178,8 +179,8 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
         except asyncio.InvalidStateError:
-            # A write to a call that has just ended raises this, without a reason.
-            return "the connection ended", self.connected
+            # A write to a call that has just ended raises this, without the reason that the call has.
+            return await _reason(call), self.connected
         finally:
             self.connected, self._welcome = False, None
             for task in tasks:
@@ -225,7 +226,8 @@ class Agent:
         """Write reports as they come, and a heartbeat when there are none. None is the last."""
         while True:
             try:
-                report = await asyncio.wait_for(self._reports.get(), service.HEARTBEAT_S)
+                async with asyncio.timeout(service.HEARTBEAT_S):
+                    report = await self._reports.get()
             except TimeoutError:
                 report = Report()
             if report is None:
@@ -412,12 +414,18 @@ class Agent:
 async def _read(call: Any) -> Order:
     """Return the next order or heartbeat. Raises _LostError when none comes for too long, or none will."""
     try:
-        order = await asyncio.wait_for(call.read(), service.SILENCE_S)
+        async with asyncio.timeout(service.SILENCE_S):
+            order = await call.read()
     except TimeoutError:
         raise _LostError(f"silent for {service.SILENCE_S:g} s") from None
     if order is grpc.aio.EOF:
-        code, details = await call.code(), await call.details()
-        raise _LostError(f"{code.name.lower()}, {details or 'it ended the call'}")
+        raise _LostError(await _reason(call))
     if order is None:
         raise _LostError("it sent something that is no order; is it of the same version?")
     return order  # type: ignore[no-any-return]
+
+
+async def _reason(call: Any) -> str:
+    """Return why a call has ended."""
+    code, details = await call.code(), await call.details()
+    return f"{code.name.lower()}, {details or 'it ended the call'}"

@@ -215,7 +215,7 @@ class ControllerBooks:
         """Hand the records of datagrams to the allocator, each with the name of its sender."""
         states = [self.agents[agent] for agent, _ in batches]
         records, possible = unpack(batch.body for _, batch in batches)
-        speakers = np.repeat([state.number for state in states], [batch.count for _, batch in batches])
+        speakers = np.repeat([state.number for state in states], [batch.records for _, batch in batches])
         own = self.latest.own(records.ids, speakers)
         self._refuse_records("impossible record", speakers[own & ~possible])
         self._refuse_records("not its container", speakers[~own])

@@ -233,7 +233,8 @@ class Controller:
         """Take reports in until the call is to end; return why."""
         while True:
             try:
-                report = await asyncio.wait_for(context.read(), service.SILENCE_S)
+                async with asyncio.timeout(service.SILENCE_S):
+                    report = await context.read()
             except TimeoutError:
                 return grpc.StatusCode.DEADLINE_EXCEEDED, f"silent for {service.SILENCE_S:g} s"
             if report is grpc.aio.EOF:
@@ -252,7 +253,8 @@ class Controller:
 
     async def _hello(self, context: Any) -> Hello:
         try:
-            report = await asyncio.wait_for(context.read(), service.SILENCE_S)
+            async with asyncio.timeout(service.SILENCE_S):
+                report = await context.read()
         except TimeoutError:
             report = None
         if not isinstance(report, Report) or report.WhichOneof("what") != "hello":
@@ -321,7 +323,8 @@ class Controller:
                 order = self.books.take_order(connection.agent, connection.session)
                 if order is None:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(connection.wake.wait(), service.HEARTBEAT_S)
+                        async with asyncio.timeout(service.HEARTBEAT_S):
+                            await connection.wake.wait()
                         continue
                     order = Order()
                 await context.write(order)

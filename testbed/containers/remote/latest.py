@@ -40,7 +40,7 @@ class Latest(Columns):
 
     def owners(self, slots: NDArray[np.int64]) -> set[int]:
         """Return the agents of the containers in these slots."""
-        return set(np.unique(self._owner.values[slots]).tolist())
+        return set(np.flatnonzero(np.bincount(self._owner.values[slots])).tolist())
 
     def owners_of_app(self, app: int) -> set[int]:
         """Return the agents that have containers of an application."""

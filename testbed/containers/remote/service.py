@@ -3,6 +3,9 @@
 For: the call's name and messages, credentials and channel options of both sides. Not for: what is said
 (messages.proto), nor by whom (controller.py, agent.py). Why it has generic handlers and no generated stubs:
 docs/decisions/0013-one-stream-per-agent.md.
+
+Both sides wait with `asyncio.timeout`. Python 3.11's `asyncio.wait_for` forgets a cancellation that comes
+with a message, and would go on with a call that is over.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,15 @@ def test_every_file_is_for_its_owner_only(pki: Path) -> None:
     assert stat.S_IMODE(pki.stat().st_mode) == 0o700
     assert {stat.S_IMODE(each.stat().st_mode) for each in pki.iterdir()} == {0o600}
     assert {each.name for each in pki.iterdir()} == {"ca.pem", "ca.key", "server.pem"}
+
+
+def test_no_certificate_but_the_authoritys_can_sign_others(pki: Path) -> None:
+    own, issued = ((pki / name).read_bytes() for name in ("ca.pem", "server.pem"))
+    agent = certificates.enroll(pki, "web-1").certificate
+    for text, signs in ((own, True), (issued, False), (agent, False)):
+        pem = text[text.index(b"-----BEGIN CERTIFICATE") :]
+        limits = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.BasicConstraints)
+        assert (limits.value.ca, limits.critical) == (signs, True)
 
 
 def test_a_bundle_is_read_back_as_it_was_made(pki: Path, tmp_path: Path) -> None:

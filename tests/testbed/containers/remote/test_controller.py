@@ -13,21 +13,22 @@ from tests.testbed.containers.remote.cluster import deployment
 LONGEST_S = 1.0
 
 
-def test_a_pause_in_the_middle_of_a_decision_does_not_hold_orders_back(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("took_s", "rest_s"), [(0.001, 0.004), (0.1, 0.4), (60.0, LONGEST_S)])
+def test_deciding_rests_in_proportion_and_a_pause_does_not_hold_orders_back(
+    monkeypatch: pytest.MonkeyPatch, took_s: float, rest_s: float
 ) -> None:
     async def decide() -> float:
-        loop = asyncio.get_running_loop()
-        clock, paused_s = loop.time, 0.0
+        loop, now_s = asyncio.get_running_loop(), 1000.0
 
         def stand_still() -> None:
-            nonlocal paused_s
-            paused_s = 60.0
+            nonlocal now_s
+            now_s += took_s
 
-        monkeypatch.setattr(loop, "time", lambda: clock() + paused_s)
         controller = Controller(deployment(), make("escra", {}), pytest.fail)
         monkeypatch.setattr(controller, "_decide", stand_still)
-        controller._flush()
-        return controller._rested_s - loop.time()
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "time", lambda: now_s)
+            controller._flush()
+        return controller._rested_s - now_s
 
-    assert asyncio.run(decide()) <= LONGEST_S
+    assert asyncio.run(decide()) == pytest.approx(rest_s)

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.containers.ports import Records
-from testbed.containers.remote.datagrams import MAX_BYTES, MAX_RECORDS, WINDOW, Gate, Sealer, unpack
+from testbed.containers.remote.datagrams import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    MOST_BYTES,
+    MOST_CORES,
+    WINDOW,
+    Gate,
+    Sealer,
+    unpack,
+)
 from testbed.containers.remote.refusals import Refusals
 
 KEY, SESSION = b"k" * 32, 0x1234_5678_9ABC
@@ -62,6 +71,19 @@ def test_what_was_sealed_arrives_as_it_was(count: int, quota: float) -> None:
     assert here.lost == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("quota_cores", MOST_CORES), ("usage_cores", MOST_CORES), ("memory_bytes", MOST_BYTES)],
+)
+def test_the_largest_machine_is_believed_and_a_larger_one_is_not(name: str, most: int) -> None:
+    sent = records(2)
+    getattr(sent, name)[:] = [most, most * 1.001]
+    (sealed,) = Sealer(SESSION, KEY).seal(sent, 1)
+    batch = gate().receive(sealed, "h")
+    assert batch is not None
+    assert unpack([batch.body])[1].tolist() == [True, False]
+
+
 @given(data=st.binary(max_size=2 * MAX_BYTES))
 @settings(max_examples=150, deadline=None)
 def test_noise_is_never_accepted_and_never_an_exception(data: bytes) -> None:
@@ -100,7 +122,7 @@ def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: in
     batch = here.receive(signed, "h")
     if batch is not None:
         records, possible = unpack([batch.body])
-        assert len(records.ids) == batch.count == count
+        assert len(records.ids) == batch.records == count
         assert (records.quota_cores[possible] > 0).all()
         assert (records.memory_bytes[possible] >= 0).all()
         assert (records.unused_cores[possible] < np.inf).all()

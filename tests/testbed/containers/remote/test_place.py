@@ -1,0 +1,97 @@
+"""What an agent's place notes, and what the next agent of the name finds, on cgroups made of plain files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.containers.cgroup.drivers import V1, V2, detect
+from testbed.containers.ownership import MARK, lasting_run
+from testbed.containers.remote import place as places
+from testbed.containers.remote.origin import Origin
+from testbed.containers.remote.place import CgroupPlace, agents
+from tests.testbed.containers.fake_cgroups import FakeTree
+from twinbed import BackendError
+
+ORIGINS = {
+    "made": Origin("made", command=("sleep", "1"), environment={"A": "b"}),
+    "attached": Origin("attached", attach={"": "/pods/x"}, watch=2),
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> FakeTree:
+    made = FakeTree(tmp_path)
+    made.unified("cpu memory")
+    return made
+
+
+@pytest.fixture
+def driver(tree: FakeTree) -> V1 | V2:
+    return detect(tree.proc)
+
+
+def test_the_next_agent_of_a_name_finds_what_was_noted(driver: V1 | V2, tmp_path: Path) -> None:
+    state = tmp_path / "agents"
+    first = CgroupPlace("web", driver, state)
+    assert first.recall() == {}
+    first.remember(ORIGINS.values())
+    assert (state / "web").stat().st_mode & 0o777 == 0o700
+    with pytest.raises(BackendError, match="an agent 'web' runs here already"):
+        CgroupPlace("web", driver, state)
+    CgroupPlace("db", driver, state).close()
+    assert agents(state) == {lasting_run(name): state / name / places.LOCK for name in ("db", "web")}
+    first.close()
+    assert CgroupPlace("web", driver, state).recall() == ORIGINS
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"containers": 1}', '{"containers": [{"command": "x"}]}'])
+def test_damaged_notes_count_as_none(driver: V1 | V2, tmp_path: Path, text: str) -> None:
+    place = CgroupPlace("web", driver, tmp_path / "agents")
+    (tmp_path / "agents" / "web" / "containers.json").write_text(text)
+    assert place.recall() == {}
+    assert place.adopt("made") is None
+
+
+def test_a_group_is_adopted_where_the_former_agent_had_made_it(
+    driver: V1 | V2, tree: FakeTree, tmp_path: Path
+) -> None:
+    assert isinstance(driver, V2)
+    place = CgroupPlace("web", driver, tmp_path / "agents")
+    before = tmp_path / "elsewhere"
+    group = before / MARK / lasting_run("web") / "made"
+    tree.group_v2(group)
+    assert place.adopt("made") is None
+    place.remember([])
+    notes = tmp_path / "agents" / "web" / "containers.json"
+    assert json.loads(notes.read_text())["base"] == {"unified": str(driver.base)}
+    notes.write_text(json.dumps({"base": {"unified": str(before)}, "containers": []}))
+    adopted = place.adopt("made")
+    assert adopted is not None
+    assert adopted.directories == (group,)
+    assert place.incarnation(adopted) == group.stat().st_ino
+    assert place.adopt("other") is None
+    assert place.root == driver.base
+
+
+def test_groups_are_made_under_the_agents_own_run(
+    driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(V2, "create", lambda _driver, run, name: (run, name))
+    assert CgroupPlace("web", driver, tmp_path / "agents").create("made") == (lasting_run("web"), "made")
+
+
+def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
+    driver: V1 | V2, tmp_path: Path
+) -> None:
+    state = tmp_path / "agents"
+    assert places.sweep(driver, state) == []
+    living = CgroupPlace("web", driver, state)
+    living.remember(ORIGINS.values())
+    for name in ("db", "cache"):
+        CgroupPlace(name, driver, state).close()
+    assert places.sweep(driver, state) == ["cache", "db"]
+    assert [folder.name for folder in state.iterdir()] == ["web"]
+    assert living.recall() == ORIGINS
