@@ -98,6 +98,11 @@ class MeasuredInput(Section):
         default=0.0, description="Share of jobs with weight 5; the others have 1."
     )
     reference: str = Field(default="v100", description="Type on which durations are drawn.")
+    pairs: str | None = Field(
+        default=None,
+        description="CSV of measured speeds of two jobs on the same GPUs, relative to the scenario file; "
+        "null: `pair_speed` holds. It is not shipped.",
+    )
 
 
 class FaultsInput(Section):
@@ -169,6 +174,16 @@ class ClusterInput(Section):
         description="Speed of a gang on more servers than it needs beside one together; null: 0.9, or as "
         "measured.",
     )
+    pair_speed: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="Share of its speed alone that a job keeps beside another one on the same GPUs, where "
+        "nobody measured it; null: none can. Policies `gavel-sharing` and `gandiva` heed it.",
+    )
+    sync_s: NonNegativeFloat = Field(
+        default=10.0,
+        description="Time of each round in which the copies of a forked job exchange what they learnt, s. "
+        "Policy `hadar-e` forks jobs. An assumption.",
+    )
     round_s: PositiveFloat = Field(default=360.0, description="Length of a scheduler's round, s.")
     at_events: bool = Field(
         default=True,
@@ -206,6 +221,8 @@ class ClusterInput(Section):
             raise ValueError(f"servers: {gpus} GPUs; give 1 to {MOST_GPUS:,}")
         if self.restart_s >= self.round_s:
             raise ValueError("restart_s must be below round_s, or a job that changes servers gets no further")
+        if self.sync_s >= self.round_s:
+            raise ValueError("sync_s must be below round_s, or a forked job gets no further")
         for model, speeds in self.models.items():
             if unknown := set(speeds) - set(self.servers):
                 raise ValueError(f"models.{model}.{min(unknown)}: there are no servers of this type")

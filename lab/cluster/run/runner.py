@@ -61,7 +61,9 @@ class Drawn:
         """Return how time passes. Raises ScenarioError for rounds in which no restarted job gets further."""
         asked = self.asked
         if asked.emulation is None:
-            return Timing(asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s)
+            return Timing(
+                asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s, sync_s=asked.sync_s
+            )
         start_s, restart_s = (
             calibration.values[f"times.{key}"].value * asked.emulation.compression
             for key in ("start_s", "restart_s")
@@ -71,7 +73,7 @@ class Drawn:
                 f"cluster.round_s: {asked.round_s:g} s, and a restart takes {restart_s:.0f} s when "
                 "compressed: make rounds longer, or the compression smaller"
             )
-        return Timing(asked.round_s, asked.at_events, restart_s, asked.checkpoint_s, start_s)
+        return Timing(asked.round_s, asked.at_events, restart_s, asked.checkpoint_s, start_s, asked.sync_s)
 
 
 def run_all(
