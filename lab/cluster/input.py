@@ -70,7 +70,7 @@ class LogInput(Section):
     """Jobs of a log."""
 
     path: str = Field(description="Path of the log, relative to the scenario file.")
-    format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv"] = Field(
+    format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv", "kubernetes", "surf"] = Field(
         description="Its format; docs/how-to/ask-about-a-cluster.md describes them."
     )
     skip: int = Field(default=0, ge=0, description="Number of jobs at its begin that are left out.")
