@@ -27,6 +27,7 @@ from control.scheduler.model import Cluster
 from control.scheduler.pairs import Gandiva, SharedMaxMin, UnitShares
 from control.scheduler.ports import Scheduler
 from control.scheduler.queues import Fifo, Yarn
+from control.scheduler.quotas import Quotas
 from control.scheduler.shared_rounds import SharedRounds
 from control.scheduler.tiresias import Tiresias, TiresiasSettings
 from twinbed import ScenarioError
@@ -113,8 +114,13 @@ POLICIES: dict[str, Policy] = {
 """Each policy by its name."""
 
 
+_OWN_QUOTAS = ("yarn", "isolated")
+"""Policies that no quota is put before: one keeps them itself, the other is what fairness is measured by."""
+
+
 def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = None) -> Scheduler:
-    """Return a new scheduler. settings: by family; those not given keep their defaults.
+    """Return a new scheduler, which keeps the queues' quotas. settings: by family; those not given keep their
+    defaults.
 
     Raises ScenarioError for an unknown policy.
     """
@@ -122,7 +128,9 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
         close = get_close_matches(name, POLICIES, n=3) or list(POLICIES)
         raise ScenarioError(f"no scheduler {name!r}; close: {', '.join(close)}")
     defaults = {family: kind() for family, kind in SETTINGS.items()}
-    return POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
+    made = POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
+    capped = (cluster.queue_most < 1).any() and name not in _OWN_QUOTAS
+    return Quotas(cluster, made) if capped else made
 
 
 def settings(family: str, values: Mapping[str, Any]) -> Any:

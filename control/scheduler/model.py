@@ -28,7 +28,8 @@ class Cluster:
     rack: rack of each server, int64[h].
     price_usd_h: price of a GPU-hour by type, US$, float64[r].
     queue_share: share of all GPUs that each queue is guaranteed, float64[q].
-    queue_most: largest share of all GPUs that each queue may use, float64[q].
+    queue_most: largest share of all GPUs that each queue may use, float64[q]. Copies of forked jobs do not
+        count.
     """
 
     types: tuple[str, ...]

@@ -44,11 +44,13 @@ class ServersInput(Section):
 
 
 class QueueInput(Section):
-    """A queue's part of the GPUs, under policy `yarn`."""
+    """A queue's part of the GPUs."""
 
-    share: NonNegativeFloat = Field(description="Share of all GPUs that the queue is guaranteed, 0 to 1.")
+    share: NonNegativeFloat = Field(
+        description="Share of all GPUs that the queue is guaranteed under policy `yarn`, 0 to 1."
+    )
     most: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="Largest share of all GPUs that the queue may use under any policy `yarn`."
+        default=1.0, description="Largest share of all GPUs that the queue may use, under every policy."
     )
 
 
@@ -106,10 +108,22 @@ class MeasuredInput(Section):
 
 
 class FaultsInput(Section):
-    """Servers that fail at random moments."""
+    """Servers that fail: at random moments, or as a trace tells."""
 
-    per_server_day: NonNegativeFloat = Field(description="Faults of each server per day.")
-    repair_s: PositiveFloat = Field(default=14_400.0, description="Time until it works again, s.")
+    per_server_day: NonNegativeFloat | None = Field(
+        default=None, description="Faults of each server per day; null: the trace tells."
+    )
+    repair_s: PositiveFloat = Field(
+        default=14_400.0, description="Time until it works again, s; a trace tells it itself."
+    )
+    trace: str | None = Field(
+        default=None,
+        description="CSV of StepFun's fault trace (InfiniteHBD), relative to the scenario file; null: none. "
+        "Each server has the faults of another one of its servers, drawn. It is not shipped.",
+    )
+    from_day: NonNegativeFloat = Field(
+        default=0.0, description="Day of the trace that is at begin_s; the trace has 348 days."
+    )
     begin_s: NonNegativeFloat = Field(default=0.0, description="First moment of faults, s.")
     end_s: PositiveFloat = Field(default=604_800.0, description="Last moment of faults, s; default: a week.")
 
@@ -117,6 +131,8 @@ class FaultsInput(Section):
     def _in_order(self) -> FaultsInput:
         if self.end_s <= self.begin_s:
             raise ValueError("end_s must be after begin_s")
+        if (self.per_server_day is None) == (self.trace is None):
+            raise ValueError("give one of per_server_day and trace")
         return self
 
 

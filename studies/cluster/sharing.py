@@ -113,13 +113,13 @@ def document(sets: Sequence[Data]) -> str:
     ]
     conditions = (
         f"Tolerance: a mean wait of {TOLERANCE:g} times the mean run time of the user's own jobs. Waiting "
-        "has no price. Load: the use of all users over what is reserved from the first submission to the last. "
-        "Jobs run first come, first served, without backfilling. Marks: H10 is an abstract's, and all rules "
-        "here are readings of it.",
+        "has no price. Load: the use of all users over what is reserved from the first submission to the "
+        "last. Jobs run first come, first served, without backfilling. Marks: H10 is an abstract's, and all "
+        "rules here are readings of it.",
         "Philly: 40,222 jobs, its 11 virtual clusters are the users, machines of 8 GPUs, of which a job "
         "takes any. SURF: 4,407 jobs of 16 cores in a week, machines of 16 cores; it names no users, so its "
-        f"jobs are dealt to {_SURF_USERS} users, the k-th with weight 1/k, with three seeds. Sources: philly-traces "
-        "(CC-BY-4.0), SURF by way of OpenDC (MIT).",
+        f"jobs are dealt to {_SURF_USERS} users, the k-th with weight 1/k, with three seeds. "
+        "Sources: philly-traces (CC-BY-4.0), SURF by way of OpenDC (MIT).",
     )
     return harness.page("sharing", "Shared clusters: who stays", answer, parts, conditions)
 

@@ -97,6 +97,8 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
     files = {} if path is None else {"jobs": path}
     if asked.measured is not None and asked.measured.pairs is not None:
         files["pairs"] = Path(asked.measured.pairs)
+    if asked.faults is not None and asked.faults.trace is not None:
+        files["faults"] = Path(asked.faults.trace)
     hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files.values()]
     inputs = tuple(
         {"role": role, "source": file.name, "sha256": digest}
