@@ -138,7 +138,7 @@ class Books:
             self._log(now_s, job, given.server, given.gpus)
             self.line_job, self.line_server, self.line_gpus = job, given.server, given.gpus
             self._run()
-        held = int(self.line_gpus[self._counted()].sum())
+        held = int(self._counted()[2].sum())
         self._samples.append((now_s, self.active.size - self.running.size, self.running.size, held))
         return stopped, moved, again
 
@@ -172,10 +172,14 @@ class Books:
         differs[given.row[~same]] = True
         return self.active[differs & ~after], self.active[differs & after]
 
-    def _counted(self) -> Flags:
-        """Return the lines without those of the second job of each pair, bool[k]."""
+    def _counted(self) -> tuple[Whole, Whole, Whole]:
+        """Return job, server and GPUs of the lines without those of the second job of each pair."""
+        lines = self.line_job, self.line_server, self.line_gpus
+        if not self._sharing:
+            return lines
         partner = self.partner[self.line_job]
-        return (partner < 0) | (self.line_job < partner)
+        counts = (partner < 0) | (self.line_job < partner)
+        return lines[0][counts], lines[1][counts], lines[2][counts]
 
     def _run(self) -> None:
         """Note who runs, and how fast. A pair's jobs go on without a restart when one comes or leaves."""
@@ -196,10 +200,9 @@ class Books:
         if forked.any():
             copies = np.add.reduceat(self.jobs.throughput[job, kind, 0], first) * self._fork_speed
             rate = np.where(forked, copies, rate)
-        partner = self.partner[self.running]
-        paired = np.flatnonzero(partner >= 0)
+        paired = np.flatnonzero(self.partner[self.running] >= 0) if self._sharing else _NONE
         if paired.size:
-            kept = self.jobs.sharing.of(self.running[paired], partner[paired])
+            kept = self.jobs.sharing.of(self.running[paired], self.partner[self.running[paired]])
             rate[paired] *= kept[np.arange(paired.size), kind[first[paired]]]
         self.rate[self.running] = rate
 
@@ -213,9 +216,10 @@ class Books:
         self._capacity += self.cluster.capacity(self.up) * passed_s
         self.held[runs] += busy_s
         self.restart[runs] += restart_s
-        self.attained[runs] += (busy_s - restart_s) * self.width[runs]
+        width = self.width[runs]
+        self.attained[runs] += (busy_s - restart_s) * width
         own_s = busy_s
-        paired = np.flatnonzero(self.partner[runs] >= 0)
+        paired = np.flatnonzero(self.partner[runs] >= 0) if self._sharing else _NONE
         if paired.size:
             # Busy while one of the two is; without progress while neither of them makes any.
             other = np.searchsorted(runs, self.partner[runs[paired]])
@@ -227,10 +231,10 @@ class Books:
             own_s[paired] -= both_s / 2
             busy_s[paired] = np.maximum(mine_s, its_s)
             restart_s[paired] = busy_s[paired] - works_s
-        self.held_gpu[runs] += own_s * self.width[runs]
-        counted = self._counted()
-        place = np.searchsorted(runs, self.line_job[counted])
-        kind, gpus = self.cluster.server_type[self.line_server[counted]], self.line_gpus[counted]
+        self.held_gpu[runs] += own_s * width
+        job, server, gpus = self._counted()
+        place = np.searchsorted(runs, job)
+        kind = self.cluster.server_type[server]
         self._busy += np.bincount(kind, gpus * busy_s[place], kinds)
         self._restarts += np.bincount(kind, gpus * restart_s[place], kinds)
 
@@ -264,7 +268,7 @@ class Books:
         self._log(now_s, *lines)
         self.line_job, self.line_server, self.line_gpus = lines
         self.running = self.running[~goes[self.running]]
-        left_alone = self.partner[jobs]
+        left_alone = self.partner[jobs] if self._sharing else _NONE
         left_alone = left_alone[left_alone >= 0]
         if left_alone.size:
             self.partner[jobs] = self.partner[left_alone] = -1

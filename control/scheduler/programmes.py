@@ -122,7 +122,7 @@ def water_filled(demand: Demand, rate: Real) -> Real:
     The least level is raised as far as it goes. The rows that hold it there, told by their dual prices, keep
     it and the rest is raised on. The levels are unique; the shares need not be.
     """
-    raised = (np.where(demand.fits(), rate, 0.0) > 0).any(axis=1)
+    raised: Flags = np.asarray((np.where(demand.fits(), rate, 0.0) > 0).any(axis=1))
     return filled(lambda reached, rows: max_min(demand, rate, reached, rows), raised, np.zeros_like(rate))
 
 

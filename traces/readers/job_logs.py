@@ -192,12 +192,12 @@ def read_kubernetes(path: Path) -> JobLog:
     return replace(log, left_out=log.left_out + int((~whole).sum()))
 
 
-_NONE = "<none>"
+_NONE, _MOST_DIGITS = "<none>", 9
 
 
 def _gpus_of(path: Path, line: object, cell: str) -> float:
     parts = [part for part in cell.split(",") if part not in (_NONE, "")]
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts):
         raise TraceError(f"{path}: line {line}, column GPUS: {cell!r}, expected whole numbers or {_NONE}")
     return float(sum(map(int, parts)))
 
