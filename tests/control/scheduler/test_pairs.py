@@ -36,7 +36,7 @@ def least(where: Cluster, before: State, got: Real) -> float:
 
 
 @given(worlds())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_shares_are_feasible_and_sharing_never_lowers_the_least_level(
     world: tuple[Cluster, State],
 ) -> None:
