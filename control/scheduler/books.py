@@ -119,7 +119,8 @@ class Books:
     def _pairs(self) -> Whole:
         """Return the rows of the pairs that share their GPUs, int64[p, 2]."""
         first = self.running[self.partner[self.running] > self.running] if self._sharing else _NONE
-        return self._row_of[np.column_stack((first, self.partner[first]))]
+        rows: Whole = self._row_of[np.column_stack((first, self.partner[first]))]
+        return rows
 
     def give(self, state: State, given: Assignment) -> tuple[Whole, Whole, Flags]:
         """Enter an answer to `state`, sorted by job and server.

@@ -115,7 +115,7 @@ def _columns(state: State, rate: Real, first: Whole, count: list[int]) -> _Colum
 def _solved(columns: _Columns, rate: Real, count: Whole, capacity: Whole) -> Real:
     """Return the time that all jobs of each column have together, as a multiple of one job's, float64[m]."""
     classes, size = count.size, columns.one.size
-    raised = (rate > 0).any(axis=1)
+    raised: Flags = np.asarray((rate > 0).any(axis=1))
     if not raised.any():
         return np.zeros(size)
     paired = np.flatnonzero(columns.two >= 0)
@@ -227,5 +227,5 @@ class Gandiva(UnitShares):
     def _kept(self, state: State, one: int, two: int) -> tuple[float, Flags]:
         """Return what both keep, summed over the types, and the types that they can share, bool[r]."""
         kept = state.sharing.of(np.array([one, two]), np.array([two, one]))
-        able: Flags = (kept > 0).all(axis=0)
+        able: Flags = np.asarray((kept > 0).all(axis=0))
         return float(kept.sum()), able
