@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.scheduler.model import Flags, Real, Whole
+from control.scheduler.model import NO_SHARING, Flags, Real, Sharing, Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Workload:
     weight: its weight in fair shares, float64[n].
     deadline_s: when it should have finished, s, inf without a deadline, float64[n].
     together: whether it may only run on as few servers as possible, bool[n].
+    sharing: how fast two jobs are on the same GPUs; without classes nobody shares.
     """
 
     submit_s: Real
@@ -34,6 +35,7 @@ class Workload:
     weight: Real
     deadline_s: Real
     together: Flags
+    sharing: Sharing = NO_SHARING
 
     def __len__(self) -> int:
         return int(self.submit_s.size)
@@ -66,6 +68,7 @@ class Timing:
     restart_s: time without progress after a job's servers changed, s.
     checkpoint_s: work between two saves, s. A fault loses the work since the last one; a preemption saves.
     start_s: time without progress after a job's first start, s.
+    sync_s: time of each round in which the copies of a forked job exchange what they learnt, s.
     """
 
     round_s: float = 360.0
@@ -73,6 +76,7 @@ class Timing:
     restart_s: float = 30.0
     checkpoint_s: float = 600.0
     start_s: float = 0.0
+    sync_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +112,14 @@ class Outcome:
     end_s: when the run ended, s.
     first_start_s, finish_s: s, NaN where it never happened, float64[n].
     held_s: time with GPUs, s, float64[n].
+    held_gpu_s: GPU-seconds that the job had; of shared GPUs each of the two had half, float64[n].
     preemptions: how often a job lost its GPUs before its end, faults included, int64[n].
     faulted: how often by a fault, int64[n].
     restart_s: time with GPUs but without progress, s, float64[n].
     undone_s: time of work that faults undid, s, float64[n].
     left_steps: work that was not done, steps, float64[n].
     busy_gpu_s, restart_gpu_s, capacity_gpu_s: GPU-seconds of jobs that had their GPUs (restarts included), of
-        restarts, and of servers that were up, by type, float64[r].
+        restarts, and of servers that were up, by type, float64[r]. A shared GPU counts once.
     series: the queue over time.
     spans: who ran where; None if there were too many jobs to keep it.
     remarks: what the scheduler says of its decisions.
@@ -124,6 +129,7 @@ class Outcome:
     first_start_s: Real
     finish_s: Real
     held_s: Real
+    held_gpu_s: Real
     preemptions: Whole
     faulted: Whole
     restart_s: Real

@@ -61,6 +61,10 @@ TASKS = {
         "docs/results/cluster.md: schedulers beside their sources, H1-H4, H8, H9",
         "public data", "10 minutes; goes on where it stopped", _PAGE, "studies.cluster.page:make",
     ),
+    "sharing": Task(
+        "docs/results/sharing.md: who stays in a shared, reserved cluster, on Philly and SURF; H10",
+        "public data", "1 minute", ("data",), "studies.cluster.sharing:make",
+    ),
     "market": Task(
         "docs/results/market.md: policies for deadlines on spot machines beside the optimum",
         "public data", "10 minutes", ("data", "minutes"), "studies.market.page:make",

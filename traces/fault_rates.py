@@ -1,6 +1,6 @@
 """Tells how often the parts of a training fleet fail: published totals, and the sums of a public fault trace.
 
-For: faults per GPU and second by source, and the reader of StepFun's trace. Not for: drawing faults
+For: faults per GPU and second by source, and the readers of StepFun's trace. Not for: drawing faults
 (twin.fabric.fleet), nor the time a path needs to fail over. Sources count GPUs or servers. Rates per GPU
 carry over to fleets of another size. The trace is not shipped.
 
@@ -10,7 +10,7 @@ InfiniteHBD-Trace (SIGCOMM 2025, Apache-2.0).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -97,6 +97,37 @@ def read_stepfun(
     A fault that overlaps the one before on its server counts separately. A fault without an end has no repair
     time. Raises TraceError, which names the file and the line.
     """
+    counts = dict.fromkeys(PARTS, 0)
+    repair_s: dict[Part, list[float]] = {part: [] for part in PARTS}
+    for _, fault_class, began, ended in _faults(path, servers, days):
+        part = _PART_OF.get(fault_class, "other")
+        counts[part] += 1
+        if ended is not None:
+            repair_s[part].append((ended - began) * DAY_S)
+    return FaultCounts(
+        source=f"StepFun, {servers} GPU servers for {days:g} days",
+        gpus=servers * gpus_per_server,
+        duration_s=days * DAY_S,
+        counts=counts,
+        repair_s={part: np.array(values) for part, values in repair_s.items()},
+    )
+
+
+def read_downtimes(path: str | Path, *, servers: int = 400, days: float = 348.0) -> list[Floats]:
+    """Returns when each server of StepFun's trace was out of order: from and to, days, float64[faults, 2].
+
+    path, servers, days: as in read_stepfun. Times when people took a server out of use are left out. A fault
+    without an end lasts to the end of the trace. Servers that never failed come last.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for node, _, began, ended in _faults(path, servers, days):
+        found.setdefault(node, []).append((began, days if ended is None else ended))
+    failed = [np.array(sorted(found[node]), np.float64) for node in sorted(found)]
+    return failed + [np.empty((0, 2))] * (servers - len(failed))
+
+
+def _faults(path: str | Path, servers: int, days: float) -> Iterator[tuple[str, str, float, float | None]]:
+    """Yields node, class, begin and end of each fault, days, in the order of their ends; None: no end."""
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     frame = table.read_known(
@@ -105,26 +136,18 @@ def read_stepfun(
     _check(path, frame, servers, days)
     frame = frame[~frame["fault_class"].isin(NO_FAULT)]
     open_at: dict[tuple[str, str, str], list[float]] = {}
-    counts = dict.fromkeys(PARTS, 0)
-    repair_s: dict[Part, list[float]] = {part: [] for part in PARTS}
     rows = frame[["node", "fault_class", "desc", "event", "event_time_days"]].itertuples(
         index=False, name=None
     )
     for node, fault_class, desc, event, at_days in rows:
-        part = _PART_OF.get(fault_class, "other")
         began = open_at.setdefault((node, fault_class, desc), [])
         if event == "fault_start":
-            counts[part] += 1
             began.append(at_days)
         elif began:
-            repair_s[part].append((at_days - began.pop(0)) * DAY_S)
-    return FaultCounts(
-        source=f"StepFun, {servers} GPU servers for {days:g} days",
-        gpus=servers * gpus_per_server,
-        duration_s=days * DAY_S,
-        counts=counts,
-        repair_s={part: np.array(values) for part, values in repair_s.items()},
-    )
+            yield node, fault_class, began.pop(0), at_days
+    for (node, fault_class, _), left in open_at.items():
+        for at_days in left:
+            yield node, fault_class, at_days, None
 
 
 def _check(path: Path, frame: pd.DataFrame, servers: int, days: float) -> None:

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from control.scheduler.allox import Allox, AlloxSettings
 from control.scheduler.gavel import (
     Cost,
     FinishTimeFair,
@@ -21,10 +22,13 @@ from control.scheduler.gavel import (
     MaxMin,
     Rounds,
 )
-from control.scheduler.hadar import Hadar, HadarSettings
+from control.scheduler.hadar import Hadar, HadarE, HadarSettings
 from control.scheduler.model import Cluster
+from control.scheduler.pairs import Gandiva, SharedMaxMin, UnitShares
 from control.scheduler.ports import Scheduler
 from control.scheduler.queues import Fifo, Yarn
+from control.scheduler.quotas import Quotas
+from control.scheduler.shared_rounds import SharedRounds
 from control.scheduler.tiresias import Tiresias, TiresiasSettings
 from twinbed import ScenarioError
 
@@ -32,6 +36,7 @@ SETTINGS: dict[str, type[Any]] = {
     "tiresias": TiresiasSettings,
     "gavel": GavelSettings,
     "hadar": HadarSettings,
+    "allox": AlloxSettings,
 }
 """Settings that policies have, by family: frozen dataclasses of `control.settings.parameter`s."""
 
@@ -42,14 +47,19 @@ Settings = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A row of the table. about: what it does, in one line; make: cluster, seed and settings → the
-    scheduler."""
+    scheduler; twin_only: whether only the twin can carry it out, because jobs share GPUs or run as copies."""
 
     about: str
     make: Callable[[Cluster, int, Settings], Scheduler]
+    twin_only: bool = False
 
 
 def _rounds(shares: Callable[[Cluster], Any]) -> Callable[[Cluster, int, Settings], Scheduler]:
     return lambda cluster, seed, given: Rounds(cluster, seed, given["gavel"], shares)
+
+
+def _units(shares: Callable[[Cluster, int], UnitShares]) -> Callable[[Cluster, int, Settings], Scheduler]:
+    return lambda cluster, seed, given: SharedRounds(cluster, seed, given["gavel"], shares)
 
 
 POLICIES: dict[str, Policy] = {
@@ -78,17 +88,39 @@ POLICIES: dict[str, Policy] = {
     "gavel-ftf": Policy("finish-time fairness, in rounds", _rounds(FinishTimeFair)),
     "gavel-makespan": Policy("the earliest end of the last job, in rounds", _rounds(Makespan)),
     "gavel-cost": Policy("most work for the money, deadlines kept, in rounds", _rounds(Cost)),
+    "gavel-sharing": Policy(
+        "max-min fairness over speeds of jobs alone and of pairs on the same GPUs, in rounds",
+        _units(SharedMaxMin),
+        twin_only=True,
+    ),
+    "gandiva": Policy(
+        "random pairs on the same GPUs while GPUs are short, in rounds", _units(Gandiva), twin_only=True
+    ),
+    "allox": Policy(
+        "waiting jobs matched with GPUs and places in their queues for the least mean time",
+        lambda cluster, _, given: Allox(cluster, given["allox"]),
+    ),
     "isolated": Policy("an equal part of every type for every job, in rounds", _rounds(Isolated)),
     "hadar": Policy(
         "prices that rise with use; mixes types; a reading of its abstract",
         lambda cluster, _, given: Hadar(cluster, given["hadar"]),
     ),
+    "hadar-e": Policy(
+        "hadar, with copies of jobs on idle servers that train side by side; a reading of its abstract",
+        lambda cluster, _, given: HadarE(cluster, given["hadar"]),
+        twin_only=True,
+    ),
 }
 """Each policy by its name."""
 
 
+_OWN_QUOTAS = ("yarn", "isolated")
+"""Policies that no quota is put before: one keeps them itself, the other is what fairness is measured by."""
+
+
 def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = None) -> Scheduler:
-    """Return a new scheduler. settings: by family; those not given keep their defaults.
+    """Return a new scheduler, which keeps the queues' quotas. settings: by family; those not given keep their
+    defaults.
 
     Raises ScenarioError for an unknown policy.
     """
@@ -96,7 +128,9 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
         close = get_close_matches(name, POLICIES, n=3) or list(POLICIES)
         raise ScenarioError(f"no scheduler {name!r}; close: {', '.join(close)}")
     defaults = {family: kind() for family, kind in SETTINGS.items()}
-    return POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
+    made = POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
+    capped = (cluster.queue_most < 1).any() and name not in _OWN_QUOTAS
+    return Quotas(cluster, made) if capped else made
 
 
 def settings(family: str, values: Mapping[str, Any]) -> Any:

@@ -41,18 +41,23 @@ class Books:
 
     active: jobs that were submitted and have not finished; running: those that hold GPUs, int64[·], sorted.
     line_job, line_server, line_gpus: who holds what, int64[k]. unfinished: how many of the first `until`
-    jobs have not finished. By job: left: steps to do; rate: steps per second where the job runs; held,
-    restart: time with GPUs, and without progress meanwhile, s; attained: GPU-seconds of progress; undone:
-    time of work that faults undid, s.
+    jobs have not finished. By job: left: steps to do; rate: steps per second where the job runs; width: GPUs
+    that it holds; partner: the job with which it shares them, −1 for none; held, restart: time with GPUs, and
+    without progress meanwhile, s; attained: GPU-seconds of progress; undone: time of work that faults undid.
+
+    fork_speed: share of their speed that the copies of a forked job have left when they exchange results.
     """
 
-    def __init__(self, cluster: Cluster, jobs: Workload, until: int) -> None:
+    def __init__(self, cluster: Cluster, jobs: Workload, until: int, *, fork_speed: float = 1.0) -> None:
         n, kinds = len(jobs), len(cluster.types)
         self.cluster, self.jobs = cluster, jobs
         self.until, self.unfinished = until, until
         self.left = jobs.steps.astype(float).copy()
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
         self.held, self.restart, self.undone, self.attained, self.rate = (np.zeros(n) for _ in range(5))
+        self.held_gpu, self._fork_speed = np.zeros(n), fork_speed
+        self._sharing = jobs.sharing.kept.size > 0
+        self.width, self.partner = np.zeros(n, np.int64), np.full(n, -1)
         self.idle_since = jobs.submit_s.copy()
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.active, self.arrived = np.empty(0, np.int64), 0
@@ -107,8 +112,15 @@ class Books:
             ran_s=self.held[here] - self.restart[here],
             first_start_s=self.first_start[here],
             idle_since_s=self.idle_since[here],
-            held=Assignment(self._row_of[self.line_job], self.line_server, self.line_gpus),
+            held=Assignment(self._row_of[self.line_job], self.line_server, self.line_gpus, self._pairs()),
+            sharing=jobs.sharing,
         )
+
+    def _pairs(self) -> Whole:
+        """Return the rows of the pairs that share their GPUs, int64[p, 2]."""
+        first = self.running[self.partner[self.running] > self.running] if self._sharing else _NONE
+        rows: Whole = self._row_of[np.column_stack((first, self.partner[first]))]
+        return rows
 
     def give(self, state: State, given: Assignment) -> tuple[Whole, Whole, Flags]:
         """Enter an answer to `state`, sorted by job and server.
@@ -122,13 +134,22 @@ class Books:
         self.idle_since[stopped] = now_s
         again = np.isfinite(self.first_start[moved])
         self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
-        if stopped.size or moved.size:
+        repaired = self._sharing and self._pair(state, given)
+        if stopped.size or moved.size or repaired:
             self._log(now_s, job, given.server, given.gpus)
             self.line_job, self.line_server, self.line_gpus = job, given.server, given.gpus
-            self._run(job, given)
-        held = int(self.line_gpus.sum())
+            self._run()
+        held = int(self._counted()[2].sum())
         self._samples.append((now_s, self.active.size - self.running.size, self.running.size, held))
         return stopped, moved, again
+
+    def _pair(self, state: State, given: Assignment) -> bool:
+        """Note who shares GPUs with whom; return whether that changed."""
+        partner = np.full(self.partner.size, -1)
+        partner[state.job[given.shared]] = state.job[given.shared[:, ::-1]]
+        changed = not np.array_equal(partner, self.partner)
+        self.partner = partner
+        return changed
 
     def _same(self, job: Whole, given: Assignment) -> bool:
         return (
@@ -152,18 +173,39 @@ class Books:
         differs[given.row[~same]] = True
         return self.active[differs & ~after], self.active[differs & after]
 
-    def _run(self, job: Whole, given: Assignment) -> None:
-        """Note who runs, and how fast."""
+    def _counted(self) -> tuple[Whole, Whole, Whole]:
+        """Return job, server and GPUs of the lines without those of the second job of each pair."""
+        lines = self.line_job, self.line_server, self.line_gpus
+        if not self._sharing:
+            return lines
+        partner = self.partner[self.line_job]
+        counts = (partner < 0) | (self.line_job < partner)
+        return lines[0][counts], lines[1][counts], lines[2][counts]
+
+    def _run(self) -> None:
+        """Note who runs, and how fast. A pair's jobs go on without a restart when one comes or leaves."""
+        job = self.line_job
         first = np.flatnonzero(np.append(True, job[1:] != job[:-1])[: job.size])
         self.running = job[first]
         if not job.size:
             return
-        kind = self.cluster.server_type[given.server]
+        kind = self.cluster.server_type[self.line_server]
         lines = np.diff(np.append(first, job.size))
         mixed = np.maximum.reduceat(kind, first) != np.minimum.reduceat(kind, first)
-        fewest = -(-self.jobs.gpus[self.running] // self._largest[kind[first]])
+        gang = self.jobs.gpus[self.running]
+        fewest = -(-gang // self._largest[kind[first]])
         spread = np.repeat((mixed | (lines > fewest)).astype(np.int64), lines)
-        self.rate[self.running] = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
+        rate = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
+        self.width[self.running] = np.add.reduceat(self.line_gpus, first)
+        forked = self.width[self.running] > gang
+        if forked.any():
+            copies = np.add.reduceat(self.jobs.throughput[job, kind, 0], first) * self._fork_speed
+            rate = np.where(forked, copies, rate)
+        paired = np.flatnonzero(self.partner[self.running] >= 0) if self._sharing else _NONE
+        if paired.size:
+            kept = self.jobs.sharing.of(self.running[paired], self.partner[self.running[paired]])
+            rate[paired] *= kept[np.arange(paired.size), kind[first[paired]]]
+        self.rate[self.running] = rate
 
     def spend(self, passed_s: float, busy_s: Real, restart_s: Real) -> None:
         """Book a time in which nobody's GPUs changed.
@@ -175,11 +217,27 @@ class Books:
         self._capacity += self.cluster.capacity(self.up) * passed_s
         self.held[runs] += busy_s
         self.restart[runs] += restart_s
-        self.attained[runs] += (busy_s - restart_s) * self.jobs.gpus[runs]
-        place = np.searchsorted(runs, self.line_job)
-        kind = self.cluster.server_type[self.line_server]
-        self._busy += np.bincount(kind, self.line_gpus * busy_s[place], kinds)
-        self._restarts += np.bincount(kind, self.line_gpus * restart_s[place], kinds)
+        width = self.width[runs]
+        self.attained[runs] += (busy_s - restart_s) * width
+        own_s = busy_s
+        paired = np.flatnonzero(self.partner[runs] >= 0) if self._sharing else _NONE
+        if paired.size:
+            # Busy while one of the two is; without progress while neither of them makes any.
+            other = np.searchsorted(runs, self.partner[runs[paired]])
+            mine_s, its_s = busy_s[paired], busy_s[other]
+            both_s = np.minimum(mine_s, its_s)
+            twice_s = np.maximum(both_s - np.maximum(restart_s[paired], restart_s[other]), 0.0)
+            works_s = (busy_s - restart_s)[paired] + (busy_s - restart_s)[other] - twice_s
+            own_s, busy_s, restart_s = busy_s.copy(), busy_s.copy(), restart_s.copy()
+            own_s[paired] -= both_s / 2
+            busy_s[paired] = np.maximum(mine_s, its_s)
+            restart_s[paired] = busy_s[paired] - works_s
+        self.held_gpu[runs] += own_s * width
+        job, server, gpus = self._counted()
+        place = np.searchsorted(runs, job)
+        kind = self.cluster.server_type[server]
+        self._busy += np.bincount(kind, gpus * busy_s[place], kinds)
+        self._restarts += np.bincount(kind, gpus * restart_s[place], kinds)
 
     def end(self, jobs: Whole, finish_s: Real, now_s: float) -> None:
         """Enter running jobs that finished, and free their GPUs. finish_s: when, s, float64[jobs]."""
@@ -211,6 +269,11 @@ class Books:
         self._log(now_s, *lines)
         self.line_job, self.line_server, self.line_gpus = lines
         self.running = self.running[~goes[self.running]]
+        left_alone = self.partner[jobs] if self._sharing else _NONE
+        left_alone = left_alone[left_alone >= 0]
+        if left_alone.size:
+            self.partner[jobs] = self.partner[left_alone] = -1
+            self._run()
 
     def _log(self, now_s: float, job: Whole, server: Whole, gpus: Whole) -> None:
         """Note which lines end and which begin."""
@@ -239,6 +302,7 @@ class Books:
             first_start_s=np.where(np.isfinite(self.first_start), self.first_start, np.nan),
             finish_s=self.finish,
             held_s=self.held,
+            held_gpu_s=self.held_gpu,
             preemptions=self.preemptions,
             faulted=self.faulted,
             restart_s=self.restart,

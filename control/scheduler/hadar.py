@@ -4,7 +4,9 @@ For: scheduling whose jobs may run on several GPU types in one round. Everything
 abstract (Hadar, IPDPS 2024; arXiv 2503.10918): task-level placement, dual prices, a dual subroutine that
 compares the best placement on one server with the best spread one. A mixed gang is as fast as its slowest
 member, and a spread one has 0.9 of that. The dynamic programme over subsets of a few jobs is left out; jobs
-are admitted in the order of their utility.
+are admitted in the order of their utility. HadarE forks jobs over idle servers as copies that train side by
+side and exchange what they learnt in each round (arXiv 2503.10918). Readings: a copy is a whole gang on one
+server, and jobs take turns in the order of their utility.
 """
 
 from __future__ import annotations
@@ -79,7 +81,11 @@ class Hadar(Scheduler):
             found = self._best(room, state, row, rate[row], work, prices, held.get(row))
             if found is not None:
                 room.take(row, found[0])
+        self._fork(room, state, order, rate)
         return room.plan()
+
+    def _fork(self, room: Room, state: State, order: Whole, rate: Real) -> None:
+        """Give what is left to copies of jobs that run. Hadar forks none."""
 
     def _utility(self, state: State, work: Real, speed: Real) -> Real:
         """Return weight · work / time from submission to the end at this speed, float64[n]."""
@@ -120,6 +126,10 @@ class Hadar(Scheduler):
         usable = (room.free > 0) & (rate[kind] > 0)
         wanted = int(state.gpus[row])
         options: list[Lines] = []
+        if held is not None and held[1].sum() > wanted:
+            # Of a forked job's copies the one on its fastest server stays its first.
+            first = int(np.argmax(rate[kind[held[0]]]))
+            held = held[0][first : first + 1], held[1][first : first + 1]
         if held is not None and usable[held[0]].all() and (room.free[held[0]] >= held[1]).all():
             options.append(held)
         per_work = np.where(usable, price / np.where(rate[kind] > 0, rate[kind], 1.0), np.inf)
@@ -144,6 +154,35 @@ class Hadar(Scheduler):
             if best is None or payoff > best[1] + 1e-12:
                 best = (lines, payoff)
         return best
+
+
+class HadarE(Hadar):
+    """Hadar, whose jobs take a copy of their gang on one further server after the other while any is free."""
+
+    forks = True
+
+    def _fork(self, room: Room, state: State, order: Whole, rate: Real) -> None:
+        kind, given = self._cluster.server_type, room.plan()
+        servers = {row: set(given.server[given.row == row].tolist()) for row in np.unique(given.row).tolist()}
+        # Only a gang that is whole on one server is copied.
+        able = [row for row in order.tolist() if len(servers.get(row, ())) == 1]
+        held = _held_lines(state)
+        while able and room.free.any():
+            again = []
+            for row in able:
+                wanted, there = int(state.gpus[row]), list(servers[row])
+                speed = np.where(room.free >= wanted, rate[row][kind], 0.0)
+                speed[there] = 0.0
+                if not (speed > 0).any():
+                    continue
+                had = np.zeros(speed.size, np.bool_)
+                had[held[row][0] if row in held else []] = True
+                # The fastest server, of these one that has a copy already.
+                server = int(np.lexsort((np.arange(speed.size), ~had, -speed))[0])
+                room.take(row, (np.array([server]), np.array([wanted])))
+                servers[row].add(server)
+                again.append(row)
+            able = again
 
 
 def _cheapest(free: Whole, per_work: Real, wanted: int) -> Lines | None:

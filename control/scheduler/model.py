@@ -2,12 +2,13 @@
 
 For: the vocabulary of control.scheduler and of the backends that carry its answers out. Not for: deciding.
 Jobs are structure-of-arrays: one array per quantity over the n jobs that are present, which are those that
-were submitted and have not finished. A job is a gang: it runs on all of its GPUs or not at all.
+were submitted and have not finished. A job is a gang: it runs on all of its GPUs or not at all. Two gangs may
+share the same GPUs where `Sharing` says how fast they then are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,8 @@ class Cluster:
     rack: rack of each server, int64[h].
     price_usd_h: price of a GPU-hour by type, US$, float64[r].
     queue_share: share of all GPUs that each queue is guaranteed, float64[q].
-    queue_most: largest share of all GPUs that each queue may use, float64[q].
+    queue_most: largest share of all GPUs that each queue may use, float64[q]. Copies of forked jobs do not
+        count.
     """
 
     types: tuple[str, ...]
@@ -44,6 +46,10 @@ class Cluster:
         return np.bincount(self.server_type, gpus, len(self.types)).astype(np.int64)
 
 
+_EMPTY = np.empty(0, np.int64)
+_NO_PAIRS = np.empty((0, 2), np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """Who has which GPUs, in k lines, one for each job on each of its servers.
@@ -51,19 +57,46 @@ class Assignment:
     row: row of the job in the state, int64[k].
     server: the server, int64[k].
     gpus: number of its GPUs, int64[k], above 0.
+    shared: rows of the p pairs of jobs that share their GPUs, int64[p, 2]. The two have the same lines, and
+        no job is in two pairs.
     """
 
     row: Whole
     server: Whole
     gpus: Whole
+    shared: Whole = field(default_factory=lambda: _NO_PAIRS)
 
     def of(self, rows: Flags) -> Assignment:
         """Return the lines of these jobs. rows: bool[n]."""
         kept = rows[self.row]
-        return Assignment(self.row[kept], self.server[kept], self.gpus[kept])
+        pairs = self.shared[rows[self.shared].all(axis=1)]
+        return Assignment(self.row[kept], self.server[kept], self.gpus[kept], pairs)
+
+    def counted(self) -> Flags:
+        """Return the lines without those of the second job of each pair, bool[k]. Their GPUs are not
+        shared."""
+        return ~np.isin(self.row, self.shared[:, 1])
 
 
-_EMPTY = np.empty(0, np.int64)
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How fast two jobs are that share their GPUs, by class of job.
+
+    kind: class of each job by its id, int64[jobs].
+    kept: share of its speed alone that a job of class a keeps beside one of class b on type j,
+        float64[a, b, j]; 0: the two cannot share GPUs of the type.
+    """
+
+    kind: Whole
+    kept: Real
+
+    def of(self, job: Whole, other: Whole) -> Real:
+        """Return what each job keeps beside the other by type, float64[jobs, r]."""
+        kept: Real = self.kept[self.kind[job], self.kind[other]]
+        return kept
+
+
+NO_SHARING = Sharing(_EMPTY, np.empty((0, 0, 0)))
 NOTHING = Assignment(_EMPTY, _EMPTY, _EMPTY)
 
 
@@ -89,6 +122,7 @@ class State:
     first_start_s: when it had GPUs for the first time, s, inf if never, float64[n].
     idle_since_s: when it last lost its GPUs, or was submitted, s, float64[n].
     held: who has which GPUs now.
+    sharing: how fast two jobs are on the same GPUs, by the jobs' ids; without classes nobody shares.
     """
 
     now_s: float
@@ -108,6 +142,7 @@ class State:
     first_start_s: Real
     idle_since_s: Real
     held: Assignment
+    sharing: Sharing = NO_SHARING
 
     def __len__(self) -> int:
         return int(self.job.size)

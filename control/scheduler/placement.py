@@ -68,6 +68,11 @@ class Room:
         self._rows.append(np.full(lines[0].size, row))
         self._lines.append(lines)
 
+    def share(self, row: int, lines: Lines) -> None:
+        """Give the job GPUs that another one has been given."""
+        self._rows.append(np.full(lines[0].size, row))
+        self._lines.append(lines)
+
     def place(self, row: int, kinds: Iterable[int]) -> bool:
         """Give the job GPUs of the first of these types where it fits; return whether there was one."""
         for kind in kinds:

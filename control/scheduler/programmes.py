@@ -8,6 +8,7 @@ Equal jobs may be given as one row with a count: some solution treats them alike
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,27 +84,36 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
     unit = np.maximum(scale, hardest / _EASIEST)
     # A row that is only kept has its own level as unit.
     unit = np.where(raised, unit, np.where(least > 0, least, np.inf))
-    reach = _by_row(-rate / unit[:, None])
+    floor = np.where(raised | (least <= 0), 0.0, _SLACK - 1)
+    uses = sparse.vstack((_by_row(np.ones_like(rate)), _by_type(demand, rows, kinds)), format="csr")
+    most = np.concatenate((np.ones(rows), demand.capacity.astype(float)))
+    upper = np.where(fits, 1.0, 0.0).ravel()
+    x, z, tight = raise_level(_by_row(rate / unit[:, None]), uses, most, upper, raised, floor)
+    return Level(x.reshape(rows, kinds).clip(0, 1), z * scale, tight)
+
+
+def raise_level(
+    reach: sparse.csr_array, uses: sparse.csr_array, most: Real, upper: Real, raised: Flags, floor: Real
+) -> tuple[Real, float, Flags]:
+    """Return x in [0, upper], the largest z, and the rows that hold it: reach·x ≥ z in the raised rows and
+    ≥ −floor in the others, uses·x ≤ most.
+
+    reach: [n, m]; uses: [l, m]; most: float64[l]; upper: float64[m]; raised: bool[n]; floor: float64[n].
+    """
+    rows = reach.shape[0]
     matrix = sparse.vstack(
-        (
-            _with_column(reach, raised.astype(float)),
-            _with_column(_by_row(np.ones_like(rate)), np.zeros(rows)),
-            _with_column(_by_type(demand, rows, kinds), np.zeros(kinds)),
-        ),
+        (_with_column(-reach, raised.astype(float)), _with_column(uses, np.zeros(uses.shape[0]))),
         format="csr",
     )
-    floor = np.where(raised | (least <= 0), 0.0, _SLACK - 1)
-    limits = np.concatenate((floor, np.ones(rows), demand.capacity.astype(float)))
-    upper = np.append(np.where(fits, 1.0, 0.0).ravel(), np.inf)
-    bounds = np.column_stack((np.zeros(upper.size), upper))
-    goal = np.zeros(upper.size)
+    bounds = np.column_stack((np.zeros(upper.size + 1), np.append(upper, np.inf)))
+    goal = np.zeros(upper.size + 1)
     goal[-1] = -1.0
-    solved = linprog(goal, matrix, limits, bounds=bounds, method="highs")
+    solved = linprog(goal, matrix, np.concatenate((floor, most)), bounds=bounds, method="highs")
     if solved.status != 0:
         raise InvariantError(f"a max-min programme of {rows} rows has no solution: {solved.message}")
     prices = -solved.ineqlin.marginals[:rows]
     tight = raised & (prices > max(1e-9, 1e-6 * float(prices[raised].max())))
-    return Level(solved.x[:-1].reshape(rows, kinds).clip(0, 1), float(solved.x[-1]) * scale, tight)
+    return solved.x[:-1], float(solved.x[-1]), tight
 
 
 def water_filled(demand: Demand, rate: Real) -> Real:
@@ -112,16 +122,24 @@ def water_filled(demand: Demand, rate: Real) -> Real:
     The least level is raised as far as it goes. The rows that hold it there, told by their dual prices, keep
     it and the rest is raised on. The levels are unique; the shares need not be.
     """
-    reached = np.zeros(len(rate))
-    raised = (np.where(demand.fits(), rate, 0.0) > 0).any(axis=1)
-    x = np.zeros_like(rate)
+    raised: Flags = np.asarray((np.where(demand.fits(), rate, 0.0) > 0).any(axis=1))
+    return filled(lambda reached, rows: max_min(demand, rate, reached, rows), raised, np.zeros_like(rate))
+
+
+def filled(solve: Callable[[Real, Flags], Level], raised: Flags, nothing: Real) -> Real:
+    """Return the shares of the last of the programmes that raise these rows one after the other.
+
+    solve: levels reached so far, float64[n], and rows to raise, bool[n] → a level. nothing: the shares if no
+        row is to be raised.
+    """
+    reached, x = np.zeros(raised.size), nothing
     while raised.any():
-        level = max_min(demand, rate, reached, np.asarray(raised))
+        level = solve(reached, np.asarray(raised))
         if not level.tight.any():
             raise InvariantError("a max-min programme ended without a row that holds it")
         x = level.x
         reached = np.where(level.tight, level.z, reached)
-        raised &= ~level.tight
+        raised = raised & ~level.tight
     return x
 
 

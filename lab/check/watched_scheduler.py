@@ -12,7 +12,9 @@ from control.scheduler.ports import Scheduler
 from lab.check.driven_fleet import BrokenPromiseError
 
 
-def require_possible(cluster: Cluster, state: State, given: Assignment, *, mixes_types: bool) -> None:
+def require_possible(
+    cluster: Cluster, state: State, given: Assignment, *, mixes_types: bool, forks: bool = False
+) -> None:
     """Raise BrokenPromiseError if the cluster cannot carry out an answer to a state."""
     row, server, gpus = given.row, given.server, given.gpus
     if not row.size:
@@ -22,11 +24,18 @@ def require_possible(cluster: Cluster, state: State, given: Assignment, *, mixes
         raise BrokenPromiseError(f"{where}it names a job or a server that is not there")
     if (gpus <= 0).any():
         raise BrokenPromiseError(f"{where}a line has no GPU")
-    used, there = np.bincount(server, gpus, state.up.size), np.where(state.up, cluster.server_gpus, 0)
+    _require_pairs(cluster, state, given, where)
+    counted = given.counted()
+    used = np.bincount(server[counted], gpus[counted], state.up.size)
+    there = np.where(state.up, cluster.server_gpus, 0)
     if (used > there).any():
         over = int(np.argmax(used - there))
         raise BrokenPromiseError(f"{where}{used[over]:.0f} GPUs of server {over}, which has {there[over]}")
     got = np.bincount(row, gpus, len(state))
+    forked = (got > state.gpus) & forks
+    if (gpus != state.gpus[row])[forked[row]].any():
+        raise BrokenPromiseError(f"{where}a copy of a gang is not whole on one server")
+    got = np.where(forked, state.gpus, got)
     if ((got != 0) & (got != state.gpus)).any():
         raise BrokenPromiseError(f"{where}a gang has too few or too many GPUs")
     types = cluster.server_type[server]
@@ -36,17 +45,34 @@ def require_possible(cluster: Cluster, state: State, given: Assignment, *, mixes
         raise BrokenPromiseError(f"{where}a gang is on two types, and mixes_types is False")
 
 
+def _require_pairs(cluster: Cluster, state: State, given: Assignment, where: str) -> None:
+    """Raise BrokenPromiseError for two jobs that cannot share their GPUs."""
+    if given.shared.size and not state.sharing.kept.size:
+        raise BrokenPromiseError(f"{where}two jobs share GPUs, and nobody knows how fast they then are")
+    if np.unique(given.shared).size < given.shared.size:
+        raise BrokenPromiseError(f"{where}a job shares its GPUs with more than one other")
+    for pair in given.shared.tolist():
+        one, two = (np.column_stack((given.server, given.gpus))[given.row == row] for row in pair)
+        if not one.size or not np.array_equal(one, two):
+            raise BrokenPromiseError(f"{where}two jobs that share GPUs do not have the same ones")
+        jobs = state.job[pair]
+        kept = state.sharing.of(jobs, jobs[::-1])[:, cluster.server_type[one[0, 0]]]
+        if (kept <= 0).any():
+            raise BrokenPromiseError(f"{where}two jobs share GPUs on which they cannot")
+
+
 class WatchedScheduler(Scheduler):
     """A scheduler whose answers are checked before the backend has them."""
 
     def __init__(self, cluster: Cluster, inner: Scheduler) -> None:
         self._cluster, self._inner = cluster, inner
         self.at_events, self.mixes_types = inner.at_events, inner.mixes_types  # type: ignore[misc]
+        self.forks = getattr(inner, "forks", False)  # type: ignore[misc]
 
     def on_round(self, state: State) -> Assignment:
         """Return the scheduler's answer. Raises BrokenPromiseError."""
         given = self._inner.on_round(state)
-        require_possible(self._cluster, state, given, mixes_types=self.mixes_types)
+        require_possible(self._cluster, state, given, mixes_types=self.mixes_types, forks=self.forks)
         return given
 
     def wake_s(self, state: State, given: Assignment) -> float:

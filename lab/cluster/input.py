@@ -44,11 +44,13 @@ class ServersInput(Section):
 
 
 class QueueInput(Section):
-    """A queue's part of the GPUs, under policy `yarn`."""
+    """A queue's part of the GPUs."""
 
-    share: NonNegativeFloat = Field(description="Share of all GPUs that the queue is guaranteed, 0 to 1.")
+    share: NonNegativeFloat = Field(
+        description="Share of all GPUs that the queue is guaranteed under policy `yarn`, 0 to 1."
+    )
     most: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="Largest share of all GPUs that the queue may use under any policy `yarn`."
+        default=1.0, description="Largest share of all GPUs that the queue may use, under every policy."
     )
 
 
@@ -70,7 +72,7 @@ class LogInput(Section):
     """Jobs of a log."""
 
     path: str = Field(description="Path of the log, relative to the scenario file.")
-    format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv"] = Field(
+    format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv", "kubernetes", "surf"] = Field(
         description="Its format; docs/how-to/ask-about-a-cluster.md describes them."
     )
     skip: int = Field(default=0, ge=0, description="Number of jobs at its begin that are left out.")
@@ -98,13 +100,30 @@ class MeasuredInput(Section):
         default=0.0, description="Share of jobs with weight 5; the others have 1."
     )
     reference: str = Field(default="v100", description="Type on which durations are drawn.")
+    pairs: str | None = Field(
+        default=None,
+        description="CSV of measured speeds of two jobs on the same GPUs, relative to the scenario file; "
+        "null: `pair_speed` holds. It is not shipped.",
+    )
 
 
 class FaultsInput(Section):
-    """Servers that fail at random moments."""
+    """Servers that fail: at random moments, or as a trace tells."""
 
-    per_server_day: NonNegativeFloat = Field(description="Faults of each server per day.")
-    repair_s: PositiveFloat = Field(default=14_400.0, description="Time until it works again, s.")
+    per_server_day: NonNegativeFloat | None = Field(
+        default=None, description="Faults of each server per day; null: the trace tells."
+    )
+    repair_s: PositiveFloat = Field(
+        default=14_400.0, description="Time until it works again, s; a trace tells it itself."
+    )
+    trace: str | None = Field(
+        default=None,
+        description="CSV of StepFun's fault trace (InfiniteHBD), relative to the scenario file; null: none. "
+        "Each server has the faults of another one of its servers, drawn. It is not shipped.",
+    )
+    from_day: NonNegativeFloat = Field(
+        default=0.0, description="Day of the trace that is at begin_s; the trace has 348 days."
+    )
     begin_s: NonNegativeFloat = Field(default=0.0, description="First moment of faults, s.")
     end_s: PositiveFloat = Field(default=604_800.0, description="Last moment of faults, s; default: a week.")
 
@@ -112,6 +131,8 @@ class FaultsInput(Section):
     def _in_order(self) -> FaultsInput:
         if self.end_s <= self.begin_s:
             raise ValueError("end_s must be after begin_s")
+        if (self.per_server_day is None) == (self.trace is None):
+            raise ValueError("give one of per_server_day and trace")
         return self
 
 
@@ -169,6 +190,16 @@ class ClusterInput(Section):
         description="Speed of a gang on more servers than it needs beside one together; null: 0.9, or as "
         "measured.",
     )
+    pair_speed: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="Share of its speed alone that a job keeps beside another one on the same GPUs, where "
+        "nobody measured it; null: none can. Policies `gavel-sharing` and `gandiva` heed it.",
+    )
+    sync_s: NonNegativeFloat = Field(
+        default=10.0,
+        description="Time of each round in which the copies of a forked job exchange what they learnt, s. "
+        "Policy `hadar-e` forks jobs. An assumption.",
+    )
     round_s: PositiveFloat = Field(default=360.0, description="Length of a scheduler's round, s.")
     at_events: bool = Field(
         default=True,
@@ -206,6 +237,8 @@ class ClusterInput(Section):
             raise ValueError(f"servers: {gpus} GPUs; give 1 to {MOST_GPUS:,}")
         if self.restart_s >= self.round_s:
             raise ValueError("restart_s must be below round_s, or a job that changes servers gets no further")
+        if self.sync_s >= self.round_s:
+            raise ValueError("sync_s must be below round_s, or a forked job gets no further")
         for model, speeds in self.models.items():
             if unknown := set(speeds) - set(self.servers):
                 raise ValueError(f"models.{model}.{min(unknown)}: there are no servers of this type")

@@ -22,7 +22,12 @@ class Cluster(Kind):
     name = "cluster"
     title = "a cluster"
     sections = ("cluster",)
-    paths = ("cluster.log.path", "cluster.measured.path")
+    paths = (
+        "cluster.log.path",
+        "cluster.measured.path",
+        "cluster.measured.pairs",
+        "cluster.faults.trace",
+    )
     policies = tuple(POLICIES)
     group = "schedulers"
     tables = ("summary", "jobs", "queue")

@@ -1,1 +1,1 @@
-"""The page of the cluster pillar: docs/results/cluster.md."""
+"""The pages of the cluster pillar: docs/results/cluster.md and docs/results/sharing.md."""

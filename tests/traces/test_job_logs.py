@@ -49,9 +49,55 @@ def test_what_sacct_prints(tmp_path: Path) -> None:
     assert (log.waited_s.tolist(), log.left_out) == ([30.0, 60.0], 1)
 
 
+KUBERNETES = """\
+NAMESPACE  JOB       CREATED                STARTED                FINISHED               GPUS
+vision     resnet    2026-01-01T00:00:00Z   2026-01-01T00:01:00Z   2026-01-01T01:00:00Z   4,<none>
+vision     resnet    2026-01-01T00:00:05Z   2026-01-01T00:02:00Z   2026-01-01T01:02:00Z   4,<none>
+speech     <none>    2026-01-01T00:00:10Z   2026-01-01T00:00:10Z   2026-01-01T00:00:40Z   1
+speech     open      2026-01-01T00:00:20Z   2026-01-01T00:00:20Z   <none>                 1
+web        <none>    2026-01-01T00:00:20Z   2026-01-01T00:00:20Z   2026-01-01T00:00:40Z   <none>
+"""
+
+
+def test_pods_of_kubernetes_are_gangs_by_their_job(tmp_path: Path) -> None:
+    log = read(tmp_path, "kubernetes", KUBERNETES)
+    assert (log.submit_s.tolist(), log.gpus.tolist(), list(log.queue)) == (
+        [0, 10],
+        [8, 1],
+        ["vision", "speech"],
+    )
+    assert (log.duration_s.tolist(), log.waited_s.tolist()) == ([3600.0, 30.0], [120.0, 0.0])
+    assert log.left_out == 2
+
+
+def test_jobs_of_kubernetes_as_csv_count_their_pods(tmp_path: Path) -> None:
+    text = (
+        "CREATED,STARTED,FINISHED,GPUS,PARALLELISM\n"
+        '2026-01-01T00:00:00Z,2026-01-01T00:00:05Z,2026-01-01T00:01:05Z,"2,1",4\n'
+    )
+    log = read(tmp_path, "kubernetes", text)
+    assert (log.gpus.tolist(), log.duration_s.tolist(), log.waited_s.tolist()) == ([12], [60.0], [5.0])
+
+
+def test_the_surf_week_counts_cores(tmp_path: Path) -> None:
+    text = "id,submission_time_ms,duration_ms,cpu_count\n7,5000,60000,16\n8,2000,30000,16\n"
+    log = read(tmp_path, "surf", text)
+    assert (log.submit_s.tolist(), log.duration_s.tolist(), log.gpus.tolist()) == ([0, 3], [30, 60], [16, 16])
+
+
 @pytest.mark.parametrize(
     ("form", "text", "problem"),
     [
+        ("kubernetes", "CREATED STARTED\n", "no jobs below the header"),
+        ("kubernetes", "CREATED STARTED\na\n", "line 2: other fields than the header"),
+        ("kubernetes", "CREATED STARTED\na b\n", "no column 'FINISHED'"),
+        (
+            "kubernetes",
+            "CREATED STARTED FINISHED GPUS\na b c x\n",
+            "line 2, column GPUS: 'x', expected whole",
+        ),
+        ("kubernetes", "CREATED STARTED FINISHED GPUS\na b <none> 1\n", "no job has ended"),
+        ("kubernetes", "CREATED STARTED FINISHED GPUS\na b c 1\n", "column CREATED: expected times"),
         ("csv", "submit_s,duration_s,gpus\n0,x,1\n", "line 2, column duration_s: 'x'"),
         ("csv", "submit_s,gpus\n0,1\n", "no column 'duration_s'"),
         ("csv", "submit_s,duration_s,gpus\n0,5,0\n", "no job with at least one GPU"),

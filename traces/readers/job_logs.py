@@ -2,13 +2,14 @@
 
 For: Microsoft's Philly trace (msr-fiddle/philly-traces, CC-BY-4.0, as the table of the Sia artifact),
 Alibaba's GPU cluster of 2023 (alibaba/clusterdata, for research or study), the standard workload format
-(Feitelson's Parallel Workloads Archive), what Slurm's `sacct --parsable2` prints, and a plain CSV. Not for:
-running them. Jobs without GPUs or without a run time are left out and counted. Times begin with the first
-submission.
+(Feitelson's Parallel Workloads Archive), what Slurm's `sacct --parsable2` and Kubernetes' `kubectl get`
+print, the SURF HPC week of OpenDC (MIT), and a plain CSV. Not for: running them. Jobs without GPUs or without
+a run time are left out and counted. Times begin with the first submission.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -136,12 +137,79 @@ def read_sacct(path: Path) -> JobLog:
     return replace(log, left_out=log.left_out + int((~started).sum()))
 
 
+def read_surf(path: Path) -> JobLog:
+    """Return the jobs of surf_tasks.csv(.gz), the SURF HPC week by way of OpenDC; its cores stand for GPUs.
+
+    It tells neither users nor waits: what is taken for a submission may have been a start.
+    """
+    names = ("submission_time_ms", "duration_ms", "cpu_count")
+    rows = table.read_known(path, names, names)
+    return _log(path, rows[names[0]] / 1000, rows[names[1]] / 1000, rows[names[2]])
+
+
+_KUBERNETES = ("CREATED", "STARTED", "FINISHED", "GPUS")
+
+
+def read_kubernetes(path: Path) -> JobLog:
+    """Return the jobs of what `kubectl get pods` or `kubectl get jobs` printed with `-o custom-columns`.
+
+    Columns CREATED, STARTED, FINISHED and GPUS; maybe NAMESPACE, which is the queue, JOB, whose pods are one
+    gang, and PARALLELISM, the pods of a job. A table of kubectl's or a CSV; `<none>` is a missing value. GPUS
+    may list those of several containers (`4,<none>`), in a CSV within quotes. Pods that have not ended are
+    left out, with their gang.
+    """
+    text = read_user_text(path, MOST_TEXT_BYTES, TraceError).removeprefix("\ufeff")
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    comma = bool(lines) and "," in lines[0][1]
+    try:
+        cells = [next(csv.reader([line])) if comma else line.split() for _, line in lines]
+    except csv.Error as error:
+        raise TraceError(f"{path}: not CSV ({error})") from None
+    if len(cells) < 2:
+        raise TraceError(f"{path}: no jobs below the header; make it with kubectl get pods -o custom-columns")
+    wrong = next((place for place, row in enumerate(cells) if len(row) != len(cells[0])), None)
+    if wrong is not None:
+        raise TraceError(f"{path}: line {lines[wrong][0]}: other fields than the header")
+    rows = pd.DataFrame(cells[1:], columns=cells[0], index=[number for number, _ in lines[1:]])
+    table.require(path, list(rows.columns), _KUBERNETES)
+    gpus = pd.Series([_gpus_of(path, line, cell) for line, cell in rows["GPUS"].items()], index=rows.index)
+    if "PARALLELISM" in rows:
+        gpus = gpus * table.numbers(path, rows["PARALLELISM"])
+    queue = rows["NAMESPACE"] if "NAMESPACE" in rows else pd.Series("", rows.index)
+    alone = pd.Series([f"line {line}" for line in rows.index], rows.index)
+    job = rows["JOB"].where(rows["JOB"] != _NONE, alone) if "JOB" in rows else alone
+    ended = ~rows[["STARTED", "FINISHED"]].isin([_NONE, ""]).any(axis=1)
+    whole = ended.groupby([queue, job]).transform("all")
+    if not whole.any():
+        raise TraceError(f"{path}: no job has ended")
+    rows, gpus, queue, job = rows[whole], gpus[whole], queue[whole], job[whole]
+    times = {name: _clock_s(path, rows[name], rows["CREATED"]) for name in _KUBERNETES[:3]}
+    gangs = pd.DataFrame({**times, "gpus": gpus, "queue": queue, "job": job}).groupby(["queue", "job"])
+    one = gangs.agg({"CREATED": "min", "STARTED": "max", "FINISHED": "max", "gpus": "sum"}).reset_index()
+    waited = one["STARTED"] - one["CREATED"]
+    duration_s = one["FINISHED"] - one["STARTED"]
+    log = _log(path, one["CREATED"], duration_s, one["gpus"], one["queue"], waited=waited)
+    return replace(log, left_out=log.left_out + int((~whole).sum()))
+
+
+_NONE, _MOST_DIGITS = "<none>", 9
+
+
+def _gpus_of(path: Path, line: object, cell: str) -> float:
+    parts = [part for part in cell.split(",") if part not in (_NONE, "")]
+    if not all(part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts):
+        raise TraceError(f"{path}: line {line}, column GPUS: {cell!r}, expected whole numbers or {_NONE}")
+    return float(sum(map(int, parts)))
+
+
 FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
     "philly": read_philly,
     "alibaba-gpu-2023": read_alibaba,
     "swf": read_swf,
     "sacct": read_sacct,
     "csv": read_csv,
+    "kubernetes": read_kubernetes,
+    "surf": read_surf,
 }
 """The reader of each format."""
 

@@ -58,7 +58,8 @@ class _World:
         downtime: Downtime,
         until: int,
     ) -> None:
-        self.books = Books(cluster, jobs, until)
+        fork_speed = max(1.0 - timing.sync_s / timing.round_s, 0.0)
+        self.books = Books(cluster, jobs, until, fork_speed=fork_speed)
         self.cluster, self.jobs, self.scheduler, self.timing = cluster, jobs, scheduler, timing
         self.by_events = timing.at_events and scheduler.at_events
         self.restarting = np.zeros(len(jobs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+from control.scheduler import POLICIES
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.cluster.input import EmulationInput, cluster_of
@@ -84,5 +85,11 @@ def emulation_of(spec: RunSpec) -> EmulationInput:
         raise ScenarioError(
             f"{spec.name}: cluster.emulation.slurm: Slurm decides by fifo-backfill, not {spec.policy.name}; "
             "--set 'policies=[fifo-backfill]'"
+        )
+    known = POLICIES.get(spec.policy.name)
+    if known is not None and known.twin_only:
+        raise ScenarioError(
+            f"{spec.name}: policy {spec.policy.name}: real jobs share no GPUs and have no copies; run it on "
+            "the twin, or choose another policy"
         )
     return emulation

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from control.cluster import Workload
-from control.scheduler.model import Cluster, Real, Whole
+from control.scheduler.model import NO_SHARING, Cluster, Real, Sharing, Whole
 from lab.cluster.input import ClusterInput, LogInput, MeasuredInput, SyntheticInput
-from traces.readers import throughputs
+from traces.readers import pair_speeds, throughputs
 from traces.readers.job_logs import FORMATS
 from twinbed import ScenarioError
 
@@ -45,7 +45,7 @@ class Jobs:
 @dataclass(frozen=True, slots=True)
 class _Drawn:
     """Jobs before they meet the servers. throughput: steps per second by type, together and spread,
-    float64[n, r, 2]; the others as in Jobs and Workload."""
+    float64[n, r, 2]; sharing: as measured, None if it was not; the others as in Jobs and Workload."""
 
     submit_s: Real
     gpus: Whole
@@ -56,6 +56,7 @@ class _Drawn:
     models: Sequence[str]
     notes: tuple[str, ...]
     waited_s: Real
+    sharing: Sharing | None = None
 
 
 def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
@@ -91,9 +92,19 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         drawn.weight,
         _deadlines(asked, drawn, random),
         np.full(n, asked.together),
+        _sharing(asked, n) if drawn.sharing is None else drawn.sharing,
     )
-    digest = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
-    inputs = () if path is None else ({"role": "jobs", "source": path.name, "sha256": digest},)
+    files = {} if path is None else {"jobs": path}
+    if asked.measured is not None and asked.measured.pairs is not None:
+        files["pairs"] = Path(asked.measured.pairs)
+    if asked.faults is not None and asked.faults.trace is not None:
+        files["faults"] = Path(asked.faults.trace)
+    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files.values()]
+    inputs = tuple(
+        {"role": role, "source": file.name, "sha256": digest}
+        for (role, file), digest in zip(files.items(), hashes, strict=True)
+    )
+    digest = "+".join(hashes)
     return Jobs(
         workload, cluster(asked, names), names, drawn.models, drawn.notes, inputs, digest, drawn.waited_s
     )
@@ -113,6 +124,13 @@ def cluster(asked: ClusterInput, queues: Sequence[str]) -> Cluster:
         np.array([1 / len(queues) if quota is None else quota.share for quota in quotas]),
         np.array([1.0 if quota is None else quota.most for quota in quotas]),
     )
+
+
+def _sharing(asked: ClusterInput, n: int) -> Sharing:
+    """Return the scenario's assumption of how fast two jobs are on the same GPUs."""
+    if asked.pair_speed is None:
+        return NO_SHARING
+    return Sharing(np.zeros(n, np.int64), np.full((1, 1, len(asked.servers)), asked.pair_speed))
 
 
 def _deadlines(asked: ClusterInput, drawn: _Drawn, random: np.random.Generator) -> Real:
@@ -180,20 +198,31 @@ def _measured(asked: ClusterInput, given: MeasuredInput, random: np.random.Gener
     columns = [known.types.index(name) for name in asked.servers]
     base = known.types.index(given.reference)
     speeds, steps, models = np.zeros((n, len(columns), 2)), np.zeros(n), [""] * n
-    for size in np.unique(gpus).tolist():
+    sizes, kind = np.unique(gpus).tolist(), np.zeros(n, np.int64)
+    for size in sizes:
         rows = np.flatnonzero(gpus == size)
         table = known.steps_per_s[size]
         able = np.flatnonzero((table[:, :, 0] > 0).all(axis=1))
         chosen = able[(draws[rows] * able.size).astype(int)]
         speeds[rows] = table[chosen][:, columns]
         steps[rows] = duration_s[rows] * table[chosen, base, 0]
+        kind[rows] = chosen + sizes.index(size) * len(known.models)
         for row, model in zip(rows.tolist(), chosen.tolist(), strict=True):
             models[row] = known.models[model]
     if asked.spread_speed is not None:
         speeds[:, :, 1] = speeds[:, :, 0] * asked.spread_speed
     note = f"Speeds are read from {Path(given.path).name}, which does not come with twinbed"
+    sharing = None
+    if given.pairs is not None:
+        measured = pair_speeds.read(Path(given.pairs), known)
+        classes = len(known.models)
+        kept = np.zeros((len(sizes) * classes, len(sizes) * classes, len(columns)))
+        for place, size in enumerate(sizes):
+            part = slice(place * classes, (place + 1) * classes)
+            kept[part, part] = measured[size][:, :, columns]
+        sharing = Sharing(kind, kept)
     gangs, unknown = gpus.astype(np.int64), np.full(n, np.nan)
-    return _Drawn(submit_s - submit_s[0], gangs, steps, speeds, weight, [], models, (note,), unknown)
+    return _Drawn(submit_s - submit_s[0], gangs, steps, speeds, weight, [], models, (note,), unknown, sharing)
 
 
 def _models(asked: ClusterInput, named: Sequence[str], random: np.random.Generator) -> list[str]:

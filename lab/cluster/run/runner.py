@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from lab.check.watched_scheduler import WatchedScheduler
 from lab.cluster.input import ClusterInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
+from lab.cluster.run.faults import DAY_S, traced_downtime
 from lab.cluster.run.jobs import build
 from lab.runs.manifest import identified, store_run
 from lab.runs.metric import summary
@@ -61,7 +63,9 @@ class Drawn:
         """Return how time passes. Raises ScenarioError for rounds in which no restarted job gets further."""
         asked = self.asked
         if asked.emulation is None:
-            return Timing(asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s)
+            return Timing(
+                asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s, sync_s=asked.sync_s
+            )
         start_s, restart_s = (
             calibration.values[f"times.{key}"].value * asked.emulation.compression
             for key in ("start_s", "restart_s")
@@ -71,7 +75,7 @@ class Drawn:
                 f"cluster.round_s: {asked.round_s:g} s, and a restart takes {restart_s:.0f} s when "
                 "compressed: make rounds longer, or the compression smaller"
             )
-        return Timing(asked.round_s, asked.at_events, restart_s, asked.checkpoint_s, start_s)
+        return Timing(asked.round_s, asked.at_events, restart_s, asked.checkpoint_s, start_s, asked.sync_s)
 
 
 def run_all(
@@ -159,15 +163,20 @@ def blamed(policy: PolicySpec) -> Iterator[None]:
 
 
 def _downtime(asked: ClusterInput, seed: np.random.SeedSequence) -> Downtime:
-    if asked.faults is None:
+    faults = asked.faults
+    if faults is None:
         return NEVER_DOWN
+    servers, number = sum(part.count for part in asked.servers.values()), int(seed.generate_state(1)[0])
+    if faults.trace is not None:
+        return traced_downtime(faults, servers, number)
+    assert faults.per_server_day is not None, "checked when the scenario is read"
     return random_downtime(
-        sum(part.count for part in asked.servers.values()),
-        per_day=asked.faults.per_server_day,
-        repair_s=asked.faults.repair_s,
-        begin_s=asked.faults.begin_s,
-        end_s=asked.faults.end_s,
-        seed=int(seed.generate_state(1)[0]),
+        servers,
+        per_day=faults.per_server_day,
+        repair_s=faults.repair_s,
+        begin_s=faults.begin_s,
+        end_s=faults.end_s,
+        seed=number,
     )
 
 
@@ -176,4 +185,10 @@ def about(asked: ClusterInput) -> str:
     servers = ", ".join(f"{part.count} × {part.gpus} {name}" for name, part in asked.servers.items())
     if asked.faults is None:
         return f"{servers}; no faults"
+    if asked.faults.trace is not None:
+        begin, end = asked.faults.begin_s / DAY_S, asked.faults.end_s / DAY_S
+        return (
+            f"{servers}; faults of {end - begin:.3g} days of {Path(asked.faults.trace).name}, "
+            f"from day {asked.faults.from_day:g}"
+        )
     return f"{servers}; {asked.faults.per_server_day:g} faults per server and day"

@@ -17,7 +17,7 @@ from lab.check.watched_scheduler import require_possible
 from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
 from twinbed import ScenarioError
 
-WORK_CONSERVING = ("fifo-backfill", "tiresias", "hadar")
+WORK_CONSERVING = ("fifo-backfill", "tiresias", "hadar", "hadar-e")
 every = pytest.mark.parametrize("policy", POLICIES)
 
 
@@ -29,7 +29,7 @@ def test_gangs_are_whole_and_no_gpu_is_given_twice(policy: str, world: tuple[Clu
     scheduler = make(policy, where, 0)
     for _ in range(3):
         given = scheduler.on_round(before)
-        require_possible(where, before, given, mixes_types=scheduler.mixes_types)
+        require_possible(where, before, given, mixes_types=scheduler.mixes_types, forks=scheduler.forks)
         assert scheduler.wake_s(before, given) > before.now_s
         before = after(before, given)
 
@@ -77,7 +77,7 @@ def test_no_gpu_idles_while_a_waiting_gang_fits(policy: str, world: tuple[Cluste
         before = after(before, given)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill", "fifo-fastest", "yarn"])
+@pytest.mark.parametrize("policy", ["fifo", "fifo-backfill", "fifo-fastest", "yarn", "allox"])
 @given(worlds())
 @settings(max_examples=25, deadline=None)
 def test_queues_by_arrival_never_preempt(policy: str, world: tuple[Cluster, State]) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,3 +35,21 @@ def test_one_server_is_better_than_two_at_equal_prices() -> None:
     where = cluster((0, 2), (0, 2))
     given = make("hadar", where, 0).on_round(state(where, [2]))
     assert given.gpus.tolist() == [2]
+
+
+def test_copies_take_idle_servers_and_give_way_to_a_job_that_waits() -> None:
+    where = cluster((0, 2), (0, 2), (1, 2))
+    alone = state(where, [2], throughput=table((1, 2)))
+    scheduler = make("hadar-e", where, 0)
+    given = scheduler.on_round(alone)
+    assert given.gpus.tolist() == [2, 2, 2]
+    two = replace(state(where, [2, 2], throughput=table((1, 2), (1, 2))), held=given)
+    shared = scheduler.on_round(two)
+    assert set(shared.row.tolist()) == {0, 1}
+    assert shared.gpus.tolist() == [2, 2, 2]
+
+
+def test_a_gang_on_two_servers_is_not_copied() -> None:
+    where = cluster((0, 1), (0, 1), (0, 1))
+    given = make("hadar-e", where, 0).on_round(state(where, [2]))
+    assert given.gpus.tolist() == [1, 1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from control.scheduler.model import NOTHING, Assignment, Cluster, Real, State, Whole
+from control.scheduler.model import NOTHING, Assignment, Cluster, Real, Sharing, State, Whole
 
 
 def cluster(
@@ -78,10 +78,11 @@ def permuted(before: State, order: Whole) -> State:
     arrays = {
         field.name: getattr(before, field.name)[order]
         for field in fields(before)
-        if field.name not in ("now_s", "up", "held")
+        if field.name not in ("now_s", "up", "held", "sharing")
     }
     held = before.held
-    return replace(before, **arrays, held=Assignment(place[held.row], held.server, held.gpus))
+    moved = Assignment(place[held.row], held.server, held.gpus, place[held.shared])
+    return replace(before, **arrays, held=moved)
 
 
 def lines(before: State, given: Assignment) -> set[tuple[int, int, int]]:
@@ -114,5 +115,8 @@ def worlds(draw: st.DrawFn, kinds: int = 3) -> tuple[Cluster, State]:
         left_steps=numbers.uniform(1, 1000, n),
         together=numbers.random(n) < 0.3,
         submit_s=np.sort(numbers.integers(0, n + 1, n)).astype(float),
+        sharing=Sharing(
+            numbers.integers(0, 3, n), numbers.random((3, 3, r)) * (numbers.random((3, 3, r)) < 0.8)
+        ),
     )
     return where, before

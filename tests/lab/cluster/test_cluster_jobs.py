@@ -44,6 +44,22 @@ def test_jobs_from_measured_speeds_have_the_generators_distribution(speeds: Path
     assert np.allclose(jobs.throughput[:, 0, 1] / jobs.throughput[:, 0, 0], 0.5)
 
 
+def test_measured_pairs_say_what_each_job_keeps_of_its_speed(speeds: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.csv"
+    job = "model_{0},batch_{0},num_gpus_{0}"
+    head = f"gpu,placement,{job.format('a')},{job.format('b')},thr_a_steps_per_s,thr_b_steps_per_s"
+    pairs.write_text(f"{head}\nv100,consolidated,net,16,1,net,32,1,8.0,6.0\n")
+    built = build(asked(speeds, pairs=str(pairs)), np.random.SeedSequence(0))
+    small, large = (built.models.index(f"net batch {size}") for size in (16, 32))
+    sharing = built.workload.sharing
+    assert sharing.of(np.array([small, large]), np.array([large, small])).tolist() == [[0.8, 0.0], [0.6, 0.0]]
+    assert not sharing.of(np.array([small]), np.array([small])).any()
+    assert [row["role"] for row in built.inputs] == ["jobs", "pairs"]
+    pairs.write_text(f"{head}\nv100,consolidated,other,16,1,net,32,1,8.0,6.0\n")
+    with pytest.raises(TwinbedError, match="no pair of models that are in the table"):
+        build(asked(speeds, pairs=str(pairs)), np.random.SeedSequence(0))
+
+
 def test_the_same_seed_draws_the_same_jobs(speeds: Path) -> None:
     one, two, other = (build(asked(speeds), np.random.SeedSequence(seed)).workload for seed in (1, 1, 2))
     assert np.array_equal(one.steps, two.steps)

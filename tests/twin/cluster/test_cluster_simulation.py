@@ -7,6 +7,7 @@ import pytest
 
 from control.cluster import NEVER_DOWN, Downtime, Timing, Workload
 from control.scheduler import POLICIES, make
+from control.scheduler.model import Sharing
 from tests.control.scheduler.worlds import cluster
 from twin.cluster.simulation import random_downtime, simulate
 from twinbed import ScenarioError
@@ -39,6 +40,7 @@ def drawn(seed: int, n: int = 40) -> Workload:
         random.choice([1, 1, 2, 4], n),
         random.uniform(100, 8000, n),
         throughput=random.uniform(0.5, 4, (n, 2)),
+        sharing=Sharing(np.arange(n) % 3, random.uniform(0.4, 0.9, (3, 3, 2))),
     )
 
 
@@ -56,10 +58,13 @@ def test_gpu_seconds_are_conserved_and_no_work_comes_from_nothing(policy: str, f
     assert not np.isnan(done.finish_s).any()
     assert (done.left_steps == 0).all()
     assert (done.busy_gpu_s <= done.capacity_gpu_s + 1e-3).all()
-    assert np.isclose((done.held_s * jobs.gpus).sum(), done.busy_gpu_s.sum())
-    assert np.isclose((done.restart_s * jobs.gpus).sum(), done.restart_gpu_s.sum())
+    assert np.isclose(done.held_gpu_s.sum(), done.busy_gpu_s.sum())
     spans = done.spans
     assert spans is not None
+    if POLICIES[policy].twin_only:  # its jobs share GPUs or have several times theirs
+        return
+    assert np.allclose(done.held_gpu_s, done.held_s * jobs.gpus)
+    assert np.isclose((done.restart_s * jobs.gpus).sum(), done.restart_gpu_s.sum())
     held = np.bincount(spans.job, spans.gpus * (spans.end_s - spans.begin_s), len(jobs))
     assert np.allclose(held, done.held_s * jobs.gpus, atol=1e-3)
     # The steps done are the time of progress times a speed between the job's slowest and fastest.
@@ -78,8 +83,10 @@ def test_a_job_alone_takes_its_steps_at_its_best_speed(policy: str) -> None:
     jobs = workload([0], [2], [6000], throughput=[[1, 3]])
     done = run(policy, jobs, replace(NO_COSTS, round_s=100.0), cluster((0, 4), (1, 4)))
     slow = policy in ("yarn", "fifo-backfill", "las", "isolated", "tiresias")
-    # The blind ones may take the slower type; the others take 6000 / 3 s.
-    assert done.finish_s[0] == pytest.approx(2000.0) or slow
+    # The blind ones may take the slower type; the others take 6000 / 3 s. A copy on the other type adds one
+    # step per second, and of 100 s the two exchange for 10.
+    best_s = 6000 / (4 * 0.9) if policy == "hadar-e" else 2000.0
+    assert done.finish_s[0] == pytest.approx(best_s) or slow
     assert done.finish_s[0] <= 6000.0 + 1e-6
 
 
@@ -126,6 +133,38 @@ def test_a_fault_undoes_the_work_since_the_last_save() -> None:
     assert done.undone_s.tolist() == [300.0]
     assert done.finish_s[0] == pytest.approx(2000 + 30 + 1800)
     assert done.faulted.tolist() == [1]
+
+
+def test_two_jobs_on_one_gpu_are_slower_and_their_gpu_counts_once() -> None:
+    # Beside each other each keeps 0.8: job 0 ends after 720 s of 360-s rounds, then job 1 has the GPU alone.
+    sharing = Sharing(np.zeros(2, np.int64), np.full((1, 1, 1), 0.8))
+    jobs = workload([0, 0], [1, 1], [576, 1000], sharing=sharing)
+    done = run("gavel-sharing", jobs, where=cluster((0, 1)))
+    assert done.finish_s.tolist() == pytest.approx([720.0, 720 + 1000 - 576])
+    assert done.busy_gpu_s.tolist() == pytest.approx([1144.0])
+    assert done.held_gpu_s.tolist() == pytest.approx([360.0, 1144.0 - 360])
+    assert done.preemptions.tolist() == [0, 0]
+
+
+def test_gandiva_pairs_jobs_while_gpus_are_short() -> None:
+    jobs = workload([0] * 4, [1] * 4, [1000] * 4)
+    alone, paired = (
+        run("gandiva", replace(jobs, sharing=Sharing(np.zeros(4, np.int64), kept)), where=cluster((0, 1)))
+        for kept in (np.full((1, 1, 1), 0.4), np.full((1, 1, 1), 0.75))
+    )
+    # Of two that keep 0.4 of a GPU nothing is gained, and they are not paired: 4000 s of work.
+    assert alone.busy_gpu_s.sum() == pytest.approx(4000.0)
+    assert paired.busy_gpu_s.sum() == pytest.approx(4000 / 1.5)
+
+
+def test_a_fault_of_a_shared_server_hits_both_jobs() -> None:
+    sharing = Sharing(np.zeros(2, np.int64), np.full((1, 1, 1), 0.5 + 1e-3))
+    downtime = Downtime(np.array([0]), np.array([500.0]), np.array([600.0]))
+    jobs = workload([0, 0], [1, 1], [1000, 1000], sharing=sharing)
+    done = run("gavel-sharing", jobs, Timing(restart_s=30.0, checkpoint_s=200.0), cluster((0, 1)), downtime)
+    assert done.faulted.tolist() == [1, 1]
+    assert done.undone_s.tolist() == pytest.approx([100.0, 100.0])
+    assert done.held_gpu_s.sum() == pytest.approx(done.busy_gpu_s.sum())
 
 
 def test_a_job_that_can_never_run_is_refused_by_its_number() -> None:

@@ -1,0 +1,95 @@
+"""AlloX: an exact assignment of waiting jobs to GPUs and to places in the GPUs' queues.
+
+For: the least mean time to the end where types suit jobs differently. A job in the q-th place from the end
+of a GPU's queue delays q jobs, itself included, by its run time. The assignment with the least sum of delays
+is a minimum-cost matching, which scipy solves exactly. Only the first job of each GPU's queue starts, and no
+job that runs is preempted. Not for: fairness. Source: Le et al., EuroSys 2020, as in Gavel's code (Narayanan
+et al., OSDI 2020), for jobs of one GPU. Readings: a gang's time counts once for each of its GPUs, and the
+gangs that are first in their queues start in the order of that time, where they fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from control.scheduler.model import Assignment, Cluster, Real, State, Whole
+from control.scheduler.placement import Room, together_throughput
+from control.scheduler.ports import Scheduler
+from control.settings import check, parameter
+
+
+@dataclass(frozen=True, slots=True)
+class AlloxSettings:
+    """Parameters of AlloX."""
+
+    share: float = parameter(
+        1.0,
+        unit="1",
+        why="share of the waiting jobs, longest waiting first, that is matched; Gavel's code takes all",
+        low=0,
+        high=1,
+    )
+
+    def __post_init__(self) -> None:
+        check("allox", self)
+
+
+class Allox(Scheduler):
+    """Matches waiting jobs with free GPUs and starts those that are first."""
+
+    at_events = True
+
+    def __init__(self, cluster: Cluster, settings: AlloxSettings) -> None:
+        self._cluster, self._share = cluster, settings.share
+
+    def on_round(self, state: State) -> Assignment:
+        """Return the running jobs and those that start."""
+        running = state.running()
+        room = Room(self._cluster, state)
+        room.keep(running)
+        order = state.by_arrival()
+        waiting = order[~running[order]]
+        free = np.array([room.free_of(kind) for kind in range(len(self._cluster.types))])
+        most = self._cluster.capacity(state.up)
+        # A gang that no type of servers that work can hold is not matched: it would keep a GPU for ever.
+        able = ((together_throughput(state)[waiting] > 0) & (state.gpus[waiting, None] <= most)).any(axis=1)
+        waiting = waiting[able]
+        waiting = waiting[: max(int(self._share * waiting.size), int(free.sum()))]
+        if waiting.size and free.any():
+            rate = np.where(state.gpus[waiting, None] <= most, together_throughput(state)[waiting], 0.0)
+            with np.errstate(divide="ignore"):
+                time_s = state.left_steps[waiting, None] / rate * state.gpus[waiting, None]
+            for place, kind in zip(*map(np.ndarray.tolist, first_in_line(time_s, free)), strict=True):
+                room.place(int(waiting[place]), (kind,))
+        return room.plan()
+
+
+def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
+    """Return the jobs that are first in the queue of a GPU, shortest time first, and the types of these.
+
+    time_s: run time of each job on each type, s, inf: cannot run, float64[n, r]. free: GPUs of each type.
+    Equal GPUs have equally long queues in some best assignment, so no queue of a type with f free GPUs is
+    longer than n / f.
+    """
+    jobs = len(time_s)
+    kind = np.repeat(np.arange(free.size), np.where(free > 0, -(-jobs // np.maximum(free, 1)) * free, 0))
+    place = np.concatenate(
+        [1 + np.arange(-(-jobs // count) * count) // count for count in free[free > 0].tolist()]
+    )
+    finite = np.isfinite(time_s)
+    # Dearer than any assignment in which every job has a GPU on which it can run.
+    unable = 1.0 + jobs * jobs * float(time_s[finite].max(initial=0.0))
+    row, column = linear_sum_assignment(np.where(finite, time_s, unable)[:, kind] * place)
+    works = finite[row, kind[column]]
+    row, column = row[works], column[works]
+    on, took_s = kind[column], time_s[row, kind[column]]
+    # The highest place from the end runs first; as many jobs of a type as there are GPUs are first.
+    order = np.lexsort((row, took_s, -place[column], on))
+    begins = np.flatnonzero(np.append(True, on[order][1:] != on[order][:-1])[: order.size])
+    rank = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
+    first = order[rank < free[on[order]]]
+    first = first[np.lexsort((row[first], took_s[first]))]
+    return row[first], on[first]

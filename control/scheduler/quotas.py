@@ -1,0 +1,83 @@
+"""Quotas of queues, put before a scheduler that knows none.
+
+For: capping what the jobs of a queue hold together. Jobs are admitted in the order of their arrival while the
+queue's quota has room for them, as Kubernetes' Kueue does, and the scheduler sees admitted jobs only. A job
+that was admitted stays so until it ends, though it may wait. One that does not fit holds up those behind it
+in its queue. Not for: guarantees, which `yarn` has, nor copies of a job on further servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from control.scheduler.model import Assignment, Cluster, State, Whole
+from control.scheduler.ports import Scheduler
+
+
+class Quotas(Scheduler):
+    """A scheduler whose queues have quotas."""
+
+    def __init__(self, cluster: Cluster, inner: Scheduler) -> None:
+        self._cluster, self._inner = cluster, inner
+        self.at_events, self.mixes_types, self.forks = (  # type: ignore[misc]
+            inner.at_events,
+            inner.mixes_types,
+            inner.forks,
+        )
+        self._admitted: set[int] = set()
+
+    def on_round(self, state: State) -> Assignment:
+        """Return who of the admitted jobs runs."""
+        rows = self._rows(state)
+        given = self._inner.on_round(_of(state, rows))
+        return Assignment(rows[given.row], given.server, given.gpus, rows[given.shared])
+
+    def wake_s(self, state: State, given: Assignment) -> float:
+        """Return when the scheduler wants to be asked again, s."""
+        rows = self._rows(state)
+        place = np.full(len(state), -1)
+        place[rows] = np.arange(rows.size)
+        inside = Assignment(place[given.row], given.server, given.gpus, place[given.shared])
+        return self._inner.wake_s(_of(state, rows), inside)
+
+    def remarks(self) -> Sequence[str]:
+        """Return what the scheduler says."""
+        return self._inner.remarks()
+
+    def _rows(self, state: State) -> Whole:
+        """Admit what the quotas have room for, and return the rows of the admitted jobs, int64[·]."""
+        present = state.job.tolist()
+        self._admitted &= set(present)
+        admitted = np.array([job in self._admitted for job in present], np.bool_)
+        queues = self._cluster.queue_most.size
+        used = np.bincount(state.queue[admitted], state.gpus[admitted], queues)
+        most = np.floor(self._cluster.queue_most * self._cluster.server_gpus.sum() + 1e-9)
+        blocked = np.zeros(queues, np.bool_)
+        order = state.by_arrival()
+        for row in order[~admitted[order]].tolist():
+            queue, gpus = int(state.queue[row]), int(state.gpus[row])
+            if blocked.all():
+                break
+            if used[queue] + gpus > most[queue]:
+                blocked[queue] = True
+            if not blocked[queue]:
+                used[queue] += gpus
+                admitted[row] = True
+                self._admitted.add(present[row])
+        return np.flatnonzero(admitted)
+
+
+_BY_JOB = tuple(spec.name for spec in fields(State) if spec.name not in ("now_s", "up", "held", "sharing"))
+"""The fields of a state that have a value for each job."""
+
+
+def _of(state: State, rows: Whole) -> State:
+    """Return the state of these jobs alone. Jobs that hold GPUs are among them."""
+    place = np.full(len(state), -1)
+    place[rows] = np.arange(rows.size)
+    held = state.held
+    inside = Assignment(place[held.row], held.server, held.gpus, place[held.shared])
+    return replace(state, held=inside, **{name: getattr(state, name)[rows] for name in _BY_JOB})

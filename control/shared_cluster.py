@@ -1,0 +1,207 @@
+"""Do users stay in a cluster that they reserved together, when they could rent?
+
+For: the two ways to divide the bill of a shared cluster, the rounds in which users leave until nobody does,
+and the machines and the discount at which everybody stays. Source: "Is Sharing Caring?" (ICPE 2023, doi
+10.1145/3578244.3583730), of which only the abstract was read: the rules are readings of ours. The bill is due
+whether the machines are used or not. Jobs run first come, first served without backfilling, so more machines
+never make anybody wait longer, once the largest job fits. Not for: schedulers (control.scheduler), nor where
+the jobs come from.
+
+A unit is a core or a GPU, whichever the job log counts. Users who leave do so at the same time and for good.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Real = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_ROUNDING = 1e-9
+"""Relative difference below which two amounts are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """n jobs of u users in the order of submission.
+
+    user: the user of each job, 0 to u − 1, int64[n]; every user has a job.
+    submit_s: s, not falling, float64[n]. run_s: s, above 0, float64[n]. units: above 0, int64[n].
+    """
+
+    user: Whole
+    submit_s: Real
+    run_s: Real
+    units: Whole
+
+    @property
+    def users(self) -> int:
+        """Number of users."""
+        return int(self.user.max(initial=-1)) + 1
+
+    def hours(self) -> Real:
+        """Return the unit-hours of each user, float64[u]."""
+        return np.bincount(self.user, self.units * self.run_s, self.users) / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What sharing costs, and what users put up with.
+
+    machines, units: number of reserved machines, and units of each. price_usd_h: of a unit on demand, US$.
+    discount: of a reserved unit, 0 to 1. horizon_s: time for which the machines are reserved, s.
+    pricing: usage: users pay by their unit-hours; flat: all pay the same.
+    tolerance: longest mean wait that a user accepts, as a multiple of the mean run time of their jobs.
+    wait_usd_h: what an hour of a job's wait is worth to its user, US$.
+    """
+
+    machines: int
+    units: int
+    price_usd_h: float
+    discount: float
+    horizon_s: float
+    pricing: Literal["usage", "flat"] = "usage"
+    tolerance: float = 15.0
+    wait_usd_h: float = 0.0
+
+    @property
+    def bill_usd(self) -> float:
+        """What the machines cost all users together, US$."""
+        hours = self.machines * self.units * self.horizon_s / 3600
+        return hours * self.price_usd_h * (1 - self.discount)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What members pay and wait before some of them leave.
+
+    members: bool[u]. paid_usd, alone_usd: what each pays here and would pay on demand, US$, float64[u], 0 for
+    those who left. wait_s: mean wait of each, s, inf if a job is larger than the cluster, float64[u].
+    impatient, cheated: who leaves because of the wait, and because it is cheaper elsewhere, bool[u].
+    price_usd_h: what a unit-hour of use costs the members, US$. utilisation: use over what is reserved.
+    """
+
+    members: Flags
+    paid_usd: Real
+    alone_usd: Real
+    wait_s: Real
+    impatient: Flags
+    cheated: Flags
+    price_usd_h: float
+    utilisation: float
+
+    @property
+    def leave(self) -> Flags:
+        """Who leaves after it, bool[u]."""
+        return self.impatient | self.cheated
+
+
+def fifo_waits(submit_s: Real, run_s: Real, units: Whole, room: int) -> Real:
+    """Return how long each job waits for its units of `room`, first come, first served, s, float64[n].
+
+    A job that needs more than there are waits for ever (inf) and holds nobody up.
+    """
+    waits = np.full(submit_s.size, np.inf)
+    ends: list[tuple[float, int]] = []
+    free, now_s = room, -np.inf
+    for job, (at_s, takes_s, wanted) in enumerate(
+        zip(submit_s.tolist(), run_s.tolist(), units.tolist(), strict=True)
+    ):
+        if wanted > room:
+            continue
+        now_s = max(now_s, at_s)
+        while ends and (ends[0][0] <= now_s or free < wanted):
+            end_s, back = heapq.heappop(ends)
+            now_s = max(now_s, end_s)
+            free += back
+        free -= wanted
+        heapq.heappush(ends, (now_s + takes_s, wanted))
+        waits[job] = now_s - at_s
+    return waits
+
+
+def play(use: Use, terms: Terms) -> Sequence[Round]:
+    """Return the rounds until nobody leaves, or nobody is left; there are no more than users."""
+    members = np.ones(use.users, np.bool_)
+    rounds: list[Round] = []
+    while members.any():
+        rounds.append(_round(use, terms, members))
+        if not rounds[-1].leave.any():
+            break
+        members = members & ~rounds[-1].leave
+    return rounds
+
+
+def _round(use: Use, terms: Terms, members: Flags) -> Round:
+    wait_s, run_s = _means(use, terms, members)
+    hours = np.where(members, use.hours(), 0.0)
+    alone = hours * terms.price_usd_h
+    paid = terms.bill_usd * _parts(hours, members, terms.pricing)
+    jobs = np.bincount(use.user, minlength=use.users)
+    with np.errstate(invalid="ignore"):
+        waited = np.where(members, wait_s * jobs / 3600 * terms.wait_usd_h, 0.0) if terms.wait_usd_h else 0.0
+    return Round(
+        members=members,
+        paid_usd=paid,
+        alone_usd=alone,
+        wait_s=wait_s,
+        impatient=members & (wait_s > terms.tolerance * run_s * (1 + _ROUNDING)),
+        cheated=members & (paid + waited > alone * (1 + _ROUNDING)),
+        price_usd_h=terms.bill_usd / float(hours.sum()),
+        utilisation=float(hours.sum()) * 3600 / (terms.machines * terms.units * terms.horizon_s),
+    )
+
+
+def _means(use: Use, terms: Terms, members: Flags) -> tuple[Real, Real]:
+    """Return the mean wait and the mean run time of each member's jobs, s, float64[u]; 0 for the others."""
+    here = members[use.user]
+    user = use.user[here]
+    room = terms.machines * terms.units
+    waits = fifo_waits(use.submit_s[here], use.run_s[here], use.units[here], room)
+    jobs = np.maximum(np.bincount(user, minlength=use.users), 1)
+    wait_s = np.bincount(user, waits, use.users) / jobs
+    return wait_s, np.bincount(user, use.run_s[here], use.users) / jobs
+
+
+def _parts(hours: Real, members: Flags, pricing: str) -> Real:
+    """Return each user's part of the bill, float64[u], of sum 1."""
+    parts: Real = hours / hours.sum() if pricing == "usage" else members / members.sum()
+    return parts
+
+
+def least_machines(use: Use, terms: Terms) -> int | None:
+    """Return the fewest machines with which every user's wait is tolerable; None: no number is enough.
+
+    The prices of `terms` do not matter, and neither do its machines.
+    """
+    low, high = 0, -(-int(use.units.sum()) // terms.units)
+    if not _tolerable(use, replace(terms, machines=high)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _tolerable(use, replace(terms, machines=middle)) else (middle, high)
+    return high
+
+
+def _tolerable(use: Use, terms: Terms) -> bool:
+    wait_s, run_s = _means(use, terms, np.ones(use.users, np.bool_))
+    return bool((wait_s <= terms.tolerance * run_s * (1 + _ROUNDING)).all())
+
+
+def least_discount(use: Use, terms: Terms) -> float:
+    """Return the smallest discount with which no user has a cheaper alternative while all stay.
+
+    Above 1: there is none. Below 0: sharing pays without a discount. Waits are judged by least_machines. The
+    discount of `terms` does not matter.
+    """
+    first = _round(use, replace(terms, discount=0.0), np.ones(use.users, np.bool_))
+    jobs = np.bincount(use.user, minlength=use.users)
+    waited = first.wait_s * jobs / 3600 * terms.wait_usd_h if terms.wait_usd_h else np.zeros(use.users)
+    return float(1 - ((first.alone_usd - waited) / first.paid_usd).min())

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.scheduler import make
+from control.scheduler.allox import first_in_line
+from control.scheduler.model import Real
+from tests.control.scheduler.worlds import cluster, state, table
+
+
+def least_sum(time_s: Real, gpus: list[int]) -> float:
+    """The least sum of the jobs' ends over all ways to queue them on GPUs of these types."""
+    best = np.inf
+    for of in product(range(len(gpus)), repeat=len(time_s)):
+        total = 0.0
+        for gpu, kind in enumerate(gpus):
+            took = np.sort([time_s[job, kind] for job in range(len(time_s)) if of[job] == gpu])
+            total += float(np.cumsum(took).sum())
+        best = min(best, total)
+    return best
+
+
+@given(st.integers(0, 2**31))
+@settings(max_examples=30, deadline=None)
+def test_starting_the_first_in_line_again_and_again_has_the_least_sum_of_ends(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    time_s = random.uniform(1, 10, (4, 2))
+    gpus = [0, 0, 1] if seed % 2 else [0, 1]
+    free = np.bincount(gpus, minlength=2)
+    rows, kinds = first_in_line(time_s, free)
+    best = least_sum(time_s, gpus)
+    # Some best plan starts these jobs on GPUs of these types: no order of the rest does better.
+    assert (np.bincount(kinds, minlength=2) <= free).all()
+    assert np.unique(rows).size == rows.size
+    rest = [job for job in range(4) if job not in rows.tolist()]
+    lines: list[list[int]] = [[] for _ in gpus]
+    slots = list(range(len(gpus)))
+    for row, kind in zip(rows.tolist(), kinds.tolist(), strict=True):
+        slot = next(slot for slot in slots if gpus[slot] == kind)
+        slots.remove(slot)
+        lines[slot].append(row)
+    ends = []
+    for order in permutations(rest):
+        for of in product(range(len(gpus)), repeat=len(rest)):
+            queues = [list(line) for line in lines]
+            for job, gpu in zip(order, of, strict=True):
+                queues[gpu].append(job)
+            ends.append(
+                sum(
+                    float(np.cumsum([time_s[job, gpus[gpu]] for job in queue]).sum())
+                    for gpu, queue in enumerate(queues)
+                )
+            )
+    assert min(ends) <= best * (1 + 1e-9)
+
+
+def test_a_job_waits_for_the_type_on_which_it_is_much_faster() -> None:
+    # Job 0 takes 100 s on type 0 and 10,000 on type 1; job 1 takes 50 and 10,000. Both queue for type 0.
+    where = cluster((0, 1), (1, 1))
+    before = state(where, [1, 1], throughput=table((10, 0.1), (20, 0.1)))
+    given = make("allox", where, 0).on_round(before)
+    assert (given.row.tolist(), given.server.tolist()) == ([1], [0])
+
+
+def test_a_gang_that_no_type_can_hold_now_keeps_no_gpu_from_others() -> None:
+    where = cluster((0, 2), (0, 2))
+    before = state(where, [4, 1], up=np.array([True, False]))
+    assert make("allox", where, 0).on_round(before).row.tolist() == [1]

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from control.scheduler import POLICIES, make
+from control.scheduler.model import Cluster, State
+from lab.check.watched_scheduler import require_possible
+from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
+
+CAPPED = [name for name in POLICIES if name not in ("isolated", "hadar-e")]
+
+
+@pytest.mark.parametrize("policy", CAPPED)
+@given(worlds())
+@settings(max_examples=15, deadline=None)
+def test_no_queue_holds_more_than_its_quota(policy: str, world: tuple[Cluster, State]) -> None:
+    where, before = world
+    where = replace(where, queue_most=np.array([0.4, 1.0]))
+    scheduler = make(policy, where, 0)
+    for _ in range(3):
+        given = scheduler.on_round(before)
+        require_possible(where, before, given, mixes_types=scheduler.mixes_types)
+        assert scheduler.wake_s(before, given) > before.now_s
+        counted = given.counted()
+        mine = before.queue[given.row[counted]] == 0
+        assert given.gpus[counted][mine].sum() <= 0.4 * where.server_gpus.sum() + 1e-9
+        before = after(before, given)
+
+
+def test_the_next_job_of_a_queue_is_admitted_when_one_ends() -> None:
+    where = cluster((0, 4), queue_most=np.array([0.5, 1.0]), queues=2)
+    before = state(where, [2, 1, 2], queue=np.array([0, 0, 1]))
+    scheduler = make("tiresias", where, 0)
+    given = scheduler.on_round(before)
+    assert lines(before, given) == {(0, 0, 2), (2, 0, 2)}
+    left = permuted(replace(before, held=given), np.array([0, 1, 2]))
+    ended = replace(
+        state(where, [1, 2], queue=np.array([0, 1])),
+        job=np.array([1, 2]),
+        held=left.held.of(np.zeros(3, bool)),
+    )
+    assert {job for job, _, _ in lines(ended, scheduler.on_round(ended))} == {1, 2}
+
+
+def test_without_a_cap_nothing_is_put_before_a_scheduler() -> None:
+    assert type(make("fifo", cluster((0, 4)), 0)).__name__ == "Fifo"
