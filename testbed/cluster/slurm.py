@@ -214,15 +214,13 @@ class SlurmGangs(Gangs):
             self._looked = time.monotonic()
         return self._states
 
-    def holders(self, among: Sequence[str] = ("RUNNING", "COMPLETING")) -> dict[int, list[int]]:
-        """Return the servers of each job that is in one of these states, one entry for each."""
+    def holders(self) -> dict[int, list[int]]:
+        """Return the servers of each job that Slurm runs or has run to its end, one entry for each, in order of
+        submission."""
         states = self.states()
-        nodes_of = {
-            job: states[number][1]
-            for job, number in self._ids.items()
-            if number in states and states[number][0] in among
-        }
-        return {job: self._servers(nodes) for job, nodes in nodes_of.items() if nodes}
+        there = {job: states[number] for job, number in self._ids.items() if number in states}
+        held = ("RUNNING", "COMPLETING", "COMPLETED")
+        return {job: self._servers(nodes) for job, (what, nodes) in there.items() if nodes and what in held}
 
     def room(self) -> list[int]:
         """Return the GPUs of each server."""
@@ -260,14 +258,17 @@ class Backfill(Scheduler):
             if job not in self._known:
                 self._known.add(job)
                 self._gangs.submit(job)
+        row_of = {job: row for row, job in enumerate(state.job.tolist())}
         lines, free = [], self._gangs.room()
-        for holders in (self._gangs.holders(), self._gangs.holders(("COMPLETED",))):
-            for row, job in enumerate(state.job.tolist()):
-                given = _shares(int(state.gpus[row]), holders.get(job, []))
-                if all(gpus <= free[server] for server, gpus in given):
-                    lines += [(row, server, gpus) for server, gpus in given]
-                    for server, gpus in given:
-                        free[server] -= gpus
+        for job, servers in self._gangs.holders().items():
+            if job not in row_of:
+                continue
+            given = _shares(int(state.gpus[row_of[job]]), servers)
+            # Where a job has ended that is not booked yet, its successor waits for the next look.
+            if all(gpus <= free[server] for server, gpus in given):
+                lines += [(row_of[job], server, gpus) for server, gpus in given]
+                for server, gpus in given:
+                    free[server] -= gpus
         rows = np.array(sorted(lines), np.int64).reshape(-1, 3)
         return Assignment(rows[:, 0], rows[:, 1], rows[:, 2])
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Self
@@ -71,14 +72,15 @@ class Interrupts:
         again.start()
 
 
-class Undone:
+class Undone(ABC):
     """A context manager that begins with `_prepare`, which says in `_undo` what ends with the block."""
 
     def __init__(self) -> None:
         self._undo = ExitStack()
 
+    @abstractmethod
     def _prepare(self) -> None:
-        raise NotImplementedError
+        """Begin, and say in `_undo` what ends with the block."""
 
     def __enter__(self) -> Self:
         try:
