@@ -28,6 +28,7 @@ from testbed.containers.host.container import Container, ContainerSpec
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.identity import identity as identity_of
 from testbed.containers.interrupts import Interrupts
+from testbed.containers.network import Endpoint
 from testbed.containers.ownership import new_run, temporary_directory
 from testbed.containers.record.watchdog import watchdog
 from twinbed import BackendError
@@ -136,13 +137,14 @@ class Gangs:
         life = Life(self._done[job], quota_cores, [], folder)
         self._lives[job] = life
         port = free_port()
-        for rank in range(training.processes):
+        ends = self._endpoints(life, training.processes)
+        for rank, end in enumerate(ends):
             inherited = self._identity.environment
             environment = {
                 **steps.environment(folder, rank, training.processes, inherited),
-                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_ADDR": "127.0.0.1" if ends[0] is None else ends[0].address,
                 "MASTER_PORT": str(port),
-                "GLOO_SOCKET_IFNAME": "lo",
+                "GLOO_SOCKET_IFNAME": "lo" if end is None else "eth0",
             }
             saved = ("--checkpoint", str(self._folder / f"job-{job}"), "--every", str(training.every))
             spec = ContainerSpec(
@@ -152,8 +154,12 @@ class Gangs:
                 directory=training.directory,
             )
             group = self._driver.create(self._run, spec.name)
-            life.containers.append(Container(spec, group, None, self._identity))
+            life.containers.append(Container(spec, group, end, self._identity))
         self._launch(job, life, servers)
+
+    def _endpoints(self, life: Life, count: int) -> list[Endpoint | None]:  # noqa: ARG002 - others' do
+        """Return the networks of a life's processes; None is the host's."""
+        return [None] * count
 
     def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:  # noqa: ARG002 - Slurm's does
         for container in life.containers:
