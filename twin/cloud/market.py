@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import simpy
 
 from control.market.course import LEAVING, STARTING, WORKING, Course, Market, Outcome, Timing
-from control.market.ports import IDLE, Policy, Terms
+from control.market.ports import CLOSE, IDLE, Policy, Terms
 
 
 def simulate(
@@ -49,6 +49,8 @@ class _Run:
         tick = 0
         while not self.course.over:
             self._work()
+            if self.course.over:
+                return
             if self.course.decide(tick, self.env.now):
                 self._go()
             if self.progress is not None:
@@ -71,13 +73,15 @@ class _Run:
 
     def _notice(self, zone: int) -> None:
         self.course.notice(self.env.now, zone)
-        if self.timing.saves and self.course.state != LEAVING:
-            self._work()
+        self._work()
+        if self.timing.saves and self.course.state in (STARTING, WORKING):
             self.course.go_idle()
             self._go()
 
     def _lose(self, zone: int) -> None:
         self._work()
+        if self.course.over:
+            return
         self.course.revoke(self.env.now, self.course.saved_s)
         self.turn += 1
         if self.course.place != IDLE:
@@ -110,8 +114,7 @@ class _Run:
         yield self.env.timeout((self.terms.work_s - course.done_s) / course.speed)
         if turn != self.turn:
             return
-        course.finish(self.env.now)
-        self.ended.succeed()
+        self._finish()
 
     def _work(self) -> None:
         """Book the work since the last time that it was booked."""
@@ -121,3 +124,10 @@ class _Run:
             self.since_s = self.env.now
             # A tiny share keeps a save that ends just now from being lost to rounding.
             course.worked(done_s, int(done_s / self.timing.every_s + 1e-9) * self.timing.every_s)
+            if done_s >= self.terms.work_s - CLOSE:
+                self._finish()
+
+    def _finish(self) -> None:
+        self.turn += 1
+        self.course.finish(self.env.now)
+        self.ended.succeed()
