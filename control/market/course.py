@@ -4,9 +4,9 @@ backends.
 For: asking a policy at every tick, and keeping what the job held, did, lost and paid. Not for: deciding
 (rules.py, planned.py), nor saying how long a start takes or when a machine is gone: twin/cloud/market.py
 computes that, and testbed/cloud/market.py observes it. Ticks are those of ports.py with two differences.
-Machines are taken away at any second, and each is paid until it is gone. A machine that is taken away loses
-the work since the last save, so a policy is told the saved work while spot is held: the guard of ports.py then
-keeps its promise, because saved work is never lost. Source of the setting: "Can't Be Late" (NSDI 2024), §3.
+Machines are taken away at any second, and each is paid until it is gone. Whoever is taken by surprise loses
+the work since the last save, so a policy is told the saved work while spot is held: the guard of ports.py
+then keeps its promise, because saved work is never lost. Source of the setting: "Can't Be Late" (NSDI 2024), §3.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How time passes for a job, s. start_s: from a machine's start until the job trains; move_s: on top, where
+    """How time passes for a job, s. start_s: from a machine's start until the job trains; move_s: on top, if
     the checkpoint is in another region; stop_s: to save and to leave; every_s: work between two saves, those
     included; saves: whether a notice makes the job save and leave at once."""
 
@@ -106,8 +106,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job. lost_s: work that was undone, s; revocations: notices that it got; moves: starts elsewhere than before, of which
-    `regions` in another region; spans: in order; events: (when, what, zone), what being notice or lost."""
+    """What became of a job.
+
+    lost_s: work that was undone, s.
+    revocations: notices that it got.
+    moves: starts elsewhere than before, of which `regions` in another region.
+    spans: in order, without gaps.
+    events: (when, what, zone); what: notice or lost.
+    """
 
     finish_s: float
     spot_usd: float

@@ -138,4 +138,6 @@ def _hours(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rows(field: str, order: Sequence[str]) -> alt.Y:
-    return alt.Y(f"{field}:N", title=None, sort=list(order), axis=alt.Axis(labelLimit=320, labelOverlap=False))
+    return alt.Y(
+        f"{field}:N", title=None, sort=list(order), axis=alt.Axis(labelLimit=320, labelOverlap=False)
+    )

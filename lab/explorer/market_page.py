@@ -56,8 +56,8 @@ def page() -> None:
     questions = _questions(str(RunStore().root))
     if not questions:
         st.markdown(
-            "No run on a market is stored yet. Press **Run**: the shipped job trains on spot machines under each "
-            "policy, which takes some seconds. This command asks the same:"
+            "No run on a market is stored yet. Press **Run**: the shipped job trains on spot machines under "
+            "each policy, which takes some seconds. This command asks the same:"
         )
         st.code(f"twinbed run {_SCENARIO} --set seeds=[0]", language="sh")
         return

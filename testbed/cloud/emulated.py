@@ -242,7 +242,7 @@ def cpu_busy_s() -> float:
 
 
 def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
-    """Give an endpoint's link a rate in both directions, bit/s. Raises BackendError without tc or the right."""
+    """Give an endpoint's link a rate in both directions, bit/s. Raises BackendError where tc may not."""
     for link, namespace in ((endpoint.link, None), ("eth0", endpoint.namespace)):
         _shaped(link, namespace)
         _rate(link, rate_bps, namespace)

@@ -27,7 +27,7 @@ JOB = 0
 
 
 class Instances(Gangs):
-    """Emulated machines: a cgroup with a CPU quota, and a namespace behind a link of a rate, for each process.
+    """Emulated machines: a cgroup with a CPU quota, and a namespace behind a shaped link, for each process.
 
     network_bps: rate of every link in both directions, bit/s.
     """
@@ -146,8 +146,10 @@ class _Real:
     def _work_s(self, steps: int, *, saved: bool = False) -> float:
         """Return the work that so many steps stand for, or what of it is saved, s."""
         training = self.training
-        return (steps // training.every * training.every if saved else steps) / training.steps * (
-            self.terms.work_s
+        return (
+            (steps // training.every * training.every if saved else steps)
+            / training.steps
+            * (self.terms.work_s)
         )
 
     def _notice(self, now_s: float, zone: int) -> None:

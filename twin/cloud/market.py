@@ -1,7 +1,7 @@
 """One job on a market in virtual time: starts, saves, notices and losses are events of SimPy's clock.
 
 For: `simulate`, which does in virtual time what testbed.cloud.market does on real processes, with the same
-policy object and the same books. Not for: thousands of windows at once, which deadline.py plays in whole ticks.
+policy object and the same books. Not for: thousands of windows at once (deadline.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class _Run:
         policy: Policy,
         progress: Callable[[float], None] | None,
     ) -> None:
-        self.course, self.market, self.terms, self.timing = Course(market, terms, policy), market, terms, timing
+        self.course = Course(market, terms, policy)
+        self.market, self.terms, self.timing = market, terms, timing
         self.env, self.progress = simpy.Environment(), progress
         self.ended = self.env.event()
         self.turn = 0
@@ -69,7 +70,7 @@ class _Run:
             if self.course.over:
                 return
             if self.course.paying == zone:
-                self._lose(zone) if lost else self._notice(zone)
+                self._lose() if lost else self._notice(zone)
 
     def _notice(self, zone: int) -> None:
         self.course.notice(self.env.now, zone)
@@ -78,7 +79,7 @@ class _Run:
             self.course.go_idle()
             self._go()
 
-    def _lose(self, zone: int) -> None:
+    def _lose(self) -> None:
         self._work()
         if self.course.over:
             return

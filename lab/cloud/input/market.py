@@ -1,6 +1,6 @@
 """The input of a scenario on a market: a job with a deadline, instance types, zones, prices and availability.
 
-For: the `cloud` section of a scenario file. Not for: drawing a market (lab.cloud.run.market) or running on it.
+For: the `cloud` section of a scenario file. Not for: drawing a market (lab.cloud.run.market) or running.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class CloudInput(Section):
     )
     trace: str | None = Field(
         default=None,
-        description="Path of a CSV with t_s, zone, available and spot_usd_h, relative to the scenario file. The "
-        "seed says where in it the job starts. null: drawn at random.",
+        description="Path of a CSV with t_s, zone, available and spot_usd_h, relative to the scenario file. "
+        "The seed says where in it the job starts. null: drawn at random.",
     )
     drawn: DrawnInput = Field(default=DrawnInput(), description="How the market is drawn without a trace.")
     start_s: NonNegativeFloat = Field(
@@ -108,13 +108,14 @@ class CloudInput(Section):
         default=120.0, description="Time between the notice and the loss of a spot machine, s."
     )
     saves_at_notice: bool = Field(
-        default=True, description="A notice makes the job save and leave; false: it trains until it is killed."
+        default=True,
+        description="A notice makes the job save and leave; false: it trains until it is killed.",
     )
     tick_s: PositiveFloat = Field(default=600.0, description="Time between two decisions, s.")
     billing_s: PositiveFloat = Field(default=60.0, description="Step in which machines are paid, s.")
     emulation: CloudEmulationInput | None = Field(
         default=None,
-        description="How this machine stands for the market on the testbed. Both backends then take the time of "
+        description="How this machine stands for the market on the testbed. The twin then takes the time of "
         "starts and saves from the calibration, and start_s, stop_s and job.save_s do not count.",
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -131,8 +132,16 @@ def _market(market: Market, until_s: float) -> pa.Table:
         edges = np.union1d(zone.available.t_s, zone.spot_usd_h.t_s)
         edges = np.append(edges[edges < until_s], until_s).tolist()
         rows += [
-            (zone.name, zone.region, zone.type, begin, end, zone.available.at(begin), zone.spot_usd_h.at(begin))
-            for begin, end in zip(edges[:-1], edges[1:], strict=True)
+            (
+                zone.name,
+                zone.region,
+                zone.type,
+                begin,
+                end,
+                zone.available.at(begin),
+                zone.spot_usd_h.at(begin),
+            )
+            for begin, end in pairwise(edges)
         ]
     keys = ("zone", "region", "type", "begin_s", "end_s", "available", "spot_usd_h")
     return pa.table(dict(zip(keys, (list(column) for column in zip(*rows, strict=True)), strict=True)))

@@ -21,8 +21,8 @@ from lab.runs.store import Run, RunStore
 
 LIMIT, SHARE = 0.05, 0.80
 RULE = (
-    f"A cell agrees where cost and finish time of the twin each differ by at most {LIMIT:.0%} from the testbed's "
-    f"mean over its repeats. The twin agrees where at least {SHARE:.0%} of the cells do."
+    f"A cell agrees where cost and finish time of the twin each differ by at most {LIMIT:.0%} from the "
+    f"testbed's mean over its repeats. The twin agrees where at least {SHARE:.0%} of the cells do."
 )
 
 
@@ -64,9 +64,7 @@ def validate(
     for spec in specs:
         backend.emulation_of(spec)
     twins = run_scenario(scenario, store, jobs=1, fresh=fresh, progress=progress)
-    real = [
-        backend.run_scenario(scenario, store, repeat, progress, fresh=fresh) for repeat in range(repeats)
-    ]
+    real = [backend.run_scenario(scenario, store, repeat, progress, fresh=fresh) for repeat in range(repeats)]
     return [
         Compared(
             spec.variant,

@@ -1,4 +1,4 @@
-"""Scenarios on a market: input, drawn markets, traces, runs on the twin, and the comparison with the testbed."""
+"""Scenarios on a market: input, drawn markets, traces, the twin, and the comparison with the testbed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,11 @@ def test_a_trace_is_cut_at_a_random_minute(tmp_path) -> None:
     assert zone.available.t_s[-1] >= shared.terms.deadline_s
     assert {entry["role"] for entry in shared.inputs} == {"market"}
     with pytest.raises(ScenarioError, match="give a shorter deadline"):
-        drawn(asked.model_copy(update={"job": asked.job.model_copy(update={"deadline_hours": 50.0})}), 0, calibration)
+        drawn(
+            asked.model_copy(update={"job": asked.job.model_copy(update={"deadline_hours": 50.0})}),
+            0,
+            calibration,
+        )
     path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n9,a,1,0\n")
     with pytest.raises(TraceError, match="line 3, column spot_usd_h: 0 is too small"):
         drawn(asked, 0, calibration)
@@ -135,8 +139,12 @@ def test_training_is_as_long_as_the_work_compressed() -> None:
     shared = drawn(asked, 0, TESTBED.calibration)
     program = training(shared, asked.emulation, TESTBED.calibration)
     rate = TESTBED.calibration.values["training.text_lstm_x1"].value * asked.emulation.cores
-    assert program.steps / rate == pytest.approx(asked.job.hours * 3600 / asked.emulation.compression, rel=0.02)
-    assert program.every / program.steps == pytest.approx(asked.job.checkpoint_s / 3600 / asked.job.hours, rel=0.1)
+    assert program.steps / rate == pytest.approx(
+        asked.job.hours * 3600 / asked.emulation.compression, rel=0.02
+    )
+    assert program.every / program.steps == pytest.approx(
+        asked.job.checkpoint_s / 3600 / asked.job.hours, rel=0.1
+    )
     short = asked.emulation.model_copy(update={"compression": 5000.0})
     with pytest.raises(ScenarioError, match=r"cloud\.emulation\.compression: the job would train"):
         training(shared, short, TESTBED.calibration)

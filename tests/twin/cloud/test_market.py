@@ -1,4 +1,4 @@
-"""One job on a market in virtual time: never late, never below the optimum, and equal to the play in ticks."""
+"""One job on a market in virtual time: never late, never below the optimum, equal to the play in ticks."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,9 @@ from twin.cloud.market import simulate
 MINUTE_S = 60.0
 
 
-def zones(there: np.ndarray, price: np.ndarray, step_s: float, speeds: tuple[float, ...] = ()) -> tuple[Zone, ...]:
+def zones(
+    there: np.ndarray, price: np.ndarray, step_s: float, speeds: tuple[float, ...] = ()
+) -> tuple[Zone, ...]:
     """Zones with availability and prices by steps, [steps, zones]."""
     t_s = np.arange(len(there)) * step_s
     return tuple(
