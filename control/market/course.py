@@ -6,7 +6,7 @@ For: asking a policy at every tick, and keeping what the job held, did, lost and
 computes that, and testbed/cloud/market.py observes it. Ticks are those of ports.py with two differences.
 Machines are taken away at any second, and each is paid until it is gone. Whoever is taken by surprise loses
 the work since the last save, so a policy is told the saved work while spot is held: the guard of ports.py
-then keeps its promise, because saved work is never lost. Source of the setting: "Can't Be Late" (NSDI 2024), §3.
+then keeps its promise, because saved work is never lost. Source of the setting: "Can't Be Late" (NSDI 2024).
 """
 
 from __future__ import annotations

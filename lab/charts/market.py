@@ -58,7 +58,7 @@ def _offers(run: Run, time: alt.X) -> alt.Chart:
     frame = _hours(run.frame("market"))
     there = frame[frame["available"] > 0]
     chart: alt.Chart = (
-        alt.Chart(there, height=34 * frame["zone"].nunique() + 20, width=_WIDTH)
+        alt.Chart(there, height=38 * frame["zone"].nunique() + 130, width=_WIDTH)
         .mark_bar(clip=True)
         .encode(
             x=time,
@@ -104,7 +104,7 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
         .mark_point(shape="cross", filled=True, size=90, color="black", stroke="white")
         .encode(x=time, y=rows, tooltip=["title:N", "zone:N", "begin_h:Q"])
     )
-    return alt.LayerChart(layer=[bars, marks], height=34 * len(looks) + 20, width=_WIDTH)
+    return alt.LayerChart(layer=[bars, marks], height=38 * len(looks) + 120, width=_WIDTH)
 
 
 def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
@@ -130,7 +130,7 @@ def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
         ),
     )
     ticks = base.mark_tick(thickness=2, color=USAGE).encode(x="optimum_usd:Q")
-    return alt.LayerChart(layer=[points, ticks], height=34 * len(titles) + 20, width=_WIDTH)
+    return alt.LayerChart(layer=[points, ticks], height=38 * len(titles) + 70, width=_WIDTH)
 
 
 def _hours(frame: pd.DataFrame) -> pd.DataFrame:

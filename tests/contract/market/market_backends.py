@@ -26,7 +26,7 @@ CORES = 0.2
 STEPS_PER_S = CORES / trainee.STEP_CPU_S / COMPRESSION
 """Steps of training that stand for a second of work."""
 TIMING = Timing(start_s=1.0, stop_s=0.5, move_s=0.0, every_s=5.0, saves=True)
-TERMS = Terms(work_s=36.0, deadline_s=100.0, restart_s=4.0, tick_s=4.0, on_demand_usd_h=3600.0)
+TERMS = Terms(work_s=36.0, deadline_s=80.0, restart_s=4.0, tick_s=4.0, on_demand_usd_h=3600.0)
 """Prices are per hour, so that a second on demand costs 1 $."""
 
 
