@@ -248,8 +248,9 @@ class Course:
         self._counts["revocations"] += 1
         self._events.append((now_s, "notice", zone))
 
-    def go_idle(self) -> None:
+    def go_idle(self, now_s: float) -> None:
         """The job gives up its machines without a policy's word."""
+        self._close(now_s)
         self.place, self._reason = IDLE, REVOKED
 
     def revoke(self, now_s: float, kept_s: float) -> None:
@@ -260,7 +261,7 @@ class Course:
         self.done_s = self.saved_s = kept_s
         self.gone(now_s)
         if self.place == zone:
-            self.go_idle()
+            self.go_idle(now_s)
 
     def finish(self, now_s: float) -> None:
         """The work is done."""

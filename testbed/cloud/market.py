@@ -155,7 +155,7 @@ class _Real:
     def _notice(self, now_s: float, zone: int) -> None:
         self.course.notice(now_s, zone)
         if self.timing.saves and self.course.state != LEAVING:
-            self.course.go_idle()
+            self.course.go_idle(now_s)
             self._go(now_s)
 
     def _lose(self, now_s: float) -> None:

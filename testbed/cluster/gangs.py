@@ -93,6 +93,8 @@ class Gangs:
         self._identity = identity or identity_of(None, (), os.environ)
         self._lives: dict[int, Life] = {}
         self._done = [0] * len(jobs)
+        self._further: set[int] = set()
+        """Jobs that were killed while they saved: their checkpoint may be further than is counted."""
         self._started = 0
         self._undo = ExitStack()
 
@@ -183,6 +185,8 @@ class Gangs:
         saved = (life.base + _steps(life.folder)) // training.every * training.every
         self._remove(job)
         self._done[job] = max(life.base, saved)
+        if life.leaving is not None:
+            self._further.add(job)
 
     def look(self, job: int) -> Seen:
         """Return what is known of a job, after its quota followed what it does.
@@ -207,13 +211,15 @@ class Gangs:
                 return Seen(self._done[job], begun=bool(new), alive=False)
             return Seen(done, begun=bool(new), alive=True)
         failed = [code for code in codes if code and not (life.leaving is not None and code < 0)]
-        if failed or (life.leaving is None and life.base + _steps(life.folder) < training.steps):
+        short = life.base + _steps(life.folder) < training.steps and job not in self._further
+        if failed or (life.leaving is None and short):
             raise BackendError(
                 f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"
             )
         self._remove(job)
         # What a signal ended before it could save begins where it began.
-        self._done[job] = life.base if any(codes) else min(life.base + _steps(life.folder), training.steps)
+        done = min(life.base + _steps(life.folder), training.steps)
+        self._done[job] = life.base if any(codes) else training.steps if life.leaving is None else done
         return Seen(self._done[job], begun=bool(new), alive=False)
 
     def _codes(self, job: int, life: Life) -> list[int | None]:  # noqa: ARG002 - Slurm's does

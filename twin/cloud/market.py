@@ -76,7 +76,7 @@ class _Run:
         self.course.notice(self.env.now, zone)
         self._work()
         if self.timing.saves and self.course.state in (STARTING, WORKING):
-            self.course.go_idle()
+            self.course.go_idle(self.env.now)
             self._go()
 
     def _lose(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from control.market import make
-from control.market.course import STATES, Market, Outcome
+from control.market.course import REVOKED, STATES, Market, Outcome
 from control.market.ports import IDLE, ON_DEMAND, TAKE, Decision, State
 from tests.contract.market.market_backends import TERMS, TIMING, Backend, market
 from twinbed import ScenarioError
@@ -72,6 +72,9 @@ def test_who_saves_at_the_notice_loses_nothing(market_backend: Backend) -> None:
     done = market_backend.run(market(TAKEN), policy)
     check_books(market(TAKEN), done)
     assert [what for _, what, _ in done.events] == ["notice"]
+    reasons = {span.state: span.reason for span in done.spans if span.place == 0}
+    assert reasons["leaving"] == REVOKED
+    assert REVOKED not in {span.reason for span in done.spans if span.state in ("starting", "working")}
     assert done.lost_s == 0
 
 
