@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lab.ask.kind import Kind
+from lab.cloud.kind import Cloud
 from lab.cluster.kind import Cluster
 from lab.containers.kind import Containers
 from lab.fabric.kind import Fabric
@@ -17,7 +18,7 @@ from lab.fabric.kind import Fabric
 if TYPE_CHECKING:
     from lab.ask.scenario import Scenario
 
-KINDS: tuple[Kind, ...] = (Containers(), Fabric(), Cluster())
+KINDS: tuple[Kind, ...] = (Containers(), Fabric(), Cluster(), Cloud())
 
 
 def sections() -> list[str]:

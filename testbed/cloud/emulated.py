@@ -225,6 +225,13 @@ def cpu_busy_s() -> float:
     return times.used_s - times.nice_s + times.stolen_s
 
 
+def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
+    """Give an endpoint's link a rate in both directions, bit/s. Raises BackendError where tc may not."""
+    for link, namespace in ((endpoint.link, None), ("eth0", endpoint.namespace)):
+        _shaped(link, namespace)
+        _rate(link, rate_bps, namespace)
+
+
 def _shaped(link: str, namespace: str | None = None) -> None:
     """Shape what leaves by a link, in a namespace if given; `_rate` sets the rate, unlimited until then."""
     _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)

@@ -26,6 +26,7 @@ from testbed.containers.host.container import Container, ContainerSpec
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.identity import identity as identity_of
 from testbed.containers.interrupts import Interrupts, Undone
+from testbed.containers.network import Endpoint
 from testbed.containers.ownership import new_run, temporary_directory
 from testbed.containers.record.watchdog import watchdog
 from twinbed import BackendError
@@ -91,6 +92,8 @@ class Gangs(Undone):
         self._identity = identity or identity_of(None, (), os.environ)
         self._lives: dict[int, Life] = {}
         self._done = [0] * len(jobs)
+        self._further: set[int] = set()
+        """Jobs that were killed while they saved: their checkpoint may be further than is counted."""
         self._started = 0
 
     def _prepare(self) -> None:
@@ -121,13 +124,14 @@ class Gangs(Undone):
         life = Life(self._done[job], quota_cores, [], folder)
         self._lives[job] = life
         port = free_port()
-        for rank in range(training.processes):
+        ends = self._endpoints(life, training.processes)
+        for rank, end in enumerate(ends):
             inherited = self._identity.environment
             environment = {
                 **steps.environment(folder, rank, training.processes, inherited),
-                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_ADDR": "127.0.0.1" if ends[0] is None else ends[0].address,
                 "MASTER_PORT": str(port),
-                "GLOO_SOCKET_IFNAME": "lo",
+                "GLOO_SOCKET_IFNAME": "lo" if end is None else "eth0",
             }
             saved = ("--checkpoint", str(self._folder / f"job-{job}"), "--every", str(training.every))
             spec = ContainerSpec(
@@ -137,8 +141,12 @@ class Gangs(Undone):
                 directory=training.directory,
             )
             group = self._driver.create(self._run, spec.name)
-            life.containers.append(Container(spec, group, None, self._identity))
+            life.containers.append(Container(spec, group, end, self._identity))
         self._launch(job, life, servers)
+
+    def _endpoints(self, life: Life, count: int) -> list[Endpoint | None]:  # noqa: ARG002 - others' do
+        """Return the networks of a life's processes; None is the host's."""
+        return [None] * count
 
     def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:  # noqa: ARG002 - Slurm's does
         for container in life.containers:
@@ -158,9 +166,11 @@ class Gangs(Undone):
 
     def kill(self, job: int) -> None:
         """End a gang at once, as a fault of its server does; what it did since it last saved is lost."""
-        saved = self._saved(job)
+        saved, leaving = self._saved(job), self._lives[job].leaving is not None
         self._remove(job)
         self._done[job] = saved
+        if leaving:
+            self._further.add(job)
 
     def look(self, job: int) -> Seen:
         """Return what is known of a job, after its quota followed what it does.
@@ -185,14 +195,15 @@ class Gangs(Undone):
                 return Seen(self._done[job], begun=bool(new), alive=False)
             return Seen(done, begun=bool(new), alive=True)
         failed = [code for code in codes if code and not (life.leaving is not None and code < 0)]
-        if failed or (life.leaving is None and life.base + _steps(life.folder) < training.steps):
+        short = life.base + _steps(life.folder) < training.steps and job not in self._further
+        if failed or (life.leaving is None and short):
             raise BackendError(
                 f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"
             )
         # The first process is the one that saves. A signal may have ended it before it could.
         last = self._saved(job) if codes[0] else min(life.base + _steps(life.folder), training.steps)
         self._remove(job)
-        self._done[job] = last
+        self._done[job] = training.steps if life.leaving is None else last
         return Seen(self._done[job], begun=bool(new), alive=False)
 
     def _saved(self, job: int) -> int:

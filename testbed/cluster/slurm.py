@@ -215,8 +215,7 @@ class SlurmGangs(Gangs):
         return self._states
 
     def holders(self) -> dict[int, list[int]]:
-        """Return the servers of each job that Slurm runs or has run to its end, one entry for each, in order of
-        submission."""
+        """Return the servers of each job that Slurm runs or has run to its end, in order of submission."""
         states = self.states()
         there = {job: states[number] for job, number in self._ids.items() if number in states}
         held = ("RUNNING", "COMPLETING", "COMPLETED")

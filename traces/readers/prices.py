@@ -122,3 +122,27 @@ def availability(path: Path) -> tuple[Real, Real]:
             f"{path}: line {line}, column t_s: {t_s[late[0] + 1]:g} is not after the row before it"
         )
     return t_s, available
+
+
+def market(path: Path) -> dict[str, tuple[Real, Real, Real]]:
+    """Returns seconds, machines available and spot price from then on, USD per hour, by zone.
+
+    The columns are t_s, zone, available and spot_usd_h; the times of a zone must ascend. Raises TraceError,
+    which names file, line and column.
+    """
+    numbers = ("t_s", "available", "spot_usd_h")
+    frame = table.read_known(path, (*numbers, "zone"), numbers, zone="str")
+    for column, wrong in (("available", frame["available"] < 0), ("spot_usd_h", frame["spot_usd_h"] <= 0)):
+        if wrong.any():
+            line = frame.index[int(np.argmax(wrong))]
+            raise TraceError(f"{path}: line {line}, column {column}: {frame[column][line]:g} is too small")
+    zones = {}
+    for zone, rows in frame.groupby("zone", sort=False):
+        late = np.flatnonzero(np.diff(rows["t_s"]) <= 0)
+        if late.size:
+            line = rows.index[late[0] + 1]
+            raise TraceError(
+                f"{path}: line {line}, column t_s: {rows['t_s'][line]:g} is not after the row before it"
+            )
+        zones[str(zone)] = tuple(rows[column].to_numpy(np.float64) for column in numbers)
+    return zones  # type: ignore[return-value]

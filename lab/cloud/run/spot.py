@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from control.market import make
+from control.market.levels import Levels
 from control.market.ports import DONE, REASONS, Flags, Policy, Real, Terms
 from traces.readers import prices
 from twin.cloud.deadline import Played, Windows, optimum_usd, play
-from twin.cloud.spot import Levels
 from twinbed import ScenarioError
 from twinbed.own import find
 

@@ -25,6 +25,7 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int)
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--every", type=int)
+    parser.add_argument("--cores", type=float, help="use of a core that is not exceeded, by sleeping")
     parser.add_argument("--tells", type=Path)
     parser.add_argument("--fails", action="store_true")
     options = parser.parse_args()
@@ -46,6 +47,8 @@ if __name__ == "__main__":
         end_s = time.process_time() + STEP_CPU_S
         while time.process_time() < end_s:
             pass
+        if options.cores:
+            time.sleep(STEP_CPU_S / options.cores - STEP_CPU_S)
         done += 1
         os.write(record, time.monotonic_ns().to_bytes(8, "little"))
         if first and done % options.every == 0:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from twin.cloud.spot import Levels
+from control.market.levels import Levels
 from twinbed import ScenarioError
 
 

@@ -1,7 +1,7 @@
-"""Histories of a spot market as step functions of time, cut into the ticks in which policies decide.
+"""Histories of a spot market as step functions of time.
 
 For: probing traces of how many machines were available, and price histories. Not for: reading either
-(traces/readers), nor playing policies over them (deadline.py). Source: SkyPilot's spot traces for the form.
+(traces/readers), nor playing policies over them (twin/cloud). Source: SkyPilot's spot traces for the form.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.jobs import Real
+from control.market.ports import Real
 from twinbed import ScenarioError
 
 
@@ -46,3 +46,26 @@ class Levels:
             return np.empty(0)
         least: Real = np.minimum.reduceat(values[:end], np.searchsorted(times, edges))
         return least
+
+    def at(self, t_s: float) -> float:
+        """Return the value at a time; before the first time it is the first value, s."""
+        return float(self.value[max(int(np.searchsorted(self.t_s, t_s, side="right")) - 1, 0)])
+
+    def least_between(self, begin_s: float, end_s: float) -> float:
+        """Return the least value from a time to a later one, both included."""
+        first = max(int(np.searchsorted(self.t_s, begin_s, side="right")) - 1, 0)
+        last = int(np.searchsorted(self.t_s, end_s, side="right"))
+        return float(self.value[first : max(last, first + 1)].min())
+
+    def integral(self, begin_s: float, end_s: float) -> float:
+        """Return the integral over a span of time, value · s."""
+        inside = self.t_s[(self.t_s > begin_s) & (self.t_s < end_s)]
+        edges = np.concatenate([[begin_s], inside, [end_s]])
+        values = np.array([self.at(edge) for edge in edges[:-1].tolist()])
+        return float(values @ np.diff(edges))
+
+    def falls_below(self, level: float) -> Real:
+        """Return the times at which the value falls below a level, s."""
+        below = self.value < level
+        times: Real = self.t_s[1:][below[1:] & ~below[:-1]]
+        return times

@@ -1,0 +1,143 @@
+"""Charts of runs on a market: what the zones offered, what the job held and did, and what it cost.
+
+For: reports and the explorer's page "Market". Not for: computing metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import altair as alt
+import pandas as pd
+
+from lab.ask.kind import Figure
+from lab.charts.palette import USAGE, Shown, shown
+from lab.runs.labels import labels
+from lab.runs.store import Run
+
+_WIDTH = 900
+_LOOKS = {
+    "waiting": "#d9d9d9",
+    "starting": "#f0a830",
+    "working on spot": "#3a87c8",
+    "working on demand": "#c0392b",
+    "leaving": "#8e6bbf",
+}
+"""Colour of what a job does."""
+
+
+def charts(runs: Sequence[Run]) -> Iterator[Figure]:
+    """Yield the report's charts of these runs, in order."""
+    yield from over_all(shown(runs))
+
+
+def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
+    """Yield the charts: the market and the courses of the first seed's runs, and the cost of all."""
+    seed = looks[0].run.seed
+    same = [look for look in looks if look.run.seed == seed]
+    end_h = max(float(look.run.frame("market", ["end_s"])["end_s"].max()) for look in same) / 3600
+    time = alt.X("begin_h:Q", title="Time (h)", scale=alt.Scale(domain=[0, end_h], nice=False))
+    yield Figure(
+        f"What the zones offer (seed {seed})",
+        "A bar where a zone has enough machines; the darker, the dearer.",
+        _offers(same[0].run, time),
+    )
+    yield Figure(
+        f"What the job holds and does (seed {seed})",
+        "A row for each run. A mark: machines were taken away, and the work since the last save with them.",
+        _courses(same, time),
+    )
+    yield Figure(
+        "Cost",
+        "A point for each run. A grey tick: the least cost in hindsight of its seed, where it is known.",
+        _costs(looks),
+    )
+
+
+def _offers(run: Run, time: alt.X) -> alt.Chart:
+    frame = _hours(run.frame("market"))
+    there = frame[frame["available"] > 0]
+    chart: alt.Chart = (
+        alt.Chart(there, height=38 * frame["zone"].nunique() + 130, width=_WIDTH)
+        .mark_bar(clip=True)
+        .encode(
+            x=time,
+            x2="end_h:Q",
+            y=_rows("zone", list(dict.fromkeys(frame["zone"]))),
+            color=alt.Color(
+                "spot_usd_h:Q",
+                title="Spot price (USD/h)",
+                scale=alt.Scale(scheme="blues", zero=True),
+                legend=alt.Legend(orient="top"),
+            ),
+            tooltip=["zone:N", "region:N", "type:N", "available:Q", "spot_usd_h:Q", "begin_h:Q", "end_h:Q"],
+        )
+    )
+    return chart
+
+
+def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
+    spans = pd.concat([_hours(look.run.frame("spans")).assign(title=look.title) for look in looks])
+    where = spans["place"].map({"on demand": " on demand"}).fillna(" on spot")
+    spans["what"] = spans["state"].where(spans["state"] != "working", "working" + where)
+    lost = pd.concat([look.run.frame("losses").assign(title=look.title) for look in looks])
+    lost = lost[lost["what"] == "lost"].assign(begin_h=lambda frame: frame["at_s"] / 3600)
+    rows = _rows("title", [look.title for look in looks])
+    bars = (
+        alt.Chart(spans)
+        .mark_bar(clip=True)
+        .encode(
+            x=time,
+            x2="end_h:Q",
+            y=rows,
+            color=alt.Color(
+                "what:N",
+                title=None,
+                scale=alt.Scale(domain=list(_LOOKS), range=list(_LOOKS.values())),
+                legend=alt.Legend(orient="top", columns=len(_LOOKS)),
+            ),
+            tooltip=["title:N", "what:N", "place:N", "reason:N", "begin_h:Q", "end_h:Q"],
+        )
+    )
+    marks = (
+        alt.Chart(lost)
+        .mark_point(shape="cross", filled=True, size=90, color="black", stroke="white")
+        .encode(x=time, y=rows, tooltip=["title:N", "zone:N", "begin_h:Q"])
+    )
+    return alt.LayerChart(layer=[bars, marks], height=38 * len(looks) + 120, width=_WIDTH)
+
+
+def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
+    names = labels([look.run for look in looks])
+    frame = pd.DataFrame(
+        {
+            "title": name,
+            "seed": look.run.seed,
+            "cost_usd": look.run.metrics["cost_usd"],
+            "optimum_usd": look.run.manifest.get("optimum_usd"),
+        }
+        for look, name in zip(looks, names, strict=True)
+    )
+    titles = list(dict.fromkeys(names))
+    colours = {name: look.color for look, name in reversed(list(zip(looks, names, strict=True)))}
+    base = alt.Chart(frame).encode(y=_rows("title", titles), tooltip=list(frame.columns))
+    points = base.mark_point(filled=True, size=80, opacity=0.8).encode(
+        x=alt.X("cost_usd:Q", title="Cost (USD)", scale=alt.Scale(zero=True)),
+        color=alt.Color(
+            "title:N",
+            legend=None,
+            scale=alt.Scale(domain=titles, range=[colours[name] for name in titles]),
+        ),
+    )
+    ticks = base.mark_tick(thickness=2, color=USAGE).encode(x="optimum_usd:Q")
+    return alt.LayerChart(layer=[points, ticks], height=38 * len(titles) + 70, width=_WIDTH)
+
+
+def _hours(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(begin_h=frame["begin_s"] / 3600, end_h=frame["end_s"] / 3600)
+
+
+def _rows(field: str, order: Sequence[str]) -> alt.Y:
+    return alt.Y(
+        f"{field}:N", title=None, sort=list(order), axis=alt.Axis(labelLimit=320, labelOverlap=False)
+    )

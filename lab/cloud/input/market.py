@@ -1,0 +1,147 @@
+"""The input of a scenario on a market: a job with a deadline, instance types, zones, prices and availability.
+
+For: the `cloud` section of a scenario file. Not for: drawing a market (lab.cloud.run.market) or running.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+
+from control.market import POLICIES
+from lab.ask.scenario import PolicyText, Scenario, policies_by_default
+from lab.ask.section import Section
+from twinbed import InvariantError
+
+MOST_TICKS = 100_000
+
+
+class JobInput(Section):
+    """A training job that must end by a deadline."""
+
+    name: str = Field(default="", description="A shipped training job or a job file; the testbed runs it.")
+    hours: PositiveFloat = Field(description="Work, h on machines of speed 1, without saves.")
+    deadline_hours: PositiveFloat = Field(description="Time from the start until it must be done, h.")
+    machines: int = Field(default=1, ge=1, le=256, description="Machines that it needs together.")
+    checkpoint_s: PositiveFloat = Field(default=1800.0, description="Work between two saves, s.")
+    save_s: NonNegativeFloat = Field(default=0.0, description="Time that a save takes from the work, s.")
+    checkpoint_gb: NonNegativeFloat = Field(
+        default=0.0, description="Size of a checkpoint, GB; it is moved to another region with the job."
+    )
+
+
+class TypeInput(Section):
+    """An instance type."""
+
+    speed: PositiveFloat = Field(default=1.0, description="Work per second; 1: the machine of job.hours.")
+    on_demand_usd_h: PositiveFloat = Field(description="Price on demand, USD per hour.")
+
+
+class ZoneInput(Section):
+    """A zone that sells one type as spot machines."""
+
+    region: str = Field(description="Its region. A job that changes regions moves its checkpoint.")
+    type: str = Field(description="The instance type, a key of `types`.")
+    spot_usd_h: PositiveFloat = Field(
+        description="Price of a spot machine, USD per hour: the first one if prices are drawn."
+    )
+
+
+class DrawnInput(Section):
+    """Availability and prices drawn at random, for each zone alone."""
+
+    up_h: PositiveFloat = Field(default=6.0, description="Mean time for which a zone has machines, h.")
+    down_h: PositiveFloat = Field(default=2.0, description="Mean time for which it has none, h.")
+    spread: NonNegativeFloat = Field(
+        default=1.0, description="Standard deviation of the logarithm of these log-normal times."
+    )
+    price_step: NonNegativeFloat = Field(
+        default=0.1, description="Standard deviation of the logarithm of a change of price."
+    )
+    price_every_h: PositiveFloat = Field(default=6.0, description="Time between two changes of price, h.")
+
+
+class CloudEmulationInput(Section):
+    """How this machine stands for the market: a real job trains, in compressed time."""
+
+    compression: PositiveFloat = Field(
+        description="Seconds of the market that a second of this machine stands for. The job is that much "
+        "shorter; starts and saves of real processes are not, and count that many times."
+    )
+    cores: Annotated[float, Field(ge=0.02, le=64)] = Field(
+        description="CPU quota of an emulated machine of speed 1, cores."
+    )
+    network_bps: PositiveFloat = Field(
+        default=1e9, description="Rate of the link of an emulated machine, bit/s."
+    )
+
+
+class CloudInput(Section):
+    """A job on a market."""
+
+    job: JobInput = Field(description="The training job.")
+    types: dict[str, TypeInput] = Field(min_length=1, description="Instance types by name.")
+    on_demand: str = Field(description="Type of the on-demand machines, which are had in every region.")
+    zones: dict[str, ZoneInput] = Field(
+        min_length=1, max_length=64, description="Where spot machines are sold, by name."
+    )
+    trace: str | None = Field(
+        default=None,
+        description="Path of a CSV with t_s, zone, available and spot_usd_h, relative to the scenario file. "
+        "The seed says where in it the job starts. null: drawn at random.",
+    )
+    drawn: DrawnInput = Field(default=DrawnInput(), description="How the market is drawn without a trace.")
+    start_s: NonNegativeFloat = Field(
+        default=360.0, description="Time from a machine's start until the job trains, s. An assumption."
+    )
+    stop_s: NonNegativeFloat = Field(
+        default=30.0, description="Time that a job takes to save and to leave a machine, s. An assumption."
+    )
+    move_s: NonNegativeFloat = Field(
+        default=0.0, description="Time to fetch the checkpoint from another region, s, on top of start_s."
+    )
+    egress_usd_gb: NonNegativeFloat = Field(
+        default=0.02, description="Price of moving data to another region, USD per GB."
+    )
+    notice_s: NonNegativeFloat = Field(
+        default=120.0, description="Time between the notice and the loss of a spot machine, s."
+    )
+    saves_at_notice: bool = Field(
+        default=True,
+        description="A notice makes the job save and leave; false: it trains until it is killed.",
+    )
+    tick_s: PositiveFloat = Field(default=600.0, description="Time between two decisions, s.")
+    billing_s: PositiveFloat = Field(default=60.0, description="Step in which machines are paid, s.")
+    emulation: CloudEmulationInput | None = Field(
+        default=None,
+        description="How this machine stands for the market on the testbed. The twin then takes the time of "
+        "starts and saves from the calibration, and start_s, stop_s and job.save_s do not count.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> CloudInput:
+        if self.on_demand not in self.types:
+            raise ValueError(f"on_demand: no type {self.on_demand!r}; there are {', '.join(self.types)}")
+        for name, zone in self.zones.items():
+            if zone.type not in self.types:
+                raise ValueError(
+                    f"zones.{name}.type: no type {zone.type!r}; there are {', '.join(self.types)}"
+                )
+        if self.job.deadline_hours * 3600 / self.tick_s > MOST_TICKS:
+            raise ValueError(f"tick_s: more than {MOST_TICKS:,} ticks before the deadline; make it longer")
+        return self
+
+
+class CloudScenario(Scenario):
+    """A scenario about a job on a market. Its policies are those of control.market."""
+
+    policies: list[PolicyText] = policies_by_default(list(POLICIES))
+    cloud: CloudInput | None = Field(default=None, description="Run a training job on a market of machines.")
+
+
+def cloud_of(scenario: Scenario) -> CloudInput:
+    """Return the scenario's market. Raises InvariantError if it is not about one."""
+    if not (isinstance(scenario, CloudScenario) and scenario.cloud):
+        raise InvariantError(f"{scenario.name}: not a scenario about a market")
+    return scenario.cloud

@@ -1,0 +1,30 @@
+"""The metrics of runs on a market. For: keys, titles, units and definitions. Not for: computing them
+(lab.cloud.run.runner)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lab.runs.metric import Metric
+
+_ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = (
+    ("cost_usd", "Cost", "USD", 2, "lower", "Price of all machines and moves of the job."),
+    ("over_optimum", "÷ optimum", "1", 3, "lower",
+     "Cost divided by the least cost in hindsight, with decisions at every minute. No value where machines "
+     "have different speeds or are paid in steps below a minute."),
+    ("finish_h", "Ends after", "h", 2, "lower", "Time from the start until the work is done."),
+    ("late", "Late", "1", 2, "lower", "1 if the job ended after its deadline, else 0; a mean is a share."),
+    ("lost_h", "Lost work", "h", 2, "lower", "Work that was done again because a machine was taken away."),
+    ("waiting_h", "Waiting", "h", 2, "lower", "Time without a machine before the end."),
+    ("starting_h", "Starting", "h", 2, "lower", "Time with a machine that starts or is being left."),
+    ("spot_h", "On spot", "h", 2, "higher", "Time for which the job held spot machines."),
+    ("on_demand_h", "On demand", "h", 2, "lower", "Time for which the job held on-demand machines."),
+    ("starts", "Starts", "1", 1, "lower", "Number of times that machines were started."),
+    ("moves", "Moves", "1", 1, "lower",
+     "Starts in another zone than the one before, or on demand instead of spot, or the reverse."),
+    ("region_moves", "Region moves", "1", 1, "lower", "Starts with the checkpoint of another region."),
+    ("revocations", "Revocations", "1", 1, "lower", "Notices that machines would be taken away."),
+)  # fmt: skip
+"""Key, title, unit, decimals to print, which way is better, definition."""
+
+METRICS: tuple[Metric, ...] = tuple(Metric(*row) for row in _ROWS)

@@ -1,0 +1,1 @@
+"""Runs on a market of emulated machines, with a real training job."""

@@ -1,0 +1,180 @@
+"""Makes the market, the terms and the timing of a run: from a trace, or drawn at random.
+
+For: CloudInput to control.market.course. Not for: running. Spells of availability are log-normal, because
+measured ones have no typical length (docs/decisions/0046); prices step by a log-normal factor and stay
+between a tenth of the on-demand price and all of it. Changes fall on whole minutes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from control.market.course import Market, Timing, Zone
+from control.market.levels import Levels
+from control.market.ports import Real, Terms
+from lab.ask.calibration import Calibration
+from lab.cloud.input.market import CloudInput, DrawnInput, ZoneInput
+from traces.readers import prices
+from twin.cloud.deadline import Windows, optimum_usd
+from twinbed import ScenarioError
+
+MINUTE_S, HOUR_S = 60.0, 3600.0
+_LEAST_SHARE = 0.1
+"""Least drawn price of spot beside on demand."""
+_BEYOND = 1.5
+"""Drawn markets are so many times as long as the deadline, because a real job may be late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What every run of a question with this seed shares. work_s is that of terms; inputs: files read;
+    sha256: hash of their contents."""
+
+    asked: CloudInput
+    market: Market
+    terms: Terms
+    timing: Timing
+    inputs: tuple[dict[str, str], ...]
+    sha256: str
+
+    @property
+    def optimum_usd(self) -> float:
+        """The least cost in hindsight, US$; NaN where machines have different speeds.
+
+        Decisions at every minute, starts of whole minutes rounded down, and nothing lost, so that no policy
+        costs less.
+        """
+        market, terms = self.market, self.terms
+        if any(zone.speed != 1.0 for zone in market.zones) or market.billing_s < MINUTE_S:
+            return math.nan
+        minutes = int(terms.deadline_s // MINUTE_S)
+        at = np.arange(minutes + 1) * MINUTE_S
+        least = [
+            [zone.available.least_between(t, t + MINUTE_S - 1) >= market.machines for zone in market.zones]
+            for t in at.tolist()
+        ]
+        usd_h = [[zone.spot_usd_h.at(t) * market.machines for zone in market.zones] for t in at.tolist()]
+        work_s, restart_s = (value // MINUTE_S * MINUTE_S for value in (terms.work_s, self.timing.start_s))
+        bound = Terms(
+            max(work_s, MINUTE_S),
+            minutes * MINUTE_S,
+            restart_s,
+            MINUTE_S,
+            market.on_demand_usd_h * market.machines,
+        )
+        return float(optimum_usd(bound, Windows(np.array([least]), np.array([usd_h])))[0])
+
+
+def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
+    """Return a seed's market. Raises TraceError for a file that is wrong, ScenarioError for a deadline that
+    cannot be met."""
+    base = asked.types[asked.on_demand]
+    timing = timing_of(asked, calibration)
+    job = asked.job
+    every_s = job.checkpoint_s / base.speed
+    save_s = 0.0 if asked.emulation else job.save_s
+    work_s = job.hours * HOUR_S / base.speed * (1 + save_s / every_s)
+    several = len({zone.region for zone in asked.zones.values()}) > 1
+    restart_s = timing.start_s + timing.stop_s + timing.move_s * several
+    terms = Terms(
+        work_s,
+        job.deadline_hours * HOUR_S,
+        restart_s,
+        asked.tick_s,
+        base.on_demand_usd_h,
+    )
+    random = np.random.default_rng(np.random.SeedSequence(seed))
+    if asked.trace is None:
+        series = {
+            name: _drawn(asked.drawn, zone, asked, terms.deadline_s * _BEYOND, random)
+            for name, zone in asked.zones.items()
+        }
+        inputs, digest = (), ""
+    else:
+        path = Path(asked.trace)
+        series = _cut(asked, path, terms.deadline_s, random)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        inputs = ({"role": "market", "source": path.name, "sha256": digest},)
+    zones = tuple(
+        Zone(name, zone.region, zone.type, asked.types[zone.type].speed / base.speed, *series[name])
+        for name, zone in asked.zones.items()
+    )
+    market = Market(
+        zones,
+        asked.on_demand,
+        base.on_demand_usd_h,
+        job.machines,
+        asked.notice_s,
+        asked.billing_s,
+        job.checkpoint_gb * asked.egress_usd_gb,
+    )
+    return Drawn(asked, market, terms, timing, inputs, digest)
+
+
+def timing_of(asked: CloudInput, calibration: Calibration) -> Timing:
+    """Return how time passes. An emulated machine takes the calibrated times, as many times as time is
+    compressed."""
+    start_s, stop_s, save_s = asked.start_s, asked.stop_s, asked.job.save_s
+    if asked.emulation is not None:
+        first, again = (calibration.values[f"times.{key}"].value for key in ("start_s", "restart_s"))
+        start_s = min(first, again) * asked.emulation.compression
+        stop_s = max(again - first, 0.0) * asked.emulation.compression
+        save_s = 0.0
+    every_s = asked.job.checkpoint_s / asked.types[asked.on_demand].speed
+    return Timing(start_s, stop_s, asked.move_s, every_s + save_s, asked.saves_at_notice)
+
+
+def _drawn(
+    drawn: DrawnInput, zone: ZoneInput, asked: CloudInput, length_s: float, random: np.random.Generator
+) -> tuple[Levels, Levels]:
+    """Return availability and price of a zone."""
+    there = bool(random.random() < drawn.up_h / (drawn.up_h + drawn.down_h))
+    at_s, times, values = 0.0, [], []
+    while at_s < length_s:
+        times.append(at_s)
+        values.append(float(asked.job.machines * there))
+        mean_s = (drawn.up_h if there else drawn.down_h) * HOUR_S
+        factor = math.exp(drawn.spread * random.standard_normal() - drawn.spread**2 / 2)
+        at_s += max(round(mean_s * factor / MINUTE_S), 1) * MINUTE_S
+        there = not there
+    step_s = max(round(drawn.price_every_h * HOUR_S / MINUTE_S), 1) * MINUTE_S
+    moments = np.arange(math.ceil(length_s / step_s) + 1) * step_s
+    changes = drawn.price_step * random.standard_normal(moments.size)
+    changes[0] = 0.0
+    highest = asked.types[zone.type].on_demand_usd_h
+    usd_h: Real = np.clip(zone.spot_usd_h * np.exp(np.cumsum(changes)), _LEAST_SHARE * highest, highest)
+    return Levels(np.array(times), np.array(values)), Levels(moments, usd_h)
+
+
+def _cut(
+    asked: CloudInput, path: Path, deadline_s: float, random: np.random.Generator
+) -> dict[str, tuple[Levels, Levels]]:
+    """Return the zones of a trace from a random moment on."""
+    found = prices.market(path)
+    if missing := [name for name in asked.zones if name not in found]:
+        raise ScenarioError(f"{path}: no rows of zone {missing[0]!r}; it has {', '.join(found)}")
+    begin_s = max(found[name][0][0] for name in asked.zones)
+    end_s = min(found[name][0][-1] for name in asked.zones)
+    spare_s = end_s - begin_s - deadline_s
+    if spare_s < 0:
+        raise ScenarioError(
+            f"{path}: {(end_s - begin_s) / HOUR_S:.1f} h long, and the deadline is after "
+            f"{deadline_s / HOUR_S:g} h; give a shorter deadline or a longer trace"
+        )
+    first_s = begin_s + float(random.integers(int(spare_s // MINUTE_S) + 1)) * MINUTE_S
+    return {
+        name: (_from(found[name][0], found[name][1], first_s), _from(found[name][0], found[name][2], first_s))
+        for name in asked.zones
+    }
+
+
+def _from(t_s: Real, value: Real, first_s: float) -> Levels:
+    """Return a series from a moment on, which becomes 0 s."""
+    place = int(np.searchsorted(t_s, first_s, side="right")) - 1
+    moments = np.append(0.0, t_s[place + 1 :] - first_s)
+    return Levels(moments, value[place:])

@@ -1,0 +1,1 @@
+"""The twin of markets beside a real training job."""

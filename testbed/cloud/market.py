@@ -1,0 +1,184 @@
+"""A real training job on a market of emulated machines, in compressed time.
+
+For: `carry_out`, which does for real what twin.cloud.market simulates, with the same policy object and the
+same books; and `Instances`, the emulated machines. Not for: what a market offers, which comes from the
+scenario. A second of this machine stands for `compression` seconds of the market. A notice is SIGTERM, at
+which a job saves and ends, unless the timing says that it does not save; a loss is SIGKILL. A start goes on
+from the checkpoint that the job itself wrote.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from control.market.course import LEAVING, STARTING, WAITING, WORKING, Course, Market, Outcome, Timing
+from control.market.ports import IDLE, Policy, Terms
+from testbed.cloud.emulated import shape
+from testbed.cluster.gangs import Gangs, Life, Seen, Training
+from testbed.containers.network import Endpoint, Network
+from testbed.containers.ownership import end_run, new_run
+
+_TICK_S = 0.02
+"""Time between two looks at the job, s of this machine."""
+JOB = 0
+"""The executor's number of the only job."""
+
+
+class Instances(Gangs):
+    """Emulated machines: a cgroup with a CPU quota, and a namespace behind a shaped link, for each process.
+
+    network_bps: rate of every link in both directions, bit/s.
+    """
+
+    def __init__(self, jobs: Sequence[Training], network_bps: float) -> None:
+        super().__init__(jobs)
+        self._network_bps = network_bps
+        self._networks: dict[int, tuple[str, Network]] = {}
+
+    def _endpoints(self, life: Life, count: int) -> list[Endpoint | None]:
+        run, names = new_run(), [f"machine-{rank}" for rank in range(count)]
+        made = Network(run, names)
+        self._networks[id(life)] = run, made
+        for endpoint in made.endpoints:
+            shape(endpoint, self._network_bps)
+        return list(made.endpoints)
+
+    def _remove(self, job: int) -> None:
+        life = self._lives[job]
+        super()._remove(job)
+        if id(life) in self._networks:
+            run, made = self._networks.pop(id(life))
+            made.remove()
+            end_run(run)
+
+
+class Executor(Protocol):
+    """What starts and stops the job; see testbed.cluster.gangs.Gangs."""
+
+    def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None: ...  # noqa: D102
+    def stop(self, job: int) -> None: ...  # noqa: D102
+    def kill(self, job: int) -> None: ...  # noqa: D102
+    def look(self, job: int) -> Seen: ...  # noqa: D102
+
+
+def carry_out(
+    market: Market,
+    terms: Terms,
+    timing: Timing,
+    policy: Policy,
+    executor: Executor,
+    training: Training,
+    *,
+    compression: float,
+    quota_cores: Callable[[int], float],
+    progress: Callable[[float], None] | None = None,
+) -> Outcome:
+    """Return what became of the job. Of `timing`, only move_s and saves count; the rest is as it happens.
+
+    quota_cores: place → CPU quota of each of its machines, cores. Raises BackendError for a job that fails.
+    """
+    real = _Real(market, terms, timing, policy, executor, training, quota_cores)
+    began, told = time.monotonic(), 0.0
+    while not real.course.over:
+        real.step((time.monotonic() - began) * compression)
+        share = min(real.course.done_s / terms.work_s, 1.0)
+        if progress is not None and share >= told + 0.01:
+            told = share
+            progress(share)
+        time.sleep(_TICK_S)
+    return real.course.outcome()
+
+
+class _Real:
+    def __init__(
+        self,
+        market: Market,
+        terms: Terms,
+        timing: Timing,
+        policy: Policy,
+        executor: Executor,
+        training: Training,
+        quota_cores: Callable[[int], float],
+    ) -> None:
+        self.course = Course(market, terms, policy)
+        self.terms, self.timing, self.executor, self.training = terms, timing, executor, training
+        self.quota_cores = quota_cores
+        losses = [(at_s, True, zone) for at_s, zone in market.losses()]
+        self.events = sorted(losses + [(at_s - market.notice_s, False, zone) for at_s, _, zone in losses])
+        self.tick, self.ready_s, self.launched = 0, 0.0, False
+
+    def step(self, now_s: float) -> None:
+        """Look at the job, let happen what is due, and ask the policy if it is time."""
+        course = self.course
+        self._look(now_s)
+        while not course.over and self.events and self.events[0][0] <= now_s:
+            _, lost, zone = self.events.pop(0)
+            if course.paying == zone:
+                self._lose(now_s) if lost else self._notice(now_s, zone)
+        if not course.over and now_s >= self.tick * self.terms.tick_s:
+            if course.decide(self.tick, now_s):
+                self._go(now_s)
+            self.tick = int(now_s // self.terms.tick_s) + 1
+        if course.state == STARTING and not self.launched and now_s >= self.ready_s:
+            self.executor.start(JOB, {}, self.quota_cores(course.paying))
+            self.launched = True
+
+    def _look(self, now_s: float) -> None:
+        course = self.course
+        if not self.launched:
+            return
+        seen = self.executor.look(JOB)
+        done_s, saved_s = self._work_s(seen.done), self._work_s(seen.done, saved=True)
+        course.worked(done_s, saved_s)
+        if seen.done >= self.training.steps:
+            if seen.alive:
+                self.executor.kill(JOB)
+            course.finish(now_s)
+        elif not seen.alive:  # It was asked to leave, and has saved.
+            self.launched = False
+            course.worked(done_s, done_s)
+            self._next(now_s)
+        elif course.state == STARTING and seen.begun:
+            course.work(now_s)
+
+    def _work_s(self, steps: int, *, saved: bool = False) -> float:
+        """Return the work that so many steps stand for, or what of it is saved, s."""
+        training = self.training
+        return (
+            (steps // training.every * training.every if saved else steps)
+            / training.steps
+            * (self.terms.work_s)
+        )
+
+    def _notice(self, now_s: float, zone: int) -> None:
+        self.course.notice(now_s, zone)
+        if self.timing.saves and self.course.state != LEAVING:
+            self.course.go_idle(now_s)
+            self._go(now_s)
+
+    def _lose(self, now_s: float) -> None:
+        kept_s = self.course.saved_s
+        if self.launched:
+            self.executor.kill(JOB)
+            kept_s = self._work_s(self.executor.look(JOB).done)
+            self.launched = False
+        self.course.revoke(now_s, kept_s)
+        self._next(now_s)
+
+    def _go(self, now_s: float) -> None:
+        """Leave what is held, then start what is wanted. Whoever leaves already goes on leaving."""
+        if self.launched and self.course.state in (STARTING, WORKING):
+            self.course.leave(now_s)
+            self.executor.stop(JOB)
+        elif self.course.state != LEAVING:
+            self._next(now_s)
+
+    def _next(self, now_s: float) -> None:
+        """Nothing of the job is there: start it where it is wanted, or wait."""
+        course = self.course
+        if course.state != WAITING:
+            course.gone(now_s)
+        if course.place != IDLE:
+            self.ready_s = now_s + self.timing.move_s * course.start(now_s)

@@ -1,0 +1,160 @@
+"""Scenarios on a market: input, drawn markets, traces, the twin, and the comparison with the testbed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from control.market.ports import ON_DEMAND, TAKE, Decision
+from lab.ask.scenario import Scenario, build, expand, load
+from lab.charts.market import charts
+from lab.cloud.input.market import cloud_of
+from lab.cloud.real.backend import training
+from lab.cloud.run.market import drawn
+from lab.cloud.validate.both import Compared, agree, result
+from lab.runs.runner import run_scenario
+from lab.runs.store import RunStore
+from twinbed import ScenarioError, TraceError
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "policies": ["planned", "greedy"],
+    "cloud": {
+        "job": {"hours": 3.0, "deadline_hours": 5.0, "checkpoint_gb": 1.0},
+        "types": {"gpu": {"on_demand_usd_h": 3.0}},
+        "on_demand": "gpu",
+        "zones": {
+            "a": {"region": "east", "type": "gpu", "spot_usd_h": 1.0},
+            "b": {"region": "west", "type": "gpu", "spot_usd_h": 0.9},
+        },
+        "drawn": {"up_h": 1.0, "down_h": 1.0},
+    },
+}
+TESTBED = expand(load("market_testbed"))[0]
+
+
+def small(cloud: dict[str, Any] | None = None, **more: Any) -> Scenario:
+    raw = copy.deepcopy(SMALL) | more
+    raw["cloud"] |= cloud or {}
+    return build(raw)
+
+
+def test_runs_are_stored_with_what_was_held_and_offered_and_come_out_the_same_again(tmp_path) -> None:
+    runs = run_scenario(small(seeds=[0, 1]), RunStore(tmp_path / "one"))
+    again = run_scenario(small(seeds=[0, 1]), RunStore(tmp_path / "two"))
+    assert [run.id for run in runs] == [run.id for run in again]
+    for run, other in zip(runs, again, strict=True):
+        assert run.metrics["late"] == 0
+        assert run.metrics["over_optimum"] >= 1
+        spans = run.frame("spans")
+        assert spans.equals(other.frame("spans"))
+        assert spans["end_s"].iloc[-1] / 3600 == pytest.approx(run.metrics["finish_h"])
+        assert set(run.frame("market")["zone"]) == {"a", "b"}
+    assert len(list(charts(runs))) == 3
+    # Every policy of a seed meets the same market.
+    assert runs[0].frame("market").equals(next(run for run in runs[1:] if run.seed == 0).frame("market"))
+
+
+def test_a_market_is_drawn_from_its_seed_in_whole_minutes() -> None:
+    asked, calibration = cloud_of(small()), expand(small())[0].calibration
+    first, same, other = (drawn(asked, seed, calibration).market for seed in (3, 3, 4))
+    for zone, twin in zip(first.zones, same.zones, strict=True):
+        assert np.array_equal(zone.available.t_s, twin.available.t_s)
+        assert (zone.available.t_s % 60 == 0).all()
+        assert (zone.spot_usd_h.value <= 3.0).all()
+        assert zone.spot_usd_h.value[0] == asked.zones[zone.name].spot_usd_h
+    assert not np.array_equal(first.zones[0].available.t_s, other.zones[0].available.t_s)
+
+
+def test_a_trace_is_cut_at_a_random_minute(tmp_path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [f"{hour * 3600},{zone},{hour % 2},{1 + hour / 100}" for zone in "ab" for hour in range(40)]
+    path.write_text("\n".join(["t_s,zone,available,spot_usd_h", *rows]))
+    asked, calibration = cloud_of(small({"trace": str(path)})), expand(small())[0].calibration
+    shared = drawn(asked, 0, calibration)
+    zone = shared.market.zones[0]
+    assert zone.available.t_s[0] == 0
+    assert np.diff(zone.available.t_s)[1:-1] == pytest.approx(3600)
+    assert zone.available.t_s[-1] >= shared.terms.deadline_s
+    assert {entry["role"] for entry in shared.inputs} == {"market"}
+    with pytest.raises(ScenarioError, match="give a shorter deadline"):
+        drawn(
+            asked.model_copy(update={"job": asked.job.model_copy(update={"deadline_hours": 50.0})}),
+            0,
+            calibration,
+        )
+    path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n9,a,1,0\n")
+    with pytest.raises(TraceError, match="line 3, column spot_usd_h: 0 is too small"):
+        drawn(asked, 0, calibration)
+    path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n99999,a,1,1\n")
+    with pytest.raises(ScenarioError, match="no rows of zone 'b'"):
+        drawn(asked, 0, calibration)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"on_demand": "cpu"}, "no type 'cpu'"),
+        ({"zones": {"a": {"region": "x", "type": "tpu", "spot_usd_h": 1.0}}}, "zones.a.type: no type 'tpu'"),
+        ({"tick_s": 0.01}, "more than 100,000 ticks"),
+        ({"tick": 5}, "tick"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ScenarioError, match=problem):
+        small(change)
+
+
+def test_a_deadline_that_cannot_be_met_and_a_missing_emulation_are_refused(twinbed, tmp_path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps(SMALL))
+    said = twinbed("run", str(path), "--set", "cloud.job.deadline_hours=3").refused
+    assert "do not fit before 3 h" in said
+    assert "cloud.emulation: missing" in twinbed("run", str(path), "--backend", "testbed").refused
+
+
+class Steady:
+    """On demand from start to end, written by a user."""
+
+    def __init__(self, terms: object) -> None:
+        self.terms = terms
+
+    def on_step(self, state) -> Decision:
+        return Decision(np.full(1, ON_DEMAND), np.full(1, TAKE))
+
+
+def test_a_policy_of_ones_own_runs(tmp_path) -> None:
+    (run,) = run_scenario(small(policies=[f"{__file__}:Steady"]), RunStore(tmp_path))
+    assert run.metrics["on_demand_h"] == pytest.approx(run.metrics["finish_h"])
+    assert run.metrics["starts"] == 1
+
+
+def test_training_is_as_long_as_the_work_compressed() -> None:
+    asked = cloud_of(TESTBED.scenario)
+    shared = drawn(asked, 0, TESTBED.calibration)
+    program = training(shared, asked.emulation, TESTBED.calibration)
+    rate = TESTBED.calibration.values["training.text_lstm_x1"].value * asked.emulation.cores
+    assert program.steps / rate == pytest.approx(
+        asked.job.hours * 3600 / asked.emulation.compression, rel=0.02
+    )
+    assert program.every / program.steps == pytest.approx(
+        asked.job.checkpoint_s / 3600 / asked.job.hours, rel=0.1
+    )
+    short = asked.emulation.model_copy(update={"compression": 5000.0})
+    with pytest.raises(ScenarioError, match=r"cloud\.emulation\.compression: the job would train"):
+        training(shared, short, TESTBED.calibration)
+
+
+def test_four_of_five_cells_within_a_twentieth_agree() -> None:
+    row = Compared("", "greedy", 0, (1.04, 2.0), ((1.0, 2.0), (1.0, 2.02)), (2.0, 2.0))
+    assert row.agrees
+    off = replace(row, twin=(1.06, 2.0))
+    assert not off.agrees
+    assert agree([row, row, row, row, off])
+    assert not agree([row, row, row, off])
+    assert result([row, off]).facts["cells"] == "1 of 2 agree"

@@ -1,0 +1,91 @@
+"""The page Market: stored questions with their policies side by side, and the shipped one at a click."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from lab.explorer import market_page
+from lab.explorer.worker import Request
+from lab.runs.runner import run_scenario
+from lab.runs.store import RunStore
+from tests.lab.cloud.test_market_scenario import small
+from tests.lab.explorer.journey import MARKS, no_traceback, run_button, shoot
+from tests.lab.explorer.test_pages import html as markup
+from tests.lab.explorer.test_pages import texts
+
+
+@pytest.fixture(scope="module")
+def markets(tmp_path_factory) -> RunStore:
+    """Two seeds under two policies. Not to be changed."""
+    store = RunStore(tmp_path_factory.mktemp("markets"))
+    run_scenario(small(seeds=[0, 1], policies=["greedy", "on-demand"]), store)
+    return store
+
+
+@pytest.fixture
+def open_market(monkeypatch):
+    def page() -> None:
+        from lab.explorer import market_page
+
+        market_page.page()
+
+    def opened(store: RunStore, **query: str) -> AppTest:
+        monkeypatch.setenv("TWINBED_STORE", str(store.root))
+        market_page._questions.clear()
+        app = AppTest.from_function(page, default_timeout=60)
+        for key, value in query.items():
+            app.query_params[key] = value
+        return app.run()
+
+    return opened
+
+
+def test_a_question_shows_its_policies_side_by_side_and_stands_in_the_address(open_market, markets):
+    app = open_market(markets)
+    assert not app.exception
+    assert markup(app).count('<th scope="col">') == 2
+    assert "÷ optimum" in markup(app)
+    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 3
+    first, second = market_page._questions(str(markets.root))
+    assert app.query_params == {"question": first}
+    assert open_market(markets, question=second).selectbox(key="market_question").value == second
+    assert "gone-\\*1\\*" in texts(open_market(markets, question="gone-*1*"))
+
+
+def test_the_shipped_scenario_is_asked_with_another_deadline(open_market, tmp_path, monkeypatch):
+    asked: list[Request] = []
+    monkeypatch.setattr(market_page.running, "start", lambda _owner, request: asked.append(request()))
+    app = open_market(RunStore(tmp_path / "none"))
+    assert "Press **Run**" in texts(app)
+    app.number_input(key="market_deadline").set_value(48.0).run()
+    app.multiselect(key="market_policies").set_value(["greedy"]).run()
+    app.button(key="run").click().run()
+    (request,) = asked
+    assert request.scenario["cloud"]["job"]["deadline_hours"] == 48.0
+    assert (request.scenario["policies"], request.scenario["seeds"]) == (["greedy"], [0])
+
+
+class TestWithABrowser:
+    """A journey with a real browser; the screenshot is kept in artefacts/explorer/."""
+
+    pytestmark = MARKS
+
+    def test_from_one_click_to_courses_and_costs(self, page):
+        playwright = pytest.importorskip(
+            "playwright.sync_api", reason="no browser tests: playwright is missing"
+        )
+        expect = playwright.expect
+        page.get_by_role("link", name="Market").click()
+        expect(page.get_by_text("No run on a market is stored yet")).to_be_visible()
+        run_button(page).click()
+        table = page.locator("table.tb-table")
+        expect(table.get_by_role("columnheader", name="Uniform-progress")).to_be_visible()
+        expect(page.get_by_role("heading", name="What the job holds and does")).to_be_visible()
+        expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(3)
+        expect(page.get_by_test_id("stVegaLiteChart").last.locator("svg, canvas").first).to_be_visible()
+        expect(page).to_have_url(re.compile(r"question=market-"))
+        no_traceback(page)
+        shoot(page, "63-market")

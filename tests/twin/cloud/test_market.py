@@ -1,0 +1,77 @@
+"""One job on a market in virtual time: never late, never below the optimum, equal to the play in ticks."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.market import POLICIES, make
+from control.market.course import Market, Timing, Zone
+from control.market.levels import Levels
+from control.market.ports import Terms
+from twin.cloud.deadline import Windows, optimum_usd, play
+from twin.cloud.market import simulate
+
+MINUTE_S = 60.0
+
+
+def zones(
+    there: np.ndarray, price: np.ndarray, step_s: float, speeds: tuple[float, ...] = ()
+) -> tuple[Zone, ...]:
+    """Zones with availability and prices by steps, [steps, zones]."""
+    t_s = np.arange(len(there)) * step_s
+    return tuple(
+        Zone(
+            str(zone),
+            f"region {zone % 2}",
+            "spot",
+            speeds[zone] if speeds else 1.0,
+            Levels(t_s, there[:, zone].astype(float)),
+            Levels(t_s, price[:, zone]),
+        )
+        for zone in range(there.shape[1])
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(sorted(POLICIES)),
+    seed=st.integers(0, 10_000),
+    start=st.sampled_from([0, 2, 7]),
+    notice=st.sampled_from([0.0, 30.0, 120.0]),
+    saves=st.booleans(),
+    slack=st.integers(1, 12),
+)
+def test_nobody_is_late_or_beats_the_optimum_when_machines_go_at_any_minute(
+    name: str, seed: int, start: int, notice: float, saves: bool, slack: int
+) -> None:
+    random = np.random.default_rng(seed)
+    work_s, move_s, stop_s = 20 * 600.0, 45.0, 20.0
+    restart_s = start * MINUTE_S + move_s + stop_s
+    terms = Terms(work_s, work_s + restart_s + slack * 600, restart_s, 600.0, 3.0)
+    minutes = int(terms.deadline_s // MINUTE_S) + 1
+    there = np.repeat(random.random((minutes, 3)) < 0.5, random.integers(1, 90), axis=0)[:minutes]
+    price = np.repeat(0.5 + random.random((minutes // 50 + 1, 3)), 50, axis=0)[:minutes]
+    market = Market(zones(there, price, MINUTE_S), "plain", 3.0, notice_s=notice, billing_s=MINUTE_S)
+    timing = Timing(start * MINUTE_S, stop_s, move_s, 450.0, saves)
+    done = simulate(market, terms, timing, make(name, terms))
+    assert done.finish_s <= terms.deadline_s + 1e-6
+    bound = Terms(work_s, minutes * MINUTE_S, start * MINUTE_S, MINUTE_S, 3.0)
+    assert done.cost_usd >= optimum_usd(bound, Windows(there[None], price[None]))[0] - 1e-9
+    assert (done.lost_s == 0) or not saves or notice < stop_s
+    works = sum(span.end_s - span.begin_s for span in done.spans if span.state == "working")
+    assert works == pytest.approx(work_s + done.lost_s)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_whole_ticks_without_losses_in_between_cost_what_the_play_in_ticks_costs(name: str) -> None:
+    terms = Terms(20 * 600.0, 30 * 600.0, 600.0, 600.0, 3.0)
+    random = np.random.default_rng(5)
+    there = np.repeat(random.random((10, 2)) < 0.6, 3, axis=0)
+    price = np.full(there.shape, 1.0)
+    market = Market(zones(there, price, 600.0), "plain", 3.0, notice_s=0.0, billing_s=600.0)
+    done = simulate(market, terms, Timing(600.0, 0.0, 0.0, 600.0, True), make(name, terms))
+    played = play(make(name, terms), terms, Windows(there[None], price[None]))
+    assert done.cost_usd == pytest.approx(played.cost_usd[0])
+    assert done.finish_s == pytest.approx(played.finish_s[0])
+    assert done.starts == played.starts[0]
