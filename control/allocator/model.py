@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from control.paths import Spans
 from twinbed import InvariantError
 
 Ids = NDArray[np.int64]
@@ -183,12 +184,14 @@ class ServiceStats:
 
     rate_rps: float64[apps], requests that arrived per second. latency_p99_s: float64[apps], p99 latency of
     the requests answered in the interval, NaN where none was. at_s: the interval's end on the backend's time
-    line, s.
+    line, s. spans: of requests answered in the interval, with container ids as owners; None unless the
+    allocator is `ports.SpanAware` and the backend traces requests.
     """
 
     rate_rps: Floats
     latency_p99_s: Floats
     at_s: float
+    spans: Spans | None = None
 
     def __post_init__(self) -> None:
         _same_length("ServiceStats", self.rate_rps, self.latency_p99_s)

@@ -187,6 +187,20 @@ class ServiceAware(Protocol):
 
 
 @runtime_checkable
+class SpanAware(ServiceAware, Protocol):
+    """What a `ServiceAware` allocator offers if it wants to know where its applications' requests spent time.
+
+    A backend that traces requests tells the spans of those that were answered in an interval
+    (`ServiceStats.spans`). One that does not tells none, so the allocator must do without.
+    """
+
+    @property
+    def spans_wanted(self) -> int:
+        """Number of requests of an interval whose spans suffice; a backend may tell more, or fewer."""
+        ...
+
+
+@runtime_checkable
 class Compilable(Protocol):
     """What an allocator offers besides `Allocator` if its rules over arrays can be compiled.
 

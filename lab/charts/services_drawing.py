@@ -1,7 +1,7 @@
 """Draws what clients saw: data frames in, Altair charts out, a unit on every axis.
 
-For: latency, throughput, failures and cost. Not for: reading runs (lab.charts.services), or slack, throttling
-and one container's limits (lab.charts.drawing).
+For: latency, throughput, failures, waiting and cost. Not for: reading runs (lab.charts.services), or slack,
+throttling and one container's limits (lab.charts.drawing).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lab.charts.drawing import BESIDE, LEFT, Time, by_title, left
-from lab.charts.palette import USAGE, Shown
+from lab.charts.palette import THROTTLED, USAGE, Shown
 from lab.charts.services import AT_LEAST
 
 _DURATION = (
@@ -172,6 +172,50 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
             ],
             order="share:Q",
             **by_title(runs, columns=BESIDE),
+        )
+    )
+    return chart
+
+
+def waiting(frame: pd.DataFrame) -> alt.Chart:
+    """Returns bars by service: waiting and CPU work on the critical path of slow and of typical requests.
+
+    frame: as lab.containers.run.waiting.Waiting.rows, in the order to show.
+    """
+    kinds = {
+        "slow_wait_s": ("slowest 1 %", "waits"),
+        "slow_work_s": ("slowest 1 %", "works"),
+        "typical_wait_s": ("typical", "waits"),
+        "typical_work_s": ("typical", "works"),
+    }
+    long = frame.melt("service", [*kinds], "key", "seconds")
+    long["of"], long["does"] = (
+        long["key"].map({key: pair[at] for key, pair in kinds.items()}) for at in (0, 1)
+    )
+    long["text"] = [*map(duration, long["seconds"])]
+    chart: alt.Chart = (
+        alt.Chart(long, height=max(_HEIGHT, 34 * len(frame)))
+        .mark_bar()
+        .encode(
+            x=alt.X("seconds:Q", title="Time on the critical path (s), mean per request"),
+            y=alt.Y("service:N", title=None, sort=[*frame["service"]], axis=alt.Axis(labelLimit=200)),
+            yOffset=alt.YOffset("of:N", sort=["slowest 1 %", "typical"]),
+            color=alt.Color(
+                "does:N",
+                title=None,
+                scale=alt.Scale(domain=["waits", "works"], range=[THROTTLED, USAGE]),
+            ),
+            opacity=alt.Opacity(
+                "of:N",
+                title=None,
+                scale=alt.Scale(domain=["slowest 1 %", "typical"], range=[1.0, 0.5]),
+            ),
+            tooltip=[
+                alt.Tooltip("service:N", title="service"),
+                alt.Tooltip("of:N", title="requests"),
+                alt.Tooltip("does:N", title="it"),
+                alt.Tooltip("text:N", title="for"),
+            ],
         )
     )
     return chart

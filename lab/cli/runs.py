@@ -1,4 +1,4 @@
-"""`twinbed runs`: lists, shows, tags, removes, exports and queries stored runs.
+"""`twinbed runs`: lists, shows, explains, tags, removes, exports and queries stored runs.
 
 For: the verbs' options and tables. Not for: the store itself (lab.runs.store).
 """
@@ -14,7 +14,9 @@ import typer
 from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
 from lab.runs.formats import Column, Result
 
-app = typer.Typer(help="List, show, tag, remove, export and query stored runs.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show, explain, tag, remove, export and query stored runs.", no_args_is_help=True
+)
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one if no other run begins so.")
@@ -127,6 +129,20 @@ def show(
 
 
 @app.command()
+def explain(
+    run: RunArgument,
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Say which services' waiting makes the slowest 1 % of a run's requests slow, beside typical requests."""
+    del no_progress
+    from lab.containers.run.waiting import explained
+
+    emit(explained(open_store(store).open(run)), form)
+
+
+@app.command()
 def tag(
     run: RunArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A word: letters, digits, '_', '-' and '.'.")],
@@ -189,7 +205,7 @@ def query(
         str,
         typer.Argument(
             help="SQL over the tables runs, summary, containers, events, periods, requests (runs with "
-            "clients), "
+            "clients), spans (of a sample of requests), "
             "outages and series (fabrics). All but the first have a column `run`."
         ),
     ],

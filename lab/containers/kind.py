@@ -32,7 +32,7 @@ class Containers(Kind):
     )
     group = "policies"
     tables = ("summary", "containers", "events", "periods")
-    optional_tables = ("requests",)
+    optional_tables = ("requests", "spans")
     told_by: ClassVar[Mapping[str, str]] = {
         "trace": "name",
         "application": "services.app",

@@ -16,6 +16,8 @@ from lab.ask import shipped
 from lab.charts import series, services
 from lab.containers.input.services.application import AppSpec
 from lab.containers.input.services.load import load_app
+from lab.containers.run.waiting import Waiting
+from lab.containers.run.waiting import waiting as of_run
 from lab.containers.validate import stored
 from lab.containers.validate.both import Cell
 from lab.explorer.trace_facts import TraceFacts, facts
@@ -43,6 +45,12 @@ def container(run: Run, name: str) -> pd.DataFrame:
 def events(run: Run, name: str) -> pd.DataFrame:
     """Returns the cached result of `series.events`."""
     return series.events(run, name)
+
+
+@st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
+def waiting(run: Run) -> Waiting:
+    """Returns the cached result of `lab.containers.run.waiting.waiting`."""
+    return of_run(run)
 
 
 @st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)

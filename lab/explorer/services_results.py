@@ -1,4 +1,4 @@
-"""Shows the results of runs with clients: latency, throughput, cost, slack, why limits changed.
+"""Shows the results of runs with clients: latency, throughput, cost, slack, who waits, why limits changed.
 
 For: the part that the pages "Services" and "Runs" share. Not for: choosing runs (the pages), reading
 (lab.charts.services), drawing (lab.charts.services_drawing), or what runs of traces show too
@@ -16,9 +16,11 @@ import streamlit as st
 from lab.charts import services
 from lab.charts import services_drawing as drawing
 from lab.charts.palette import Shown, shown
+from lab.containers.run.waiting import told
 from lab.explorer import cached, downloads, html, results
 from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run
+from twinbed import ScenarioError
 
 _STRETCHES = 300
 """Number of stretches over time. More would be finer than a screen shows, with too few requests for a 99th
@@ -50,6 +52,7 @@ def show(
     _throughput(entries, frames)
     _distribution_and_cost(entries)
     results.over_time(entries, chosen.container, lambda name: keep(container=name))
+    _waiting(entries)
     _by_service(entries)
     results.distributions(entries)
     results.figures(entries)
@@ -129,6 +132,28 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
             f"{html.markdown(currency)} an hour for what is reserved (full colour: CPU, pale: memory), and "
             "in brackets for a million answers: cheap is good only if the answers come."
         )
+
+
+@st.fragment
+def _waiting(entries: Sequence[Shown]) -> None:
+    st.subheader("Whose waiting makes the slowest 1 %", anchor="waiting")
+    titles = [look.title for look in entries]
+    title = st.segmented_control(
+        "Policy",
+        titles,
+        default=titles[0],
+        format_func=html.markdown,
+        required=True,
+        key="waiting_policy",
+    )
+    run = next(look.run for look in entries if look.title == title)
+    try:
+        found = cached.waiting(run)
+    except ScenarioError as error:
+        st.info(html.markdown(str(error)))
+        return
+    st.altair_chart(drawing.waiting(found.rows), key="waiting")
+    st.caption(html.markdown(" ".join(told(found))))
 
 
 @st.fragment

@@ -6,10 +6,12 @@ allocator issues an id when a container joins. A column that comes back is a new
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Ids, slot
+from control.allocator.model import Ids, ServiceStats, slot
 from twinbed import InvariantError
 
 Columns = NDArray[np.int64]
@@ -59,6 +61,12 @@ class Members:
         columns = self.column_of[np.minimum(slots, len(self.column_of) - 1)]
         rows = np.flatnonzero((slots < len(self.column_of)) & (columns >= 0) & (self.issued[columns] == ids))
         return rows, columns[rows]
+
+    def named(self, stats: ServiceStats) -> ServiceStats:
+        """Return `stats` with the ids of its spans' containers in place of their columns."""
+        if stats.spans is None:
+            return stats
+        return replace(stats, spans=replace(stats.spans, owner=self.issued[stats.spans.owner]))
 
     def _sort(self) -> None:
         self.columns: Columns = self.column_of[self.column_of >= 0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from control.allocator.model import History
-from control.allocator.ports import Allocator, Compilable
+from control.allocator.ports import Allocator, Compilable, SpanAware
 from twin.containers.compiled import compiled
 from twin.containers.job import replayed
 from twin.containers.model import Machine, Outcome, Workload
@@ -47,7 +47,7 @@ def simulate(
         from twin.containers.requests.physics import Requests
 
         # The loop keeps the random stream that it has with a trace.
-        physics = Requests(workload, machine, seed.spawn(1)[0])
+        physics = Requests(workload, machine, seed.spawn(1)[0], windowed=isinstance(allocator, SpanAware))
     elif workload.replication is not None:
         physics = Replicas(workload, machine, workload.replication)
         workload_of = workload.replication.of

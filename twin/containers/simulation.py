@@ -240,7 +240,7 @@ class ControlLoop:
         if stats is None:
             return
         self._at(allocator.service_interval_s, self._service, allocator)
-        self._carry_out(allocator.on_service(stats))
+        self._carry_out(allocator.on_service(self._members.named(stats)))
 
     # --- decisions -------------------------------------------------------------------------------
 

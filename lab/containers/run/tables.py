@@ -1,9 +1,9 @@
 """Builds the Arrow tables of a run from the twin's arrays, without pandas.
 
-For: the tables periods, events, containers, summary and requests. Not for: writing files (lab.runs.store)
-or the figures' definitions (lab.containers.metrics). The rows of `periods` go period by period, as the
-twin recorded them. So its columns are views of the twin's arrays, and one container's rows can be read as
-fast as if they lay together.
+For: the tables periods, events, containers, summary, requests and spans. Not for: writing files
+(lab.runs.store) or the figures' definitions (lab.containers.metrics). The rows of `periods` go period by
+period, as the twin recorded them. So its columns are views of the twin's arrays, and one container's rows
+can be read as fast as if they lay together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.containers.metrics import METRICS
 from lab.containers.run.figures import Figures, recorded
 from lab.runs.metric import summary
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
-from twin.containers.requests.model import RequestLog, RequestWorkload
+from twin.containers.requests.model import RequestLog, RequestWorkload, SpanLog
 from twin.containers.serverless_model import ServerlessWorkload
 
 _SERIES = (
@@ -42,7 +42,7 @@ def of_run(
     figures: Figures,
     currency: str,
 ) -> dict[str, pa.Table]:
-    """Return all tables of a run by name; `requests` only if there were clients."""
+    """Return all tables of a run by name; `requests` and `spans` only if there were clients."""
     apps = tuple(workload.applications[index].name for index in workload.app)
     made = {
         "summary": summary(METRICS, figures.summary, currency, figures.censored),
@@ -54,6 +54,8 @@ def of_run(
         graph = workload.graph if isinstance(workload, RequestWorkload) else None
         kinds = (workload.applications[0].name,) if graph is None else graph.request_names
         made["requests"] = requests(outcome.requests, kinds)
+        if graph is not None and outcome.requests.spans is not None:
+            made["spans"] = spans(outcome.requests.spans, graph.services, workload.names)
     return made
 
 
@@ -107,6 +109,26 @@ def requests(log: RequestLog, kinds: tuple[str, ...]) -> pa.Table:
             "kind": _names(log.kind.astype(np.int32), kinds),
             "latency_s": pa.array(log.latency_s),
             "status": _names(log.status.astype(np.int32), statuses),
+        }
+    )
+
+
+def spans(log: SpanLog, services: tuple[str, ...], names: tuple[str, ...]) -> pa.Table:
+    """Return one row per span of some answered requests, callers before callees: request (int32, its row in
+    `requests`), parent (int32, the caller's row here; −1: the client called), service, container (null: none
+    was reached), start_s, end_s (float64, the call and its end as the caller saw them), work_s (float64, CPU
+    seconds of its own), drawn (the request was drawn at random; else it is there because it was slow)."""
+    reached = pa.array(np.maximum(log.container, 0).astype(np.int32), mask=log.container < 0)
+    return pa.table(
+        {
+            "request": pa.array(log.request.astype(np.int32)),
+            "parent": pa.array(log.parent.astype(np.int32)),
+            "service": _names(log.service.astype(np.int32), services),
+            "container": pa.DictionaryArray.from_arrays(reached, pa.array(names, pa.string())),
+            "start_s": pa.array(log.start_s),
+            "end_s": pa.array(log.end_s),
+            "work_s": pa.array(log.work_s),
+            "drawn": pa.array(log.drawn),
         }
     )
 

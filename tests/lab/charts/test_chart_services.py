@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lab.charts import series, services, services_drawing
 from lab.charts.palette import shown
+from lab.containers.run.waiting import waiting
 from lab.runs.publishing import write_table
 from lab.runs.report import document
 from lab.runs.store import Run, RunStore
@@ -188,6 +189,7 @@ def test_charts_are_valid_and_small_however_many_requests_there_were(asked):
         services_drawing.fates(fates, runs),
         services_drawing.latency_distribution(cdf, runs),
         services_drawing.costs(costs, runs, "USD"),
+        services_drawing.waiting(waiting(asked[1][0]).rows),
     ]
     assert all(len(chart.to_json()) < 100_000 for chart in charts)
 

@@ -67,10 +67,12 @@ def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
         "All latencies",
         "Cost",
         "Limit and use over time",
+        "Whose waiting makes the slowest 1 %",
         "Service by service",
         "Slack and throttling, all containers",
         "All figures",
     ]
+    assert "The slowest 1 % take" in texts(app)
     assert "Why did the limit change here?" in texts(app)
     assert "throttled in the last period: raised" in shown_html(app)
 

@@ -156,6 +156,28 @@ class RequestWorkload:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanLog:
+    """Spans of some answered requests: those of a request together, callers before callees.
+
+    request: int64[n], its place in `Arrivals`. parent: int64[n], row of the caller's span, −1 where the
+    client called. service: int64[n]. container: int64[n], −1 where the call failed. start_s, end_s:
+    float64[n], when the caller made the call and was told of its end. work_s: float64[n], CPU seconds that
+    the visit drew, 0 where the call failed. drawn: bool[n], the request was drawn at random before the run;
+    else it is kept because it was slow. lost: traced requests whose spans found no room.
+    """
+
+    request: Index
+    parent: Index
+    service: Index
+    container: Index
+    start_s: Floats
+    end_s: Floats
+    work_s: Floats
+    drawn: NDArray[np.bool_]
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RequestLog:
     """What became of the requests, in the order of `Arrivals` (A), and counters per container (N).
 
@@ -164,7 +186,8 @@ class RequestLog:
     queue was full; refused, because the container was down. hops: finished visits in all. orphans: visits
     that went on for nobody. in_flight: visits unfinished at the end. lost_s: float64[N], CPU work that had
     begun and died with a killed container. waiting_s: float64[N], work begun and not finished at the end. So
-    Outcome.arrived_s = done_s + lost_s + waiting_s per container.
+    Outcome.arrived_s = done_s + lost_s + waiting_s per container. spans: of a bounded sample; None: nobody
+    traced the requests.
     """
 
     at_s: Floats
@@ -179,6 +202,7 @@ class RequestLog:
     in_flight: int
     lost_s: Floats
     waiting_s: Floats
+    spans: SpanLog | None = None
 
     @property
     def latency_s(self) -> Floats:

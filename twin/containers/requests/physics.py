@@ -19,7 +19,7 @@ from control.services import RequestStatus
 from twin.containers.cfs import ABSENT, DOWN, Fleet, Report, Rows
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine
-from twin.containers.requests import engine
+from twin.containers.requests import engine, tracing
 from twin.containers.requests.checks import check
 from twin.containers.requests.engine import records
 from twin.containers.requests.model import RequestLog, RequestWorkload
@@ -32,6 +32,7 @@ class Requests:
 
     seed: seed of the CPU demands and of which calls are made. watch: `run_until` also stops at each instant
     at which client requests end; `take_finished` tells which. starting: columns at the start (default: all).
+    windowed: `service_level` tells the spans of what was answered.
     Raises InvariantError for arrays that do not belong together, values out of range, or a cyclic graph.
     """
 
@@ -43,6 +44,7 @@ class Requests:
         *,
         watch: bool = False,
         starting: Columns | None = None,
+        windowed: bool = False,
     ) -> None:
         check(workload)
         self.population = workload
@@ -57,6 +59,8 @@ class Requests:
         self._columns = [np.flatnonzero(self.group == group) for group in range(len(self.ends_s))]
         self.tables = new_tables(workload)
         self.engine = new_engine(workload, self.tables, watch)
+        self._windowed = windowed
+        tracing.begin(workload, self.tables, self.engine, seed, windowed)
         self._draw()
         containers = self.tables["containers"]
         self.fleet = Fleet(**{name: containers[name] for name in Fleet._fields})
@@ -214,7 +218,10 @@ class Requests:
         wall_s = now - self._asked_s
         rate = np.bincount(came, minlength=count) / wall_s if wall_s > 0 else np.zeros(count)
         self._seen, self._asked, self._asked_s = ended, arrived, now
-        return ServiceStats(rate, p99, now_s)
+        spans = None
+        if self._windowed:
+            spans = tracing.window(self.population.graph, self.tables, self.engine, answered.astype(np.int64))
+        return ServiceStats(rate, p99, now_s, spans)
 
     def finish(self) -> RequestLog:
         """Return what became of the requests. CPU counters are those of each container's last period end."""
@@ -233,6 +240,7 @@ class Requests:
             in_flight=engine.in_flight(self.engine),
             lost_s=containers["row_lost_s"].copy(),
             waiting_s=containers["backlog"].copy(),
+            spans=tracing.kept(self.population.graph, self.tables, self.engine),
         )
 
     # --- small parts -----------------------------------------------------------------------------

@@ -102,6 +102,8 @@ def new_tables(workload: RequestWorkload) -> dict[str, records.Records]:
         "calls": calls,
         "runnable": runnable,
         "requests": requests,
+        "spans": np.zeros(1, records.SPAN),
+        "slowest": np.zeros(1, records.SLOW),
         **{name: np.zeros(NUMBERS, records.NUMBER) for name in RANDOM},
     }
 

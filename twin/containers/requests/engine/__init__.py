@@ -3,7 +3,8 @@
 For: the kernels that move requests through a service graph from one event to the next; the kernels that
 physics.py calls are named here. Not for: what the control loop sees of it (physics.py), nor the data that
 goes in and comes out (model.py). Modules: records (layout of the state), waiting (queues, and who is due
-next), visits, events (clients and the event loop), control (quotas, periods, stops and kills).
+next), visits, tracing (spans of requests), events (clients and the event loop), control (quotas, periods,
+stops and kills).
 
 How time moves. Three kinds of things wait for a moment: CPU work, delays (network, backoff, timeouts), and
 arrivals. The k runnable visits of a container share its CPUs evenly. Each container therefore has a virtual
@@ -41,6 +42,7 @@ from twin.containers.requests.engine.control import (
     write_quotas,
 )
 from twin.containers.requests.engine.events import advance
+from twin.containers.requests.engine.tracing import read_spans, settle
 from twin.containers.requests.engine.waiting import keep_exceeding
 
 __all__ = [
@@ -51,7 +53,9 @@ __all__ = [
     "inject",
     "keep_exceeding",
     "kill",
+    "read_spans",
     "record",
+    "settle",
     "start",
     "stop",
     "weigh",

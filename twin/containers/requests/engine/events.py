@@ -31,6 +31,7 @@ from twin.containers.requests.engine.records import (
     TIMED_OUT,
     TIMEOUT,
     TRANSIT,
+    UNTRACED,
     Records,
     container_at,
     host_at,
@@ -42,6 +43,7 @@ from twin.containers.requests.engine.records import (
     request_at,
     timer_at,
 )
+from twin.containers.requests.engine.tracing import end_trace, trace
 from twin.containers.requests.engine.visits import (
     abandon,
     call_stage,
@@ -78,6 +80,8 @@ def open_request(e: Any, r: int) -> int:
     node.call = e.client + request.kind
     node.pooled = False
     node.timed = False
+    node.request = r if request.traced != UNTRACED else -1
+    node.called_s = e.now
     request.node = n
     return n
 
@@ -97,6 +101,8 @@ def log_request(e: Any, r: int, outcome: int) -> None:
 def close_request(e: Any, r: int, outcome: int) -> None:
     """End request r, which was open, and open the next request in line for a connection."""
     log_request(e, r, outcome)
+    if rarely(request_at(e, r).traced != UNTRACED):
+        end_trace(e, r)
     e.open -= 1
     if e.waiting == 0:
         return
@@ -165,6 +171,8 @@ def tell_caller(e: Any, n: int) -> tuple[int, int]:
     node = node_at(e, n)
     p: int = node.parent
     outcome = node.outcome
+    if rarely(node.request >= 0):
+        trace(e, n)
     if p <= 0:
         free_node(e, n)
         if p < 0:

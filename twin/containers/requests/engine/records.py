@@ -36,6 +36,9 @@ ATTEMPT, SEND, ARRIVE, ENTER, SERVE, RUN, LEAVE, ENDED = range(7, 15)
 # Why `advance` returned.
 REACHED, NEEDS_ROOM, NEEDS_NUMBERS, SIGNALLED = range(4)
 
+# How much is kept of a request's spans.
+UNTRACED, TRACED, DRAWN, LOST = range(4)
+
 # Kinds of delay lines.
 DELAY, TIMEOUT = range(2)
 
@@ -51,7 +54,7 @@ def _record(**fields: str) -> np.dtype[np.void]:
 
 TABLES = (
     "nodes", "containers", "hosts", "lines", "pools", "services", "handlers", "stages", "calls",
-    "runnable", "requests", "timers", "exponentials", "normals", "uniforms",
+    "runnable", "requests", "timers", "exponentials", "normals", "uniforms", "spans", "slowest",
 )  # fmt: skip
 
 ENGINE = _record(
@@ -88,7 +91,14 @@ ENGINE = _record(
     wake_s="f8",  # as in ServiceGraph; 0 = waking up costs nothing
     wake_tau_s="f8",
     keep_s="f8",  # as in ServiceGraph; 0 = memory of visits is given back at once
+    span_count="i8",  # spans that the table has; 0 = no request is traced. Span 0 is none
+    fresh_span="i4",  # spans from this one on were never used
+    free_span="i4",  # head of the spans that are free again
+    slow_count="i8",  # requests in `slowest`, a heap whose first is the fastest of them
+    slow_most="i8",
+    untraced="i8",  # traced requests whose spans did not all find room
     watch="?",
+    windowed="?",  # spans of answered requests are held until `settle`
 )
 # Fields stand in the order in which they are used together. A node is one cache line. The first cache line of
 # a container is what each of its events needs, the second what a visit needs that begins.
@@ -106,9 +116,10 @@ NODE = _record(
     timed="?",  # is in its timeout's line
     next="i4",
     prev="i4",
+    request="i4",  # the traced request that it serves; −1: none
     part_s="f8",
     due_s="f8",
-    unused="i8",
+    called_s="f8",  # when its caller made the attempt
 )
 TIMER = _record(later="i4", sooner="i4", due_s="f8")
 CONTAINER = _record(
@@ -222,7 +233,21 @@ CALL = _record(
     probability="f8",
 )
 RUNNABLE = _record(v="f8", node="i4")
-REQUEST = _record(at_s="f8", end_s="f8", kind="i4", node="i4", order="i4", status="u1")
+REQUEST = _record(
+    at_s="f8",
+    end_s="f8",
+    kind="i4",
+    node="i4",
+    order="i4",
+    spans="i4",  # its last span, which leads to the one before
+    first_span="i4",
+    status="u1",
+    traced="u1",  # UNTRACED, TRACED, DRAWN (its spans are kept) or LOST (some found no room)
+)
+SPAN = _record(
+    node="i4", parent="i4", call="i4", container="i4", next="i4", called_s="f8", end_s="f8", part_s="f8"
+)
+SLOW = _record(latency_s="f8", request="i4")
 NUMBER = _record(value="f8")
 STAGE = _record(first_call="i8")
 
@@ -284,6 +309,8 @@ stage_at = _records_of("stages", STAGE)
 call_at = _records_of("calls", CALL)
 runnable_at = _records_of("runnable", RUNNABLE)
 request_at = _records_of("requests", REQUEST)
+span_at = _records_of("spans", SPAN)
+slow_at = _records_of("slowest", SLOW)
 timer_at = _records_of("timers", TIMER)
 exponential_at = _records_of("exponentials", NUMBER)
 normal_at = _records_of("normals", NUMBER)

@@ -283,6 +283,8 @@ def call_stage(e: Any, node: Any, n: int, stage: int) -> int:
         made.attempts = call.retries
         made.pooled = False
         made.timed = False
+        made.request = node.request
+        made.called_s = e.now
         pending += 1
         if pending > 1:
             schedule(e, child, ATTEMPT)
@@ -314,6 +316,7 @@ def try_again(e: Any, n: int) -> int:
     """Start the next attempt of call n. Returns n, or NOBODY if it backs off first."""
     node = node_at(e, n)
     node.attempts -= 1
+    node.called_s = e.now
     backoff = call_at(e, node.call).backoff
     if backoff < 0:
         return n
@@ -358,5 +361,7 @@ def time_out(e: Any, n: int) -> None:
     heir.attempts = node.attempts
     heir.pooled = False
     heir.timed = False
+    heir.request = node.request
+    heir.called_s = node.called_s
     abandon(e, n)
     end_attempt(e, m, TIMED_OUT)
