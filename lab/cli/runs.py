@@ -104,7 +104,7 @@ def show(
     del no_progress
     from dataclasses import replace
 
-    from lab.runs.compare import summary
+    from lab.runs.compare import summary, titled
 
     opened = open_store(store).open(run)
     manifest, kind = opened.manifest, opened.kind
@@ -121,7 +121,10 @@ def show(
         "directory": str(opened.path),
     }
     notes = (*(f"PROBLEM: {problem}" for problem in problems), *kind.remarks([opened]), *kind.notes([opened]))
-    shown = summary(opened) if table is TableName.SUMMARY else from_frame(opened.frame(table.value), {})
+    shown = summary(opened)
+    if table is not TableName.SUMMARY:
+        shown = from_frame(opened.frame(table.value), {})
+        shown = replace(shown, columns=titled(opened, shown.columns))
     emit(replace(shown, facts=about, notes=notes), form)
     if problems:
         raise typer.Exit(1)
