@@ -9,7 +9,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz mutants check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric results-fidelity-cluster clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz mutants check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric results-fidelity-cluster site clean
 
 help:
 	@printf '%s\n' \
@@ -31,7 +31,8 @@ help:
 	  'make results-fidelity-containers   the twin against this machine (root; about three hours, goes on where it was; PART=step MINUTES=most)' \
 	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about three hours, goes on where it was; MINUTES=most)' \
 	  'make results-fidelity-cluster   schedulers on real training jobs and a real Slurm against the twin (root; an hour, goes on where it was; MINUTES=most)' \
-	  'make clean      remove the environment and everything made by tests and builds'
+	  'make site       build the documentation site into build/site, every link checked' \
+  'make clean      remove the environment and everything made by tests and builds'
 
 setup: $(MARK)
 
@@ -82,6 +83,10 @@ fuzz: setup
 mutants:
 	@$(MAKE) --no-print-directory setup EXTRAS=dev,explorer,testbed,cloud,kubernetes,scale,mutants
 	tools/mutants $(BIN) $(NAMES)
+
+site:
+	@$(MAKE) --no-print-directory setup EXTRAS=$(EXTRAS),docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --site-dir build/site
 
 bench: setup
 	@$(BIN)/python -m benchmarks

@@ -7,5 +7,5 @@ import streamlit as st
 
 from lab.explorer import frame
 
-st.set_page_config(page_title="twinbed", layout="wide", initial_sidebar_state="expanded")
+st.set_page_config(page_title="twinbed", layout="wide", initial_sidebar_state="auto")
 frame.show()

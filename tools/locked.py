@@ -21,6 +21,7 @@ EXTRAS = (
     "testbed",
     "dev",
     "mutants",
+    "docs",
     "torch-cpu",
     "torch",
     "gpu",

@@ -37,7 +37,7 @@ class Analytic:
         row = next(
             row for row in rows.tolist() if request.candidates.configuration(row) == first.configuration
         )
-        return SingleTrial(row, f"the first by the analytic model; expected {first.time_s:.4g} s")
+        return SingleTrial(row, f"the first by the analytic model; expected {first.time_s / 3600:.3g} h")
 
 
 def _ranked(request: Request, most: int | None = None) -> tuple[list[Recommendation], Whole]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lab.runs.formats import Column, Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
+    from lab.runs.timeline import Tracks
 
 Progress = Callable[[str, float], None]
 """progress(label, fraction): label is RunSpec.label, fraction is the part of that run that is done, 0 to
@@ -143,6 +144,10 @@ class Kind(Protocol):
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         """Return the charts of a report about these runs."""
         return []
+
+    def timeline(self, run: Run) -> Tracks:
+        """Return what happened in a run, as a timeline. Raises ScenarioError where it keeps none."""
+        raise ScenarioError(f"run {run.id}: a run with {self.title} keeps no timeline")
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
         """Return how many labels `validate` reports progress of."""

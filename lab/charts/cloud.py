@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from control.recommender.ports import Recommendation
-from lab.charts.palette import USAGE
+from lab.charts.palette import SERIES, USAGE
 
 BEST, FRONT, OTHER = "recommended", "on the front", "dominated"
 _LOOKS = {BEST: ("#D55E00", "diamond", 260), FRONT: ("#1A7FC4", "circle", 110), OTHER: (USAGE, "circle", 60)}
@@ -95,7 +95,7 @@ def _logarithmic(values: pd.Series) -> alt.Scale:
 def _points(base: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
     names = list(_LOOKS)
     colors, shapes, sizes = ([look[part] for look in _LOOKS.values()] for part in range(3))
-    legend = alt.Legend(orient="top", symbolOpacity=1, symbolSize=110)
+    legend = alt.Legend(orient="top", columns=2, symbolOpacity=1, symbolSize=110)
     chart: alt.Chart = base.mark_point(filled=True, opacity=0.9).encode(
         x=x,
         y=y,
@@ -167,7 +167,8 @@ def moved_prices(frame: pd.DataFrame, chosen: float) -> alt.LayerChart:
                 "configuration:N",
                 title=None,
                 sort=None,
-                legend=alt.Legend(orient="top", columns=3, labelLimit=420),
+                scale=alt.Scale(range=list(SERIES)),
+                legend=alt.Legend(orient="top", columns=2, labelLimit=420),
             ),
             strokeDash=alt.StrokeDash("configuration:N", sort=None, legend=None),
             tooltip=[

@@ -18,6 +18,8 @@ from lab.charts.palette import EVENTS, THROTTLED, USAGE, Shown
 BESIDE = 4
 """Number of titles in one row of the legend of a chart that is half as wide as the page."""
 _TIME_TICKS = 14
+_MOST_IN_A_ROW = 4
+"""Most entries of a legend in one row, whose titles a phone would cut otherwise."""
 LEFT = 56
 """Width of the labels of every y axis, pixels, so that charts below each other share their time axis."""
 
@@ -230,11 +232,20 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     return chart
 
 
+def _columns(most: int, runs: int) -> int:
+    """Returns the columns of a legend: two rows of three fit a phone's width where one row of six is cut."""
+    return min(most, runs if runs <= _MOST_IN_A_ROW else 3)
+
+
 def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | alt.StrokeDash]:
     """Returns the color and strokeDash channels for a field `title`: each run's own look, with a legend."""
     titles = [look.title for look in runs]
     legend = alt.Legend(
-        orient="top", symbolStrokeWidth=3, symbolSize=300, labelLimit=320, columns=min(columns, len(runs))
+        orient="top",
+        symbolStrokeWidth=3,
+        symbolSize=300,
+        labelLimit=320,
+        columns=_columns(columns, len(runs)),
     )
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     dashes = alt.Scale(domain=titles, range=[list(look.dash) for look in runs])

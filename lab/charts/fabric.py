@@ -6,6 +6,8 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
+from lab.charts.palette import SERIES
+
 _WORKS, _BROKEN = "#8c959f", "#d55e00"
 _MIDDLE = 0.5
 
@@ -38,7 +40,7 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
     points = placed.mark_square(size=260, opacity=1, color="#0072b2")
     above = alt.datum.y > _MIDDLE
     names = [
-        placed.transform_filter(rows).mark_text(dy=away, fontSize=12).encode(text="name:N")
+        placed.transform_filter(rows).mark_text(dy=away, fontSize=12, color=_WORKS).encode(text="name:N")
         for rows, away in ((above, -18), (~above, 20))
     ]
     return alt.LayerChart(layer=[lines, points, *names], height=200)
@@ -105,7 +107,9 @@ def by_fault_length(frame: pd.DataFrame) -> alt.FacetChart:
         .encode(
             x=alt.X("fault_s:Q", title="Length of the fault (s)", scale=log),
             y=alt.Y("wait_s:Q", title="The job stands still (s)", scale=log),
-            color=alt.Color("scheme:N", title=None, legend=alt.Legend(orient="top")),
+            color=alt.Color(
+                "scheme:N", title=None, scale=alt.Scale(range=list(SERIES)), legend=alt.Legend(orient="top")
+            ),
             strokeDash=alt.StrokeDash("scheme:N", legend=None),
         )
     )

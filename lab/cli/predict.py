@@ -96,7 +96,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")
 def train(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the model files.")] = Path(),
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="physical, or network (four minutes).")
+        str, typer.Option("--model", metavar="NAME", help="physical, or network, which takes far longer.")
     ] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -174,7 +174,7 @@ def _record(judged: Judged) -> Record:
 @app.command("importance")
 def importance(
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="Model; `network` takes two minutes.")
+        str, typer.Option("--model", metavar="NAME", help="physical, or network, which takes far longer.")
     ] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,

@@ -13,6 +13,7 @@ import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
 from lab.runs.formats import Column, Result
+from twinbed import ScenarioError
 
 app = typer.Typer(
     help="List, show, explain, tag, remove, export and query stored runs.", no_args_is_help=True
@@ -105,7 +106,7 @@ def show(
     del no_progress
     from dataclasses import replace
 
-    from lab.runs.compare import summary
+    from lab.runs.compare import summary, titled
 
     opened = open_store(store).open(run)
     manifest, kind = opened.manifest, opened.kind
@@ -122,7 +123,10 @@ def show(
         "directory": str(opened.path),
     }
     notes = (*(f"PROBLEM: {problem}" for problem in problems), *kind.remarks([opened]), *kind.notes([opened]))
-    shown = summary(opened) if table is TableName.SUMMARY else from_frame(opened.frame(table.value), {})
+    shown = summary(opened)
+    if table is not TableName.SUMMARY:
+        shown = from_frame(opened.frame(table.value), {})
+        shown = replace(shown, columns=titled(opened, shown.columns))
     emit(replace(shown, facts=about, notes=notes), form)
     if problems:
         raise typer.Exit(1)
@@ -185,15 +189,34 @@ def rm(
 @app.command()
 def export(
     run: RunArgument,
-    path: Annotated[Path, typer.Argument(help="A new directory, or a zip file if the name ends in .zip.")],
+    path: Annotated[
+        Path | None,
+        typer.Argument(help="A new directory, or a zip file if the name ends in .zip.", show_default=False),
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            "--perfetto",
+            metavar="FILE",
+            help="Write the run's timeline for ui.perfetto.dev or chrome://tracing instead. It is "
+            "compressed if FILE ends in .gz.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Copy a run out of the store, as a directory or as a zip file."""
+    """Copy a run out of the store, as a directory or as a zip file, or write its timeline."""
     del no_progress
+    if (path is None) == (perfetto is None):
+        raise ScenarioError("runs export takes either a PATH for the run's files or --perfetto FILE")
     kept = open_store(store)
     opened = kept.open(run)
+    if perfetto is not None:
+        emit(_timeline(opened, perfetto), form)
+        return
+    assert path is not None
     target = kept.export(opened.id, path)
     columns = (Column("run", "Run"), Column("path", "Exported to"))
     emit(Result(columns, ({"run": opened.id, "path": str(target)},)), form)
@@ -288,6 +311,22 @@ def quota(
     opened.quota.set(most)
     columns = (Column("store", "Store"), Column("quota", "Quota", "bytes"))
     emit(Result(columns, ({"store": opened.location, "quota": most},)), form)
+
+
+def _timeline(run: Any, file: Path) -> Result:
+    """Write a run's timeline, and return what was written."""
+    from lab.runs import timeline
+
+    about = {"run": run.id, "scenario": run.manifest["name"], "backend": run.manifest["backend"]}
+    written = timeline.write(run.kind.timeline(run), file, about)
+    columns = (
+        Column("run", "Run"),
+        Column("path", "Timeline"),
+        Column("events", "Events"),
+        Column("left_out", "Left out"),
+    )
+    row = {"run": run.id, "path": str(file), "events": written.events, "left_out": written.left_out}
+    return Result(columns, (row,))
 
 
 def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lab.runs.formats import Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
+    from lab.runs.timeline import Tracks
 
 
 class Cluster(Kind):
@@ -71,6 +72,11 @@ class Cluster(Kind):
         from lab.charts.cluster import charts
 
         return list(charts(runs))
+
+    def timeline(self, run: Run) -> Tracks:
+        from lab.cluster import timeline
+
+        return timeline.tracks(run)
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
         from lab.ask.scenario import expand

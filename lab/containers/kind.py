@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lab.runs.formats import Column, Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
+    from lab.runs.timeline import Tracks
 
 
 class Containers(Kind):
@@ -102,6 +103,11 @@ class Containers(Kind):
         from lab.charts.report import all_charts
 
         return list(all_charts(runs))
+
+    def timeline(self, run: Run) -> Tracks:
+        from lab.containers import timeline
+
+        return timeline.tracks(run)
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
         from lab.ask.scenario import expand

@@ -26,7 +26,7 @@ from lab.runs.formats import ABSENT
 from traces.catalogue.catalogue import Catalogue
 from twinbed import TwinbedError
 
-_KEPT = "cloud_answered"
+_KEPT, _ASKED = "cloud_answered", "cloud_asked"
 _FACTORS = (
     0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 5.0,
 )  # fmt: skip
@@ -44,6 +44,11 @@ class _Answered:
     problem: str = ""
 
 
+def ask() -> None:
+    """Have the page answer its first question when it is drawn next."""
+    st.session_state[_ASKED] = True
+
+
 def page() -> None:
     """Draw the page."""
     st.title("Cloud", anchor=False)
@@ -55,7 +60,8 @@ def page() -> None:
     pressed = below.button(
         "Recommend", type="primary", width="stretch", disabled=question is None, key="cloud_recommend"
     )
-    if pressed and question is not None:
+    asked = st.session_state.pop(_ASKED, False)
+    if (pressed or asked) and question is not None:
         st.session_state[_KEPT] = _ask(chosen, question)
     answered: _Answered | None = st.session_state.get(_KEPT)
     if answered is None:

@@ -61,6 +61,11 @@ class _Keeper:
         st.session_state[_FRESH] = status.runs[:1]
 
 
+def ask() -> None:
+    """Start the shipped scenario as it is. This page then shows its progress and its runs."""
+    running.begin(_Keeper(), lambda: Request.of(load(_SCENARIO), RunStore().root))
+
+
 def page() -> None:
     """Draw the page."""
     progress.take_finished()

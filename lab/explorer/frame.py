@@ -6,6 +6,7 @@ For: navigation and errors. Not for: the content of a page.
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import streamlit as st
 from altair.utils import schemapi
@@ -16,6 +17,7 @@ from lab.explorer import (
     cluster_page,
     containers_page,
     fabric_page,
+    home_page,
     html,
     limits,
     market_page,
@@ -35,7 +37,12 @@ _STYLE = """<style>
 [data-testid="stSidebarUserContent"] { padding-top: 0; }
 [data-testid="stMainBlockContainer"] h1 { font-size: 1.75rem; padding: 0; }
 [data-testid="stMainBlockContainer"] h3 { font-size: 1.2rem; padding: 1.2rem 0 0.2rem; }
+.tb-phone { display: none; opacity: 0.72; font-size: 0.875rem; }
+@media (max-width: 640px) { .tb-phone { display: block; } }
 </style>"""
+
+_ON_A_PHONE = '<div class="tb-phone">The choices of a page and the other pages are behind » above.</div>'
+"""A narrow window hides the side with the Run button, which the pages speak of."""
 
 
 def show() -> None:
@@ -44,9 +51,10 @@ def show() -> None:
     if not session.is_admitted():
         st.error(f"{limits.TABS:d} tabs are open here, which is the most. Reload this one in some minutes.")
         return
-    page = st.navigation(
-        [
-            st.Page(containers_page.page, title="Containers", url_path="containers", default=True),
+    pages = {
+        page.url_path: page
+        for page in (
+            st.Page(containers_page.page, title="Containers", url_path="containers"),
             st.Page(advise_page.page, title="Advise", url_path="advise"),
             st.Page(services_page.page, title="Services", url_path="services"),
             st.Page(fabric_page.page, title="Fabric", url_path="fabric"),
@@ -56,12 +64,14 @@ def show() -> None:
             st.Page(sweep_page.page, title="Sweep", url_path="sweep"),
             st.Page(validation_page.page, title="Validation", url_path="validation"),
             st.Page(runs_page.page, title="Runs", url_path="runs"),
-        ],
-        position="top",
-    )
+        )
+    }
+    home = st.Page(partial(home_page.page, pages), title="Home", url_path="home", default=True)
+    page = st.navigation([home, *pages.values()], position="top")
     # A chart is checked as a whole when it is drawn; checking its parts as well takes half as long again.
     schemapi.disable_debug_mode()
     st.html(_STYLE)
+    st.html(_ON_A_PHONE)
     try:
         with own.forbidden("code of one's own runs from the command line and the Python API, not here"):
             page.run()

@@ -38,14 +38,20 @@ def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
 
 def start(owner: session.Owner, request: Callable[[], AnyRequest]) -> None:
     """Starts the job whose result `owner`'s page will show. A reason against it becomes a line there."""
+    if begin(owner, request):
+        # Redrawn at once, so that the button that was pressed is seen to be out of use.
+        st.rerun()
+
+
+def begin(owner: session.Owner, request: Callable[[], AnyRequest]) -> bool:
+    """Starts the job like `start`, and returns whether there is one now. The page is not redrawn."""
     progress.clear()
     try:
         session.keep_job(Job(request(), session.presence()), owner)
     except (TwinbedError, OSError) as error:
         progress.fail(str(error))
-        return
-    # Redrawn at once, so that the button that was pressed is seen to be out of use.
-    st.rerun()
+        return False
+    return True
 
 
 def opened(ids: Sequence[str]) -> list[Run]:

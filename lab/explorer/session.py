@@ -51,6 +51,10 @@ class Kept(Generic[AnyChoices]):
         st.session_state[self._selection] = replace(self.selection(), **values)
         return self.selection()
 
+    def reset(self, selection: AnyChoices) -> None:
+        """Replaces the whole selection, whatever the address says."""
+        st.session_state[self._selection], st.session_state[self._problems] = selection, []
+
     def take(self, status: Status) -> None:
         """Shows the runs of a job that is done."""
         self.change(runs=status.runs)

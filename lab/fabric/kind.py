@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lab.runs.formats import Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
+    from lab.runs.timeline import Tracks
 
 
 class Fabric(Kind):
@@ -56,6 +57,11 @@ class Fabric(Kind):
                 )
             ),
         }
+
+    def timeline(self, run: Run) -> Tracks:
+        from lab.fabric import timeline
+
+        return timeline.tracks(run)
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
         from lab.ask.scenario import expand

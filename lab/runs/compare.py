@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,18 @@ def summary(run: Run) -> Result:
         for metric in run.kind.metrics()
     )
     return Result(columns, rows)
+
+
+def titled(run: Run, columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns of one of a run's tables, those of metrics with title, unit and decimals."""
+    metrics = {metric.key: metric for metric in run.kind.metrics()}
+    currency = run.kind.currency(run)
+    return tuple(
+        replace(_column(metrics[column.key], currency, repeated=False), censored="")
+        if column.key in metrics
+        else column
+        for column in columns
+    )
 
 
 def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:

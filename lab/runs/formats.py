@@ -284,13 +284,38 @@ def _rich_rows(result: Result, width: int) -> Iterator[RenderableType]:
     # Figures always stay in one piece. Ids and names, which people copy, do so if prose has room left.
     both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
     rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
-    drawn = _rich_table(titles, rigid, right, lines, [False] * len(lines))
-    needed = _least(wide, rigid, _LEAST_NAME)
-    if needed > width:
-        # A table of too many figures is wider than the terminal rather than cut.
-        drawn.width = needed
-    yield drawn
-    yield Text()
+    parts = [list(range(len(titles)))]
+    if _least(wide, rigid, _LEAST_NAME) > width:
+        # Too many figures come below each other, each time beside the names of their rows.
+        parts, rigid = list(_parts(wide, both, right, width)), both
+    for part in parts:
+        some = [[line[index] for index in part] for line in lines]
+        rigid_of, right_of = ([flags[index] for index in part] for flags in (rigid, right))
+        drawn = _rich_table([titles[index] for index in part], rigid_of, right_of, some, [False] * len(lines))
+        needed = _least([wide[index] for index in part], rigid_of, _LEAST_NAME)
+        if needed > width:
+            # Names and a figure that do not fit make a wider table rather than a cut one.
+            drawn.width = needed
+        yield drawn
+        yield Text()
+
+
+def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) -> Iterator[list[int]]:
+    """Yield the columns of each of the tables that show all figures within `width`: those before the first
+    figure, which say what a row is about, and at least one more."""
+    first = right.index(True) if True in right else len(right)
+    heads, further = list(range(first)), list(range(first, len(right)))
+    room = width - _least([wide[index] for index in heads], [rigid[index] for index in heads], _LEAST_PROSE)
+    part: list[int] = []
+    used = 0
+    for index in further:
+        own = _least([wide[index]], [rigid[index]], _LEAST_PROSE)
+        if part and used + own > room:
+            yield heads + part
+            part, used = [], 0
+        part.append(index)
+        used += own
+    yield heads + part
 
 
 def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:

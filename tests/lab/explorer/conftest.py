@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 
 import traces.load
 from lab.ask.scenario import build
@@ -25,12 +26,15 @@ def recordings(trace_path) -> Path:
 
 @pytest.fixture
 def open_app(monkeypatch, stored, recordings) -> Callable[..., AppTest]:
-    """Opens the explorer in this process over the stored runs, at an address (key=value or key=[values])."""
+    """Opens a page of the explorer in this process over the stored runs, at an address (key=value or
+    key=[values]). Without a name it is the page Containers."""
     monkeypatch.setenv("TWINBED_STORE", str(stored[0].root))
     monkeypatch.setattr(traces.load, "RECORDED", recordings)
 
-    def opened(**query: str | list[str]) -> AppTest:
+    def opened(at: str = "containers", **query: str | list[str]) -> AppTest:
         app = AppTest.from_file(APP, default_timeout=60)
+        # A page that is a function has no file by which switch_page could find it.
+        app._page_hash = calc_hash(at)
         for key, value in query.items():
             app.query_params[key] = value
         return app.run()
@@ -99,7 +103,7 @@ def page(browser, address) -> Iterator[object]:
     playwright = pytest.importorskip("playwright.sync_api")
     playwright.expect.set_options(timeout=PATIENCE_S * 1000)
     opened = context.new_page()
-    opened.goto(address)
+    opened.goto(f"{address}/containers")
     yield opened
     context.close()
 

@@ -74,7 +74,7 @@ def test_an_upload_for_which_the_server_has_no_room_is_one_line(browser, tmp_pat
     with serve(tmp_path / "runs", tmp_path) as address:
         page = browser.new_page()
         page.set_default_timeout(PATIENCE_S * 1000)
-        page.goto(address)
+        page.goto(f"{address}/containers")
         page.get_by_role("combobox", name="Trace").click()
         page.get_by_role("option", name="Upload your own trace").click()
         upload(page, "small.csv", csv_of(20))

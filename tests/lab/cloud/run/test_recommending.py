@@ -118,7 +118,7 @@ def test_a_trial_that_is_in_the_database_sharpens_the_answer(database: Measureme
     answered = answer(question, load(), database)
     after = answered.ranking[0].time_interval
     assert after.high / after.low < before.high / before.low
-    assert "measured in trial 2: 3000 s" in {row.reason for row in answered.ranking}
+    assert "measured in trial 2: 0.833 h" in {row.reason for row in answered.ranking}
 
 
 def alone(job: str, instance: str, use_bps: float, **other: object) -> Run:

@@ -1,0 +1,57 @@
+"""What happened in a run of a fabric, as tracks of a timeline: outages by cause, and what was measured.
+
+For: `Kind.timeline`. Not for: writing a file (lab.runs.timeline), or each step of one fault
+(twin.fabric.timeline).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from control.fabric import Direction
+from lab.runs.store import Run
+from lab.runs.timeline import Spans, Tracks
+from twinbed import ScenarioError
+
+
+def tracks(run: Run) -> Tracks:
+    """Returns the outages of each fault, and the iterations, collectives or messages that met them.
+
+    Raises ScenarioError for a run of a whole fleet, which keeps days and not what happened in them.
+    """
+    if "series" not in run.tables or run.manifest["spec"]["fabric"].get("fleet"):
+        raise ScenarioError(f"run {run.id}: a run of a fleet keeps no timeline")
+    return [*_measured(run), *_outages(run)]
+
+
+def _measured(run: Run) -> Iterator[Spans]:
+    frame = run.frame("series", ["at_s", "duration_s"])
+    frame = frame[np.isfinite(frame["duration_s"])]
+    asked = run.manifest["spec"]["fabric"]
+    name = "iteration" if asked.get("training") else "collective" if asked.get("collective") else "message"
+    begin_s = frame["at_s"].to_numpy(np.float64)
+    end_s = begin_s + frame["duration_s"].to_numpy(np.float64)
+    yield Spans("job", f"{name}s", [name] * len(frame), begin_s, end_s, {})
+
+
+def _outages(run: Run) -> Iterator[Spans]:
+    """Yields where packets were lost, and until when the sender did not know."""
+    if "outages" not in run.tables:
+        return
+    frame = run.frame("outages")
+    for fault, own in frame.groupby("fault"):
+        names = [
+            f"host {row.source} to host {row.destination}, {Direction(row.direction).name.lower()}"
+            for row in own.itertuples()
+        ]
+        end_s = np.where(np.isfinite(own["end_s"]), own["end_s"], own["begin_s"])
+        steps = {
+            f"{step} after (ms)": [
+                round(1000 * after, 3) if np.isfinite(after) else "never"
+                for after in own[f"{step}_s"] - own["begin_s"]
+            ]
+            for step in ("detected", "selected", "installed")
+        }
+        yield Spans("faults", f"fault {fault}", names, own["begin_s"].to_numpy(np.float64), end_s, steps)

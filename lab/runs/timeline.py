@@ -1,0 +1,209 @@
+"""Writes what happened in a run as a timeline that Perfetto's and Chrome's viewers open.
+
+For: counters, spans and moments on named tracks, bounded in number, as Trace Event JSON. Not for: what a
+pillar puts on its tracks (`Kind.timeline`). Source: "Trace Event Format" (Google, 2016), "JSON Object
+Format"; times are in microseconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import heapq
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.runs.files import write_whole
+
+Floats = NDArray[np.float64]
+
+MOST_EVENTS = 300_000
+"""Most events of a file, about 40 MB of JSON: Perfetto opens that in seconds."""
+_MOST_LANES = 200
+"""Most spans of a track that may lie over each other, as rows of the viewer."""
+_US = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A quantity over time. process: the group of tracks; name, unit: of the quantity.
+
+    at_s, value: float64[n], when it changed and to what. A value holds until the next one; NaN leaves the
+    quantity as it was.
+    """
+
+    process: str
+    name: str
+    unit: str
+    at_s: Floats
+    value: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """What lasted. process, track: where it is drawn; name: of every span; begin_s, end_s: [n], end ≥ begin.
+
+    Spans of a track may lie over each other. about: further columns that the viewer shows, [n] each.
+    """
+
+    process: str
+    track: str
+    name: Sequence[str]
+    begin_s: Floats
+    end_s: Floats
+    about: dict[str, Sequence[str | int | float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What happened at a moment. process: where it is drawn; name: of every moment; at_s: [n]."""
+
+    process: str
+    name: Sequence[str]
+    at_s: Floats
+
+
+Tracks = Sequence[Counter | Spans | Moments]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """events: number of events in the file; left_out: events for which it had no room."""
+
+    events: int
+    left_out: int
+
+
+def write(tracks: Tracks, path: Path, about: dict[str, str]) -> Written:
+    """Writes the tracks to a file, compressed if its name ends in .gz. about: facts of the run.
+
+    Each track gets an equal part of MOST_EVENTS. A counter with too many changes keeps the least and the
+    greatest of equally many values; of too many spans the longest are kept. Raises as `write_whole`.
+    """
+    processes = {name: number for number, name in enumerate(dict.fromkeys(t.process for t in tracks), 1)}
+    events: list[dict[str, Any]] = [
+        _named("process_name", number, 0, name) for name, number in processes.items()
+    ]
+    left_out, most = 0, MOST_EVENTS // max(1, len(tracks))
+    lanes = 1
+    for track in tracks:
+        pid = processes[track.process]
+        match track:
+            case Counter():
+                kept, lost = _changes(track, most)
+                events += (
+                    {
+                        "ph": "C",
+                        "name": track.name,
+                        "pid": pid,
+                        "tid": 0,
+                        "ts": at * _US,
+                        "args": {track.unit: v},
+                    }
+                    for at, v in kept
+                )
+            case Spans():
+                drawn, lost, used = _spans(track, most, pid, lanes)
+                events += drawn
+                lanes += used
+            case Moments():
+                chosen = np.linspace(0, len(track.at_s) - 1, min(most, len(track.at_s))).astype(np.int64)
+                lost = len(track.at_s) - len(chosen)
+                events += (
+                    {
+                        "ph": "i",
+                        "s": "p",
+                        "name": track.name[row],
+                        "pid": pid,
+                        "tid": 0,
+                        "ts": float(track.at_s[row]) * _US,
+                    }
+                    for row in chosen
+                )
+        left_out += lost
+    facts = about | {"events left out": str(left_out)}
+    text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}, allow_nan=False)
+    content = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
+    write_whole(path, lambda file: file.write(content))
+    return Written(len(events), left_out)
+
+
+def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _changes(counter: Counter, most: int) -> tuple[list[tuple[float, float]], int]:
+    """Returns time and value of each change, at most `most`, and how many changes were left out."""
+    known = np.isfinite(counter.value)
+    at_s, value = counter.at_s[known], counter.value[known]
+    changed = np.append(True, value[1:] != value[:-1]) if len(value) else np.empty(0, np.bool_)
+    at_s, value = at_s[changed], value[changed]
+    kept = _extremes(value, most)
+    pairs = list(zip(at_s[kept].tolist(), value[kept].tolist(), strict=True))
+    return pairs, len(value) - len(kept)
+
+
+def _extremes(value: Floats, most: int) -> NDArray[np.int64]:
+    """Returns the rows, in order, of the least and the greatest value of equally many values each."""
+    if len(value) <= most:
+        return np.arange(len(value))
+    rows: set[int] = set()
+    for part in np.array_split(np.arange(len(value)), max(1, most // 2)):
+        rows |= {int(part[np.argmin(value[part])]), int(part[np.argmax(value[part])])}
+    return np.array(sorted(rows), np.int64)
+
+
+def _spans(spans: Spans, most: int, pid: int, first: int) -> tuple[list[dict[str, Any]], int, int]:
+    """Returns the events of the spans and of the names of their rows, how many spans were left out, and how
+    many rows they use, numbered from `first`."""
+    longest = np.argsort(spans.begin_s - spans.end_s, kind="stable")[:most]
+    order = longest[np.argsort(spans.begin_s[longest], kind="stable")]
+    events: list[dict[str, Any]] = []
+    used = 0
+    for row, lane in _in_lanes(spans, order):
+        used = max(used, lane + 1)
+        begin, end = float(spans.begin_s[row]), float(spans.end_s[row])
+        events.append(
+            {
+                "ph": "X",
+                "name": spans.name[row],
+                "pid": pid,
+                "tid": first + lane,
+                "ts": begin * _US,
+                "dur": (end - begin) * _US,
+                "args": {key: column[row] for key, column in spans.about.items()},
+            }
+        )
+    lost = len(spans.begin_s) - len(events)
+    events += [
+        _named("thread_name", pid, first + lane, spans.track if used == 1 else f"{spans.track} {lane + 1}")
+        for lane in range(used)
+    ]
+    return events, lost, used
+
+
+def _in_lanes(spans: Spans, order: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yields each row in order of its begin with the lowest lane that is free then; none if all are taken.
+
+    A viewer takes spans of one row for calls inside each other, which these are not.
+    """
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    lanes = 0
+    for row in order.tolist():
+        begin, end = float(spans.begin_s[row]), float(spans.end_s[row])
+        while busy and busy[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if not free:
+            if lanes == _MOST_LANES:
+                continue
+            heapq.heappush(free, lanes)
+            lanes += 1
+        lane = heapq.heappop(free)
+        heapq.heappush(busy, (end, lane))
+        yield row, lane
