@@ -30,7 +30,8 @@ def _queue(run: Run) -> Iterator[Counter]:
 def _servers(run: Run) -> Iterator[Spans]:
     if "spans" not in run.tables:
         return
-    models = dict(run.frame("jobs", ["job", "model"]).itertuples(index=False))
+    jobs = run.frame("jobs", ["job", "model"])
+    models = dict(zip(jobs["job"], jobs["model"], strict=True))
     frame = run.frame("spans").sort_values(["type", "server", "begin_s"])
     for (kind, server), own in frame.groupby(["type", "server"], sort=False):
         yield Spans(

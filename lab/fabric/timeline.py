@@ -43,8 +43,10 @@ def _outages(run: Run) -> Iterator[Spans]:
     frame = run.frame("outages")
     for fault, own in frame.groupby("fault"):
         names = [
-            f"host {row.source} to host {row.destination}, {Direction(row.direction).name.lower()}"
-            for row in own.itertuples()
+            f"host {source} to host {destination}, {Direction(direction).name.lower()}"
+            for source, destination, direction in own[["source", "destination", "direction"]]
+            .to_numpy()
+            .tolist()
         ]
         end_s = np.where(np.isfinite(own["end_s"]), own["end_s"], own["begin_s"])
         steps = {

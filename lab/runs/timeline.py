@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import heapq
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class Spans:
     name: Sequence[str]
     begin_s: Floats
     end_s: Floats
-    about: dict[str, Sequence[str | int | float]]
+    about: Mapping[str, Sequence[str | int | float]]
 
 
 @dataclass(frozen=True, slots=True)

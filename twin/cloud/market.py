@@ -6,7 +6,7 @@ policy object and the same books. Not for: thousands of windows at once (deadlin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 
 import simpy
 
@@ -46,9 +46,9 @@ class _Run:
         self.env.process(self._losses())
         self.env.process(self._ticks())
 
-    def _ticks(self) -> Iterator[simpy.Event]:
+    def _ticks(self) -> Generator[simpy.Event, None, None]:
         tick = 0
-        while not self.course.over:
+        while True:
             self._work()
             if self.course.over:
                 return
@@ -59,7 +59,7 @@ class _Run:
             tick += 1
             yield self.env.timeout(tick * self.terms.tick_s - self.env.now)
 
-    def _losses(self) -> Iterator[simpy.Event]:
+    def _losses(self) -> Generator[simpy.Event, None, None]:
         """Announce every loss of machines, and take them away."""
         happen = [(at_s, True, zone) for at_s, zone in self.market.losses()]
         happen += [(at_s - self.market.notice_s, False, zone) for at_s, _, zone in happen]
@@ -95,7 +95,7 @@ class _Run:
         self.turn += 1
         self.env.process(self._life(self.turn))
 
-    def _life(self, turn: int) -> Iterator[simpy.Event]:
+    def _life(self, turn: int) -> Generator[simpy.Event, None, None]:
         course, timing = self.course, self.timing
         if course.state in (STARTING, WORKING):
             course.leave(self.env.now)

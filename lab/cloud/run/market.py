@@ -94,7 +94,8 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
             name: _drawn(asked.drawn, zone, asked, terms.deadline_s * _BEYOND, random)
             for name, zone in asked.zones.items()
         }
-        inputs, digest = (), ""
+        inputs: tuple[dict[str, str], ...] = ()
+        digest = ""
     else:
         path = Path(asked.trace)
         series = _cut(asked, path, terms.deadline_s, random)
@@ -148,7 +149,8 @@ def _drawn(
     changes[0] = 0.0
     highest = asked.types[zone.type].on_demand_usd_h
     usd_h: Real = np.clip(zone.spot_usd_h * np.exp(np.cumsum(changes)), _LEAST_SHARE * highest, highest)
-    return Levels(np.array(times), np.array(values)), Levels(moments, usd_h)
+    at: Real = np.asarray(moments, np.float64)
+    return Levels(np.array(times), np.array(values)), Levels(at, usd_h)
 
 
 def _cut(

@@ -130,7 +130,7 @@ def _market(market: Market, until_s: float) -> pa.Table:
     rows = []
     for zone in market.zones:
         edges = np.union1d(zone.available.t_s, zone.spot_usd_h.t_s)
-        edges = np.append(edges[edges < until_s], until_s).tolist()
+        moments: list[float] = np.append(edges[edges < until_s], until_s).tolist()
         rows += [
             (
                 zone.name,
@@ -141,7 +141,7 @@ def _market(market: Market, until_s: float) -> pa.Table:
                 zone.available.at(begin),
                 zone.spot_usd_h.at(begin),
             )
-            for begin, end in pairwise(edges)
+            for begin, end in pairwise(moments)
         ]
     keys = ("zone", "region", "type", "begin_s", "end_s", "available", "spot_usd_h")
     return pa.table(dict(zip(keys, (list(column) for column in zip(*rows, strict=True)), strict=True)))

@@ -57,11 +57,10 @@ def waiting(run: Run) -> Waiting:
     """Return why the run's requests are slow. Raises ScenarioError, saying why, if it has no spans."""
     requests = _requests(run)
     frame = run.frame("spans")
-    spans = Spans(
-        *(frame[name].to_numpy(np.int64) for name in ("request", "parent")),
-        frame["service"].cat.codes.to_numpy(np.int64),
-        *(frame[name].to_numpy(np.float64) for name in ("start_s", "end_s", "work_s")),
-    )
+    request, parent = (frame[name].to_numpy(np.int64) for name in ("request", "parent"))
+    start_s, end_s, work_s = (frame[name].to_numpy(np.float64) for name in ("start_s", "end_s", "work_s"))
+    owner = frame["service"].cat.codes.to_numpy().astype(np.int64)
+    spans = Spans(request, parent, owner, start_s, end_s, work_s)
     answered = requests.loc[requests["status"] == "ok", "latency_s"]
     roots = frame[frame["parent"] < 0]
     latency = answered.reindex(roots["request"]).to_numpy()
@@ -111,7 +110,8 @@ def told(found: Waiting) -> list[str]:
     if whole <= 0.0:
         return ["Slow requests hardly wait: they are slow because they need more CPU work."]
     main = rows[rows["slow_wait_s"] >= _WORTH_TELLING * whole].head(_TOLD)
-    names = [f"{row.service} ({row.slow_wait_s / whole:.0%} of it)" for row in main.itertuples()]
+    parts = zip(main["service"], main["slow_wait_s"] / whole, strict=True)
+    names = [f"{service} ({share:.0%} of it)" for service, share in parts]
     work = float((rows["slow_work_s"] - rows["typical_work_s"]).sum())
     texts = [
         f"The slowest 1 % take {_ms(found.slow_s)}, and wait for {_ms(whole)} of that, mostly in "

@@ -84,8 +84,8 @@ def _reached(log: SpanLog, reached: NDArray[np.bool_]) -> Spans:
     """Return the spans that reached a container. One that did not has no callees."""
     row = np.cumsum(reached) - 1
     parent = np.where(log.parent >= 0, row[log.parent], -1)[reached]
-    columns = (log.container, log.start_s, log.end_s, log.work_s)
-    return Spans(log.request[reached], parent, *(column[reached] for column in columns))
+    start_s, end_s, work_s = (column[reached] for column in (log.start_s, log.end_s, log.work_s))
+    return Spans(log.request[reached], parent, log.container[reached], start_s, end_s, work_s)
 
 
 def _read(
