@@ -118,9 +118,16 @@ def _cards(pages: Mapping[str, StreamlitPage], busy: bool) -> str | None:
         for name, column in zip(names[start : start + _COLUMNS], columns, strict=True):
             example = _EXAMPLES[name]
             with column.container(border=True, height="stretch"):
-                st.markdown(f":gray[{pages[name].title}]\n#### {example.title}\n{example.about}")
+                st.markdown(
+                    f":gray[{html.markdown(pages[name].title)}]\n#### {html.markdown(example.title)}\n"
+                    f"{html.markdown(example.about)}"
+                )
                 if st.button(
-                    example.button, type="primary", disabled=busy, key=f"home_{name}", width="stretch"
+                    html.markdown(example.button),
+                    type="primary",
+                    disabled=busy,
+                    key=f"home_{name}",
+                    width="stretch",
                 ):
                     pressed = name
     return pressed
@@ -138,4 +145,4 @@ def _further(pages: Mapping[str, StreamlitPage]) -> None:
         st.caption("Twin against testbed, quantity by quantity, with the testbed's own spread.")
     with runs:
         st.page_link(pages["runs"], label="Stored runs", icon=":material/inventory_2:")
-        st.caption(f"{stored:,} {'run is' if stored == 1 else 'runs are'} stored here: compare, download.")
+        st.caption(f"{stored:,d} {'run is' if stored == 1 else 'runs are'} stored here: compare, download.")

@@ -18,7 +18,6 @@ RIGHT = dict.fromkeys(COUNTS, 9) | dict.fromkeys(("missing", "unasked", "rows tw
 RIGHT |= {"faults": ["worker 0 killed with -9"], "seconds": 1.0}
 
 
-@pytest.mark.apart
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.timeout(600)
