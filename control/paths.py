@@ -1,8 +1,8 @@
 """Critical paths of requests: which calls a request waited for, and whose waiting made it slow.
 
-For: critical paths of span trees, each owner's time on them, and the figures by which Firm finds culprits.
-Not for: recording spans (twin.containers.requests), nor what is done about culprits (control.allocator.firm).
-An owner is whatever a span belongs to: a service or a container.
+For: critical paths of span trees, and each owner's time on them. Not for: recording spans
+(twin.containers.requests), nor what is done about who waits (control.allocator). An
+owner is whatever a span belongs to: a service or a container.
 
 A critical path begins at the request's root. At each span the call that returned last is on it. Of the calls
 that had returned when this one was made, again the one that returned last is on it, and so on backwards. So
@@ -10,8 +10,8 @@ the calls of a span that are on the path never overlap, and the own times of the
 root's time.
 
 Source: Qiu et al., "FIRM: An Intelligent Fine-grained Resource Management Framework for SLO-Oriented
-Microservices", OSDI 2020, Algorithm 1 (paths) and Algorithm 2 (relative importance, congestion intensity).
-The first as printed appends the path of every earlier call. We take of these the last one, again and again.
+Microservices", OSDI 2020, Algorithm 1. As printed it appends the path of every earlier call. We take of these
+the last one, again and again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Index = NDArray[np.int64]
-
-FEWEST_REQUESTS = 10
-"""Requests through an owner below which it is no culprit: our choice, as a p99 of fewer says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,48 +102,3 @@ def blame(spans: Spans, paths: Paths, requests: Index) -> Blame:
     ]
     order = np.argsort(-mean[0], kind="stable")
     return Blame(owners[order], mean[0][order], mean[1][order], count)
-
-
-@dataclass(frozen=True, slots=True)
-class Intensity:
-    """Firm's figures of owners on critical paths, owners ascending.
-
-    owner: int64[k]. relative_importance: float64[k] in [−1, 1], correlation of the owner's time with the
-    path's time over the requests through it. congestion: float64[k] ≥ 1, p99 over p50 of its time. Owners
-    with too few requests, or whose times do not vary, are left out.
-    """
-
-    owner: Index
-    relative_importance: Floats
-    congestion: Floats
-
-
-def intensity(spans: Spans, paths: Paths) -> Intensity:
-    """Return relative importance and congestion intensity of the owners on the critical paths.
-
-    An owner's time in a request is the time of its spans on the path, less that of calls on the path.
-    """
-    on = np.flatnonzero(paths.on)
-    whole = spans.parent < 0
-    requests = spans.request[whole]
-    first = np.searchsorted(np.sort(requests), spans.request[on])
-    total = (spans.end_s - spans.start_s)[whole][np.argsort(requests, kind="stable")]
-    owners, place = np.unique(spans.owner[on], return_inverse=True)
-    pair, inverse = np.unique(place * np.int64(len(requests)) + first, return_inverse=True)
-    time = np.bincount(inverse, weights=paths.own_s[on])
-    rows: list[tuple[int, float, float]] = []
-    ends = np.searchsorted(pair, np.arange(len(owners) + 1) * np.int64(len(requests)))
-    for at, owner in enumerate(owners.tolist()):
-        part = slice(int(ends[at]), int(ends[at + 1]))
-        own, path = time[part], total[pair[part] % len(requests)]
-        if len(own) < FEWEST_REQUESTS:
-            continue
-        median, tail = np.quantile(own, (0.5, 0.99))
-        if own.std() <= 0.0 or path.std() <= 0.0 or median <= 0.0:
-            continue
-        related = float(np.clip(np.corrcoef(own, path)[0, 1], -1.0, 1.0))
-        rows.append((owner, related, float(tail / median)))
-    if not rows:
-        return Intensity(np.empty(0, np.int64), np.empty(0), np.empty(0))
-    owner, importance, congestion = zip(*rows, strict=True)
-    return Intensity(np.array(owner, np.int64), np.array(importance), np.array(congestion))

@@ -3,7 +3,7 @@
 For: kernels that write a span when an attempt to make a visit has ended and its caller is told, and that keep
 or drop a request's spans when it is answered. Spans of requests that were drawn before the run are kept, and
 those of the slowest requests. Not for: which requests are traced (requests/tracing.py), nor critical paths
-(control.critical_path).
+(control.paths).
 
 A request's spans are a list, newest first. An attempt whose caller gave it up has no span, because nobody
 waits for it. The caller's own span of the failed attempt ends when the caller gave up.
