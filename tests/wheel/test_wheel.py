@@ -68,13 +68,13 @@ def installed(wheel, user, home) -> Path:
 
 @pytest.fixture
 def twinbed(installed, user, home):
-    """A function that runs `twinbed` as a user without the checkout, in an empty folder of their own."""
+    """A function that runs `twinbed` from bash as a user without the checkout, in an empty folder of their own."""
     own = Path(tempfile.mkdtemp(dir=home))
     own.chmod(0o777)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*user, str(installed / "twinbed"), *arguments],
+            [*user, "bash", "-c", '"$0" "$@"; exit $?', str(installed / "twinbed"), *arguments],
             cwd=own,
             env=KEPT | {"HOME": str(own), "TWINBED_STORE": str(own / "runs")},
             capture_output=True,
