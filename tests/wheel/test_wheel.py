@@ -68,7 +68,7 @@ def installed(wheel, user, home) -> Path:
 
 @pytest.fixture
 def twinbed(installed, user, home):
-    """A function that runs `twinbed` from bash as a user without the checkout, in an empty folder of their own."""
+    """A function that runs `twinbed` from bash as a user without the checkout, in an empty folder."""
     own = Path(tempfile.mkdtemp(dir=home))
     own.chmod(0o777)
 
