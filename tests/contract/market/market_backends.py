@@ -101,7 +101,7 @@ class Plain:
         here.mkdir()
         options = ["--cores", str(quota_cores), "--checkpoint", str(self.folder / "saved")]
         options += ["--every", str(self.job.every)]
-        environment = {**os.environ, "RANK": "0", "TWINBED_STEPS": str(here)}
+        environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "TWINBED_STEPS": str(here)}
         self.process = subprocess.Popen([*self.job.command, *options], env=environment)
 
     def stop(self, job: int) -> None:
@@ -117,6 +117,7 @@ class Plain:
         new = steps.stat().st_size // 8 if self.process is not None and steps.exists() else 0
         alive = self.process is not None and self.process.poll() is None
         if self.process is not None and not alive:
+            assert self.process.returncode <= 0, "the job failed"
             self._end()
             self.base = self._saved()
             return Seen(self.base, begun=bool(new), alive=False)
