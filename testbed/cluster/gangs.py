@@ -201,7 +201,7 @@ class Gangs(Undone):
                 f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"
             )
         # The first process is the one that saves. A signal may have ended it before it could.
-        last = self._saved(job) if codes[0] else min(life.base + _steps(life.folder), training.steps)
+        last = self._saved(job) if any(codes[:1]) else min(life.base + _steps(life.folder), training.steps)
         self._remove(job)
         self._done[job] = training.steps if life.leaving is None else last
         return Seen(self._done[job], begun=bool(new), alive=False)
