@@ -104,6 +104,7 @@ class _Session:
     """Key and replay window of one agent's session."""
 
     def __init__(self, key: bytes) -> None:
+        self.key = key
         self._keyed = hmac.new(key, digestmod="sha256")
         self.highest = 0
         self.received = 0
