@@ -2,9 +2,11 @@
 
 For: `carry_out`, which does for real what twin.cloud.market simulates, with the same policy object and the
 same books; and `Instances`, the emulated machines. Not for: what a market offers, which comes from the
-scenario. A second of this machine stands for `compression` seconds of the market. A notice is SIGTERM, at
-which a job saves and ends, unless the timing says that it does not save; a loss is SIGKILL. A start goes on
-from the checkpoint that the job itself wrote.
+scenario. A second of this machine stands for `compression` seconds of the market. A machine takes as long to
+start and to be left as the timing says: the real job starts meanwhile, and is stopped (SIGSTOP) after its
+first step until the machine would be there. A real start that takes longer counts as it is. A notice is
+SIGTERM, at which a job saves and ends, unless the timing says that it does not save; a loss is SIGKILL. A
+start goes on from the checkpoint that the job itself wrote.
 """
 
 from __future__ import annotations
@@ -60,6 +62,8 @@ class Executor(Protocol):
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None: ...  # noqa: D102
     def stop(self, job: int) -> None: ...  # noqa: D102
     def kill(self, job: int) -> None: ...  # noqa: D102
+    def hold(self, job: int) -> None: ...  # noqa: D102
+    def resume(self, job: int) -> None: ...  # noqa: D102
     def look(self, job: int) -> Seen: ...  # noqa: D102
 
 
@@ -75,7 +79,7 @@ def carry_out(
     quota_cores: Callable[[int], float],
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return what became of the job. Of `timing`, only move_s and saves count; the rest is as it happens.
+    """Return what became of the job. Real starts and stops that take longer than `timing` says count so.
 
     quota_cores: place → CPU quota of each of its machines, cores. Raises BackendError for a job that fails.
     """
@@ -107,7 +111,7 @@ class _Real:
         self.quota_cores = quota_cores
         losses = [(at_s, True, zone) for at_s, zone in market.losses()]
         self.events = sorted(losses + [(at_s - market.notice_s, False, zone) for at_s, _, zone in losses])
-        self.tick, self.ready_s, self.launched = 0, 0.0, False
+        self.tick, self.due_s, self.launched, self.held = 0, 0.0, False, False
 
     def step(self, now_s: float) -> None:
         """Look at the job, let happen what is due, and ask the policy if it is time."""
@@ -121,27 +125,37 @@ class _Real:
             if course.decide(self.tick, now_s):
                 self._go(now_s)
             self.tick = int(now_s // self.terms.tick_s) + 1
-        if course.state == STARTING and not self.launched and now_s >= self.ready_s:
-            self.executor.start(JOB, {}, self.quota_cores(course.paying))
-            self.launched = True
 
     def _look(self, now_s: float) -> None:
         course = self.course
-        if not self.launched:
-            return
+        if self.launched:
+            self._look_at_job(now_s)
+        if course.state == LEAVING and not self.launched and now_s >= self.due_s:
+            self._next(now_s)
+
+    def _look_at_job(self, now_s: float) -> None:
+        course, soon = self.course, self.course.state == STARTING and now_s < self.due_s
         seen = self.executor.look(JOB)
         done_s, saved_s = self._work_s(seen.done), self._work_s(seen.done, saved=True)
         course.worked(done_s, saved_s)
-        if seen.done >= self.training.steps:
+        if soon:
+            self._hold(seen.begun and seen.alive)
+        elif seen.done >= self.training.steps:
             if seen.alive:
                 self.executor.kill(JOB)
             course.finish(now_s)
         elif not seen.alive:  # It was asked to leave, and has saved.
             self.launched = False
             course.worked(done_s, done_s)
-            self._next(now_s)
         elif course.state == STARTING and seen.begun:
+            self._hold(False)
             course.work(now_s)
+
+    def _hold(self, wanted: bool) -> None:
+        """Let the job wait for its machine, or go on."""
+        if wanted != self.held:
+            self.held = wanted
+            (self.executor.hold if wanted else self.executor.resume)(JOB)
 
     def _work_s(self, steps: int, *, saved: bool = False) -> float:
         """Return the work that so many steps stand for, or what of it is saved, s."""
@@ -161,6 +175,7 @@ class _Real:
     def _lose(self, now_s: float) -> None:
         kept_s = self.course.saved_s
         if self.launched:
+            self._hold(False)
             self.executor.kill(JOB)
             kept_s = self._work_s(self.executor.look(JOB).done)
             self.launched = False
@@ -171,7 +186,9 @@ class _Real:
         """Leave what is held, then start what is wanted. Whoever leaves already goes on leaving."""
         if self.launched and self.course.state in (STARTING, WORKING):
             self.course.leave(now_s)
+            self.due_s = now_s + self.timing.stop_s
             self.executor.stop(JOB)
+            self._hold(False)
         elif self.course.state != LEAVING:
             self._next(now_s)
 
@@ -181,4 +198,6 @@ class _Real:
         if course.state != WAITING:
             course.gone(now_s)
         if course.place != IDLE:
-            self.ready_s = now_s + self.timing.move_s * course.start(now_s)
+            self.due_s = now_s + self.timing.start_s + self.timing.move_s * course.start(now_s)
+            self.executor.start(JOB, {}, self.quota_cores(course.paying))
+            self.launched = True

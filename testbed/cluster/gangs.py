@@ -172,6 +172,16 @@ class Gangs(Undone):
         if leaving:
             self._further.add(job)
 
+    def hold(self, job: int) -> None:
+        """Stop a gang's processes where they are, until `resume`."""
+        for container in self._lives[job].containers:
+            container.group.send(signal.SIGSTOP)
+
+    def resume(self, job: int) -> None:
+        """Let a gang that was held go on."""
+        for container in self._lives[job].containers:
+            container.group.send(signal.SIGCONT)
+
     def look(self, job: int) -> Seen:
         """Return what is known of a job, after its quota followed what it does.
 

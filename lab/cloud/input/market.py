@@ -67,7 +67,8 @@ class CloudEmulationInput(Section):
 
     compression: PositiveFloat = Field(
         description="Seconds of the market that a second of this machine stands for. The job is that much "
-        "shorter; starts and saves of real processes are not, and count that many times."
+        "shorter; starts and stops of real processes are not. One that takes longer than start_s or stop_s "
+        "counts that many times."
     )
     cores: Annotated[float, Field(ge=0.02, le=64)] = Field(
         description="CPU quota of an emulated machine of speed 1, cores."
@@ -115,8 +116,8 @@ class CloudInput(Section):
     billing_s: PositiveFloat = Field(default=60.0, description="Step in which machines are paid, s.")
     emulation: CloudEmulationInput | None = Field(
         default=None,
-        description="How this machine stands for the market on the testbed. The twin then takes the time of "
-        "starts and saves from the calibration, and start_s, stop_s and job.save_s do not count.",
+        description="How this machine stands for the market on the testbed. The twin then takes start_s and "
+        "stop_s at least as long as the calibration's starts and stops, and job.save_s does not count.",
     )
 
     @model_validator(mode="after")

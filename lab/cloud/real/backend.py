@@ -1,34 +1,92 @@
 """Runs market scenarios on this machine: a real training job on emulated machines, under the same policies.
 
 For: `--backend testbed`; markets, tables and figures are those of the twin's runs. Not for: the processes
-(testbed.cloud.market). Runs are made one after another: they would disturb each other.
+(testbed.cloud.market). Runs are made one after another: they would disturb each other. Before the first one
+the job trains for some seconds on a machine of each speed (Pace): the scenario says how long its work takes,
+and so many steps stand for it that it takes that long here, today.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from functools import partial
 
 from control.market.ports import ON_DEMAND
 from lab.ask import shipped
-from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.cloud.input import job_file
 from lab.cloud.input.market import CloudEmulationInput, CloudInput, cloud_of
 from lab.cloud.run.market import Drawn, drawn
 from lab.cloud.run.runner import policy, stored
-from lab.cluster.calibrate.values import speed
 from lab.runs.manifest import identified
 from lab.runs.store import Run, RunStore
-from testbed.cloud.market import Instances, carry_out
+from testbed.cloud.market import JOB, Instances, carry_out
 from testbed.cluster.gangs import Training
 from testbed.containers import machine
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 
 NAME = "testbed"
 LEAST_STEPS = 50
 """Fewest steps of training that may stand for a job."""
+_PROBE_S, _WITHIN_S, _POLL_S = 10.0, 120.0, 0.02
+"""Time in which steps are counted, longest time until the first one, and time between two looks, s."""
+_FOREVER = 10**9
+_FARTHEST = 2.0
+"""Largest factor by which a quota may be corrected to give its speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a job trains on this machine. steps_per_s: on machines of speed 1; cores: the CPU quota that
+    gives each speed."""
+
+    steps_per_s: float
+    cores: dict[float, float]
+
+
+class Paces:
+    """The paces of the questions that are asked in one go; each is measured once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Pace] = {}
+
+    def of(self, asked: CloudInput, emulation: CloudEmulationInput) -> Pace:
+        """Return a question's pace. Raises BackendError for a job that fails, or whose speed does not follow
+        its CPU quota."""
+        speeds = sorted({kind.speed for kind in asked.types.values()} | {1.0})
+        key = f"{asked.job.name} {asked.job.machines} {speeds} {emulation}"
+        if key not in self._known:
+            rates = {speed: _rate(asked, emulation, emulation.cores * speed) for speed in speeds}
+            cores = {
+                speed: emulation.cores * speed * speed * rates[1.0] / rate for speed, rate in rates.items()
+            }
+            for speed, quota in cores.items():
+                asked_cores = emulation.cores * speed
+                if not 1 / _FARTHEST <= quota / asked_cores <= _FARTHEST:
+                    raise BackendError(
+                        f"{asked.job.name} does {rates[speed]:.3g} steps/s at {asked_cores:g} cores and "
+                        f"{rates[1.0]:.3g} at {emulation.cores:g}: its CPU does not decide its speed; make "
+                        "cloud.emulation.cores smaller"
+                    )
+            self._known[key] = Pace(rates[1.0], cores)
+        return self._known[key]
+
+
+def _rate(asked: CloudInput, emulation: CloudEmulationInput, cores: float) -> float:
+    """Return the steps per second of the job on machines with this quota."""
+    program = _program(asked, _FOREVER, _FOREVER)
+    with Instances([program], emulation.network_bps) as machines:
+        machines.start(JOB, {}, cores)
+        began = time.monotonic()
+        while not machines.look(JOB).begun:
+            if time.monotonic() > began + _WITHIN_S:
+                raise BackendError(f"{asked.job.name} does not take a step within {_WITHIN_S:g} s")
+            time.sleep(_POLL_S)
+        before, began = machines.look(JOB).done, time.monotonic()
+        time.sleep(_PROBE_S)
+        return max(machines.look(JOB).done - before, 1) / (time.monotonic() - began)
 
 
 def run_scenario(
@@ -39,10 +97,19 @@ def run_scenario(
     Raises BackendError where this machine refuses, ScenarioError for bad input. Then nothing is left
     running, and nothing stored of the run at work.
     """
-    return [run(spec, store, repeat, progress, fresh=fresh) for spec in expand(scenario)]
+    paces = Paces()
+    return [run(spec, store, repeat, progress, paces, fresh=fresh) for spec in expand(scenario)]
 
 
-def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, *, fresh: bool = True) -> Run:
+def run(
+    spec: RunSpec,
+    store: RunStore,
+    repeat: int,
+    progress: Progress | None,
+    paces: Paces,
+    *,
+    fresh: bool = True,
+) -> Run:
     """Return one run; otherwise as run_scenario."""
     began, asked = time.perf_counter(), cloud_of(spec.scenario)
     emulation = emulation_of(spec)
@@ -51,7 +118,8 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
     identity = identified(spec, spec.resolved(), shared.sha256, beyond)
     if not fresh and store.has(identity["id"]):
         return store.open(identity["id"])
-    program = training(shared, emulation, spec.calibration)
+    pace = paces.of(asked, emulation)
+    program = training(shared, emulation, pace)
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
     with Instances([program], emulation.network_bps) as machines:
         done = carry_out(
@@ -62,12 +130,12 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
             machines,
             program,
             compression=emulation.compression,
-            quota_cores=lambda place: emulation.cores * _speed(asked, shared, place),
+            quota_cores=lambda place: pace.cores[_speed(asked, shared, place)],
             progress=None if progress is None else partial(progress, label),
         )
     if progress is not None:
         progress(label, 1.0)
-    whose = {**beyond, NAME: machine.facts()}
+    whose = {**beyond, NAME: {**machine.facts(), "steps_per_s": pace.steps_per_s}}
     return stored(spec, store, identity, shared, done, shared.optimum_usd, whose, began)
 
 
@@ -85,20 +153,23 @@ def emulation_of(spec: RunSpec) -> CloudEmulationInput:
     return asked.emulation
 
 
-def training(shared: Drawn, emulation: CloudEmulationInput, calibration: Calibration) -> Training:
+def training(shared: Drawn, emulation: CloudEmulationInput, pace: Pace) -> Training:
     """Return the job as a program: as many steps as its work, compressed, has room for.
 
-    Raises ScenarioError for a job whose speed nobody measured, or one too short to be seen.
+    Raises ScenarioError for a job that is too short to be seen.
     """
     asked = shared.asked
-    per_core_s = speed(calibration, asked.job.name, asked.job.machines)
-    per_s = emulation.cores * asked.types[asked.on_demand].speed * per_core_s / emulation.compression
+    per_s = asked.types[asked.on_demand].speed * pace.steps_per_s / emulation.compression
     steps, every = round(shared.terms.work_s * per_s), max(round(shared.timing.every_s * per_s), 1)
     if steps < LEAST_STEPS:
         raise ScenarioError(
             f"cloud.emulation.compression: the job would train {steps} steps; at least {LEAST_STEPS} can be "
             "seen: make it smaller, or the job longer"
         )
+    return _program(asked, steps, every)
+
+
+def _program(asked: CloudInput, steps: int, every: int) -> Training:
     path = shipped.path_of("job", asked.job.name)
     command = job_file.load(path).command_line(steps=steps)
     return Training(command, path.parent, asked.job.machines, steps, every)

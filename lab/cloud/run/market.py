@@ -118,13 +118,13 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
 
 
 def timing_of(asked: CloudInput, calibration: Calibration) -> Timing:
-    """Return how time passes. An emulated machine takes the calibrated times, as many times as time is
-    compressed."""
+    """Return how time passes. An emulated machine takes at least as long to start and to be left as real
+    processes do, as many times as time is compressed."""
     start_s, stop_s, save_s = asked.start_s, asked.stop_s, asked.job.save_s
     if asked.emulation is not None:
         first, again = (calibration.values[f"times.{key}"].value for key in ("start_s", "restart_s"))
-        start_s = min(first, again) * asked.emulation.compression
-        stop_s = max(again - first, 0.0) * asked.emulation.compression
+        start_s = max(start_s, min(first, again) * asked.emulation.compression)
+        stop_s = max(stop_s, (again - first) * asked.emulation.compression)
         save_s = 0.0
     every_s = asked.job.checkpoint_s / asked.types[asked.on_demand].speed
     return Timing(start_s, stop_s, asked.move_s, every_s + save_s, asked.saves_at_notice)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -111,6 +112,14 @@ class Plain:
     def kill(self, job: int) -> None:
         self._end()
         self.base = self._saved()
+
+    def hold(self, job: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self, job: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def look(self, job: int) -> Seen:
         steps = self.folder / str(self.lives) / "0.steps"
