@@ -75,20 +75,14 @@ app = typer.Typer(
 
 Runs = Annotated[
     Path | None,
-    typer.Option(
-        "--runs",
-        metavar="CSV",
-        help="Table of measured jobs. Default: the one that ships.",
-        show_default=False,
-    ),
+    typer.Option("--runs", metavar="CSV", help="Table of measured jobs. Default: the one that ships."),
 ]
 Jobs = Annotated[
     Path | None,
     typer.Option(
-        "--jobs", metavar="FOLDER", help="Folder of job files and local runs. Default: those that ship.",
-        show_default=False,
+        "--jobs", metavar="FOLDER", help="Folder of job files and local runs. Default: those that ship."
     ),
-]  # fmt: skip
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 
 
@@ -259,7 +253,6 @@ def step(
             "--others",
             metavar="CSV",
             help="Measured runs of other jobs, with the columns of llm-foundry's table.",
-            show_default=False,
         ),
     ] = None,
     form: FormatOption = Format.TABLE,

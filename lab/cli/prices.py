@@ -100,7 +100,7 @@ def list_(
 
 @app.command()
 def history(
-    name: Annotated[str, typer.Argument(metavar="TYPE", help="An instance type.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="TYPE", help="An instance type.")],
     region: _RegionOption = None,
     market: _MarketOption = None,
     catalogue: _CatalogueOption = None,
@@ -126,7 +126,6 @@ def update(
             metavar="[FILE|URL]",
             help="Spare Cores' SQLite database; a URL may end in .bz2. Default: the package sparecores-data, "
             "which fetches it.",
-            show_default=False,
         ),
     ] = None,
     no_progress: NoProgressOption = False,

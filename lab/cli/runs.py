@@ -35,13 +35,9 @@ class TableName(StrEnum):
 
 @app.command("list")
 def list_(
-    tag: Annotated[
-        str | None,
-        typer.Option("--tag", metavar="NAME", help="Only runs with this tag.", show_default=False),
-    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Only runs with this tag.")] = None,
     scenario: Annotated[
-        str | None,
-        typer.Option("--scenario", metavar="NAME", help="Only runs of this scenario.", show_default=False),
+        str | None, typer.Option("--scenario", metavar="NAME", help="Only runs of this scenario.")
     ] = None,
     policy: Annotated[
         str | None,
@@ -49,14 +45,10 @@ def list_(
             "--policy",
             metavar="NAME",
             help="Only runs of this policy: escra, or with parameters static:factor=1.5.",
-            show_default=False,
         ),
     ] = None,
     newer: Annotated[
-        str | None,
-        typer.Option(
-            "--newer", metavar="AGE", help="Only runs made within this time: 12h, 30d.", show_default=False
-        ),
+        str | None, typer.Option("--newer", metavar="AGE", help="Only runs made within this time: 12h, 30d.")
     ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
@@ -190,8 +182,7 @@ def rm(
 def export(
     run: RunArgument,
     path: Annotated[
-        Path | None,
-        typer.Argument(help="A new directory, or a zip file if the name ends in .zip.", show_default=False),
+        Path | None, typer.Argument(help="A new directory, or a zip file if the name ends in .zip.")
     ] = None,
     perfetto: Annotated[
         Path | None,
@@ -200,7 +191,6 @@ def export(
             metavar="FILE",
             help="Write the run's timeline for ui.perfetto.dev or chrome://tracing instead. It is "
             "compressed if FILE ends in .gz.",
-            show_default=False,
         ),
     ] = None,
     store: StoreOption = None,
@@ -262,15 +252,10 @@ def du(
 def prune(
     keep: Annotated[
         int | None,
-        typer.Option(
-            "--keep", metavar="N", min=0, help="Keep the newest N runs of every scenario.", show_default=False
-        ),
+        typer.Option("--keep", metavar="N", min=0, help="Keep the newest N runs of every scenario."),
     ] = None,
     older: Annotated[
-        str | None,
-        typer.Option(
-            "--older", metavar="AGE", help="Remove only runs older than this: 12h, 30d.", show_default=False
-        ),
+        str | None, typer.Option("--older", metavar="AGE", help="Remove only runs older than this: 12h, 30d.")
     ] = None,
     keep_tagged: Annotated[
         bool, typer.Option("--keep-tagged", help="Keep runs that have a tag (twinbed runs tag).")

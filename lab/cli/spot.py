@@ -31,11 +31,7 @@ _COLUMNS = (
 def spot(
     trace: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="TRACE…",
-            help="Availability by time (CSV: t_s, available), a file per zone.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="TRACE…", help="Availability by time (CSV: t_s, available), a file per zone."),
     ],
     work: Annotated[
         str, typer.Option("--work", metavar="TIME", help="Work of the job on one machine, e.g. 48h.")

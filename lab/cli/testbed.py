@@ -163,23 +163,15 @@ def up(
             help="Of every uplink, bits per second; default: unlimited.",
         ),
     ] = None,
-    stock: Annotated[
-        bool | None, typer.Option("--stock", help="FRR as its package has it.", show_default=False)
-    ] = None,
+    stock: Annotated[bool | None, typer.Option("--stock", help="FRR as its package has it.")] = None,
     fast_path: Annotated[
         bool | None,
-        typer.Option(
-            "--fast-path",
-            help="Every host turns away from a dead uplink before routing does.",
-            show_default=False,
-        ),
+        typer.Option("--fast-path", help="Every host turns away from a dead uplink before routing does."),
     ] = None,
     bfd_plane: Annotated[
         bool | None,
         typer.Option(
-            "--bfd-plane",
-            help="BFD's packets and timers are those of our own process behind bfdd.",
-            show_default=False,
+            "--bfd-plane", help="BFD's packets and timers are those of our own process behind bfdd."
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
