@@ -47,7 +47,7 @@ def over_time(run: Run, most: int) -> pd.DataFrame:
     """Returns what clients saw, one row for each of at most `most` equal stretches.
 
     Columns: at_s, to_s; p50, p90, p99: latency of the requests that arrived in the stretch, s, NaN if there
-    are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.latency); arrived_rps,
+    are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.figures); arrived_rps,
     not_answered_rps and one column for each of NOT_ANSWERED: requests that arrived in the stretch, 1/s;
     answered_rps: answers given in the stretch, 1/s, whenever they were requested. The last stretch may be
     shorter than the others; its rates are over its own length.

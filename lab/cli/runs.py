@@ -59,8 +59,7 @@ def list_(
     With several filters a run is listed that passes all of them.
     """
     del no_progress
-    from lab.runs.tags import Tags
-    from lab.runs.upkeep import age_s, seconds
+    from lab.runs.upkeep import Tags, age_s, seconds
 
     most_s = None if newer is None else seconds(newer, "--newer")
     opened = open_store(store)
@@ -149,7 +148,7 @@ def tag(
 ) -> None:
     """Give a run a tag, by which it is listed and kept. A run may have several, and several runs one."""
     del no_progress
-    from lab.runs.tags import Tags
+    from lab.runs.upkeep import Tags
 
     opened = open_store(store)
     run_id, tags = opened.open(run).id, Tags(opened)
@@ -167,7 +166,7 @@ def rm(
 ) -> None:
     """Remove runs. If one of them does not exist, none is removed."""
     del no_progress
-    from lab.runs.tags import Tags
+    from lab.runs.upkeep import Tags
 
     opened = open_store(store)
     tags = Tags(opened)

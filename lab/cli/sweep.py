@@ -105,7 +105,7 @@ def sweep(
     --resume finishes.
     """
     from lab.cli.progress import Rate
-    from lab.engine.choice import engine as chosen_engine
+    from lab.engine.local import engine as chosen_engine
     from lab.runs.files import write_whole
     from lab.sweep import result as results
     from lab.sweep.plan import Plan, Shard

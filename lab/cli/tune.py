@@ -75,7 +75,7 @@ def tune(
     """
     from lab import kinds
     from lab.cli.progress import Rate
-    from lab.engine.choice import engine as chosen_engine
+    from lab.engine.local import engine as chosen_engine
     from lab.sweep import tuned
     from lab.sweep.points import seeds as seeds_of
     from lab.sweep.rules import Limit, metric_named

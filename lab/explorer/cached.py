@@ -14,13 +14,12 @@ import streamlit as st
 
 from lab.ask import shipped
 from lab.charts import series, services
-from lab.containers.input.services.application import AppSpec
-from lab.containers.input.services.load import load_app
+from lab.containers.input.services.application import AppSpec, load_app
 from lab.containers.run.waiting import Waiting
 from lab.containers.run.waiting import waiting as of_run
-from lab.containers.validate import stored
+from lab.containers.validate import both
 from lab.containers.validate.both import Cell
-from lab.explorer.trace_facts import TraceFacts, facts
+from lab.explorer.trace_chooser import TraceFacts, facts
 from lab.runs.store import Run
 from traces.load import load
 from traces.load import shipped as shipped_recordings
@@ -114,5 +113,5 @@ def application(name: str) -> AppSpec:
 
 @st.cache_data(max_entries=2, show_spinner="Comparing twin and testbed", hash_funcs=_RUN)
 def cells(runs: list[Run]) -> list[Cell]:
-    """Returns the cached result of `stored.cells`."""
-    return stored.cells(runs)
+    """Returns the cached result of `both.cells`."""
+    return both.cells(runs)

@@ -21,7 +21,7 @@ from lab.charts import cluster as charts
 from lab.charts.palette import Shown, shown, title
 from lab.cluster.input import cluster_of
 from lab.cluster.metrics import METRICS
-from lab.explorer import html, progress, running, session
+from lab.explorer import html, running, session
 from lab.explorer.job import Status
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
@@ -68,11 +68,11 @@ def ask() -> None:
 
 def page() -> None:
     """Draw the page."""
-    progress.take_finished()
+    running.take_finished()
     with st.sidebar:
         _ask()
     st.title("Cluster", anchor=False)
-    progress.show()
+    running.show()
     questions = {asked.key: asked for asked in _questions(str(RunStore().root))}
     if not questions:
         st.markdown(

@@ -19,7 +19,7 @@ from lab.charts import market as charts
 from lab.charts.palette import shown, title
 from lab.cloud.input.market import cloud_of
 from lab.cloud.metrics import METRICS
-from lab.explorer import html, progress, running, session
+from lab.explorer import html, running, session
 from lab.explorer.job import Status
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
@@ -48,11 +48,11 @@ class _Keeper:
 
 def page() -> None:
     """Draw the page."""
-    progress.take_finished()
+    running.take_finished()
     with st.sidebar:
         _ask()
     st.title("Market", anchor=False)
-    progress.show()
+    running.show()
     questions = _questions(str(RunStore().root))
     if not questions:
         st.markdown(

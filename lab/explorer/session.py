@@ -5,6 +5,7 @@ For: the only place that touches st.session_state under these names and st.query
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, Protocol
@@ -13,7 +14,7 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from lab.explorer import visitors
+from lab.explorer import limits
 from lab.explorer.job import Job, Status
 from lab.explorer.selection import AnyChoices, ServiceChoices, TraceChoices, from_query, to_query
 from lab.explorer.uploads import Upload
@@ -119,7 +120,7 @@ def presence() -> Callable[[], bool]:
 def is_admitted() -> bool:
     """Returns whether this tab has a place among those that may be open at once."""
     context = get_script_run_ctx()
-    return context is None or visitors.TABS.admit(context.session_id, presence())
+    return context is None or TABS.admit(context.session_id, presence())
 
 
 def drop_job() -> Owner:
@@ -127,3 +128,26 @@ def drop_job() -> Owner:
     del st.session_state[_JOB]
     owner: Owner = st.session_state.pop(_OWNER)
     return owner
+
+
+class Tabs:
+    """most: tabs that may be open at once. Every method may be called by any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._present: dict[str, Callable[[], bool]] = {}
+
+    def admit(self, tab: str, present: Callable[[], bool]) -> bool:
+        """Returns whether the tab has a place, and gives it one that is free. present: whether it is
+        connected; a tab that is not gives up its place."""
+        with self._lock:
+            self._present = {name: is_there for name, is_there in self._present.items() if is_there()}
+            if tab not in self._present and len(self._present) >= self._most:
+                return False
+            self._present[tab] = present
+            return True
+
+
+TABS = Tabs(limits.TABS)
+"""The tabs of this server."""

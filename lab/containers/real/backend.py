@@ -21,9 +21,8 @@ from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.containers.calibrate.probe import probe
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
-from lab.containers.real.busy import Busy
 from lab.containers.real.deployments import deployed
-from lab.containers.real.outcome import outcome, request_log
+from lab.containers.real.outcome import Busy, outcome, request_log
 from lab.containers.run.runner import identity_of, load_source, policy_of, store_run, streams
 from lab.runs.store import Run, RunStore
 from testbed.containers import machine as here

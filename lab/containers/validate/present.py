@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from lab.containers.validate.both import Cell
-from lab.containers.validate.disturbance import MOST
-from lab.containers.validate.measures import measures
+from lab.containers.validate.measures import MOST_CPU, measures
 from lab.containers.validate.rule import (
     LEAST_REPEATS,
     QUANTITIES,
@@ -134,10 +133,10 @@ def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
         good = sum(judgement.verdict.agrees for judgement in counted)
         yield (
             f"{left} of {left + sum(len(cell.testbed) for cell in cells)} runs on the testbed were disturbed "
-            f"and do not count: they took over {MOST - 1:.0%} more CPU for the same requests than another "
-            "repeat, so that something else used the processor. The cell was repeated instead, to twice as "
-            f"many runs at most. With every cell's first runs, whatever they took, {good} of {len(counted)} "
-            f"comparisons agree ({share(counted):.0%})."
+            f"and do not count: they took over {MOST_CPU - 1:.0%} more CPU for the same requests than "
+            "another repeat, so that something else used the processor. The cell was repeated instead, to "
+            f"twice as many runs at most. With every cell's first runs, whatever they took, {good} of "
+            f"{len(counted)} comparisons agree ({share(counted):.0%})."
         )
 
 

@@ -14,7 +14,7 @@ from lab.ask.guard import MOST_BYTES, MOST_DEPTH, parse, parse_json, parse_toml,
 from lab.ask.scenario import load
 from lab.cloud.input import job_file
 from lab.containers.input import deployment, recording
-from lab.containers.input.services.load import load_app
+from lab.containers.input.services.application import load_app
 from lab.fabric.real import plan_file
 from twinbed import ScenarioError
 

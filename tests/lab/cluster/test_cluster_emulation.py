@@ -9,7 +9,7 @@ import pytest
 
 from lab.ask.scenario import expand, load
 from lab.cluster.calibrate.values import load_calibration, write
-from lab.cluster.real.trainings import trainings
+from lab.cluster.real.backend import trainings
 from lab.cluster.run.runner import Drawn
 from lab.cluster.validate.both import Compared, agree
 from twinbed import ScenarioError

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from lab.cluster.input import FaultsInput
-from lab.cluster.run.faults import DAY_S, traced_downtime
+from lab.cluster.run.runner import DAY_S, traced_downtime
 from twinbed import ScenarioError
 
 TRACE = (

@@ -12,8 +12,7 @@ from lab.ask.scenario import build
 from lab.containers.input.sections import Price
 from lab.containers.input.workload import prepare
 from lab.containers.metrics import LATENCY_QUANTILES, METRICS, OF_REQUESTS, UNLIMITED_BYTES
-from lab.containers.run.figures import figures
-from lab.containers.run.latency import latencies, quantiles
+from lab.containers.run.figures import figures, latencies, quantiles
 from tests.lab.sample_traces import usage_trace
 from twin.containers.model import Events, Outcome, Series
 from twin.containers.requests.model import RequestLog

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.containers.run.oscillation import taken_back
+from lab.containers.run.figures import taken_back
 
 INF = np.inf
 

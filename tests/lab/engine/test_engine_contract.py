@@ -6,8 +6,8 @@ import multiprocessing
 
 import pytest
 
-from lab.engine.choice import engine as chosen
 from lab.engine.local import Local
+from lab.engine.local import engine as chosen
 from lab.engine.ports import Outcome, Unit
 from lab.engine.running import ATTEMPTS, run
 from tests.lab.engine import engine_work as work

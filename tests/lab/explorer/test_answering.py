@@ -10,8 +10,8 @@ import pytest
 from lab.cloud.input.store import Measurements
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Market, Question
-from lab.explorer import answering, cloud_job, limits
-from lab.explorer.queue import Queue
+from lab.explorer import answering, cloud_question, limits
+from lab.explorer.job import Queue
 from traces.catalogue.catalogue import load
 from twinbed import BackendError, ScenarioError
 
@@ -19,7 +19,7 @@ from twinbed import BackendError, ScenarioError
 @pytest.fixture
 def question(tmp_path, monkeypatch) -> Question:
     monkeypatch.setenv("TWINBED_MEASUREMENTS", str(tmp_path / "m.duckdb"))
-    return Question(cloud_job.load("images_vgg", None, None), Market("us-central1"))
+    return Question(cloud_question.load("images_vgg", None, None), Market("us-central1"))
 
 
 def children() -> set[str]:

@@ -17,8 +17,7 @@ import pytest
 from lab.containers.input.whatif import whatif_scenario
 from lab.explorer import job as job_module
 from lab.explorer import limits
-from lab.explorer.job import Job
-from lab.explorer.queue import Queue
+from lab.explorer.job import Job, Queue
 from lab.explorer.uploads import accept, lend
 from lab.explorer.worker import Request
 from lab.runs.store import RunStore

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from lab.ask.scenario import build
 from lab.engine.local import Local
 from lab.runs.store import RunStore
-from lab.sweep.noted import course, sweeps
+from lab.sweep.book import course, sweeps
 from lab.sweep.plan import Plan
 from lab.sweep.points import points
 from lab.sweep.sweep import sweep

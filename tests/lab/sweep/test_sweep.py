@@ -9,12 +9,11 @@ import pandas as pd
 import pytest
 
 from lab.runs.store import RunStore
-from lab.sweep.front import unbeaten
 from lab.sweep.page import document
 from lab.sweep.plan import Plan, Shard
 from lab.sweep.points import points
 from lab.sweep.result import chosen, means, result, write
-from lab.sweep.rules import Until
+from lab.sweep.rules import Until, unbeaten
 from lab.sweep.sweep import sweep
 from tests.lab.kinds import dice as dice_kind
 from twinbed import BackendError, ScenarioError

@@ -8,8 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lab.containers.apply.carrying import Source, Watched
-from lab.containers.apply.conditions import parse
-from lab.containers.apply.figures import Figures
+from lab.containers.apply.conditions import Figures, parse
 from lab.containers.apply.journal import Journal
 from testbed.containers.exporting.reading import Reader
 from testbed.containers.exporting.table import of

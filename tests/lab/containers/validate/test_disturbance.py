@@ -4,7 +4,7 @@ import pytest
 
 from lab.containers.validate import present
 from lab.containers.validate.both import judged
-from lab.containers.validate.disturbance import cpu_per_request_s, divided, undisturbed
+from lab.containers.validate.measures import cpu_per_request_s, divided, undisturbed
 from lab.runs.store import Run, RunStore
 from tests.lab.sample_cells import as_testbed
 from tests.lab.sample_runs import publish

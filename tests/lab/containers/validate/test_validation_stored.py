@@ -1,4 +1,4 @@
-from lab.containers.validate.stored import cells
+from lab.containers.validate.both import cells
 from lab.runs.store import RunStore
 from tests.lab.sample_cells import as_testbed
 from tests.lab.sample_runs import publish

@@ -9,8 +9,8 @@ import pytest
 
 from lab.ask import scenario, shipped
 from lab.cli.reference_pages import ROOT
+from lab.containers.input.services.application import load_app
 from lab.containers.input.services.graph import compile_graph, mean_cores
-from lab.containers.input.services.load import load_app
 
 PAGE = (ROOT / "docs" / "how-to" / "describe-your-application.md").read_text(encoding="utf-8")
 EXAMPLE, QUESTION = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from lab.ask import shipped
-from lab.containers.input.services.application import AppSpec
-from lab.containers.input.services.load import build_app, load_app
+from lab.containers.input.services.application import AppSpec, build_app, load_app
 from tests.lab.containers.input.services.app_texts import two_services
 from twinbed import ScenarioError
 

@@ -9,9 +9,8 @@ import pytest
 
 from control.services import ServiceApp
 from lab.ask import shipped
-from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.application import AppSpec, build_app, load_app
 from lab.containers.input.services.graph import compile_graph, service_app
-from lab.containers.input.services.load import build_app, load_app
 from testbed.containers.services.app_json import from_plain, to_plain
 
 EVERYTHING = build_app(
