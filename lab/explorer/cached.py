@@ -19,7 +19,7 @@ from lab.containers.run.waiting import Waiting
 from lab.containers.run.waiting import waiting as of_run
 from lab.containers.validate import both
 from lab.containers.validate.both import Cell
-from lab.explorer.trace_chooser import TraceFacts, facts
+from lab.explorer.trace_facts import TraceFacts, facts
 from lab.runs.store import Run
 from traces.load import load
 from traces.load import shipped as shipped_recordings

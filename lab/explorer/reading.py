@@ -25,7 +25,7 @@ from control.jobs import Job, LocalRun
 from lab.ask import shipped
 from lab.cloud.input import job_file
 from lab.explorer import limits
-from lab.explorer.trace_chooser import TraceFacts, facts
+from lab.explorer.trace_facts import TraceFacts, facts
 from lab.explorer.uploads import Upload, lend
 from traces.load import load
 from twinbed import ScenarioError, TraceError, TwinbedError

@@ -5,13 +5,9 @@ For: these widgets and the request that they make. Not for: running it (lab.expl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
@@ -19,9 +15,9 @@ from lab.charts import drawing
 from lab.containers.input.whatif import whatif_scenario
 from lab.explorer import cached, conditions, html, reading, session, uploads
 from lab.explorer.selection import TraceChoices
+from lab.explorer.trace_facts import TraceFacts
 from lab.explorer.worker import Request
 from traces.load import shipped
-from traces.schema import UsageTrace
 from twinbed import TraceError
 
 FIELDS = ("recording", *conditions.FIELDS)
@@ -170,62 +166,3 @@ def _length(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
-
-
-_POINTS = 400
-_CONTAINERS = 12
-
-
-@dataclass(frozen=True)
-class TraceFacts:
-    """containers: names; duration_s, interval_s: length and distance of samples, s; notes: from its reader;
-    demand: columns at_s, container, cpu_cores, at most _POINTS rows per container, small containers summed.
-    """
-
-    containers: tuple[str, ...]
-    duration_s: float
-    interval_s: float
-    notes: tuple[str, ...]
-    demand: pd.DataFrame
-
-    def plain(self) -> dict[str, Any]:
-        """Returns the facts as JSON can hold them."""
-        return {**vars(self), "demand": self.demand.to_dict("list")}
-
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Any]) -> TraceFacts:
-        """Returns the facts that `plain` gave."""
-        return cls(
-            tuple(plain["containers"]),
-            plain["duration_s"],
-            plain["interval_s"],
-            tuple(plain["notes"]),
-            pd.DataFrame(plain["demand"]),
-        )
-
-
-def facts(trace: UsageTrace) -> TraceFacts:
-    """Returns the facts of a trace."""
-    return TraceFacts(
-        tuple(trace.containers),
-        float(trace.duration_s),
-        float(trace.interval_s),
-        tuple(trace.notes),
-        _thin(trace),
-    )
-
-
-def _thin(trace: UsageTrace) -> pd.DataFrame:
-    """Returns means over at most _POINTS stretches."""
-    length, count = trace.shape
-    width = -(-length // _POINTS)
-    starts = np.arange(0, length, width)
-    lengths = np.diff(np.append(starts, length))
-    cpu = np.add.reduceat(trace.cpu_cores, starts, axis=0) / lengths[:, None]
-    largest = np.argsort(-cpu.sum(axis=0), kind="stable")[:_CONTAINERS]
-    columns = {trace.containers[i]: cpu[:, i] for i in sorted(largest)}
-    if count > len(columns):
-        rest = np.setdiff1d(np.arange(count), largest)
-        columns[f"{len(rest)} others"] = cpu[:, rest].sum(axis=1)
-    wide = pd.DataFrame(columns, index=pd.Index(starts * trace.interval_s, name="at_s"))
-    return wide.melt(ignore_index=False, var_name="container", value_name="cpu_cores").reset_index()

@@ -14,12 +14,11 @@ import numpy as np
 from control.jobs import Candidates
 from control.recommender.fc2 import Fc2, Rule
 from control.recommender.ports import Recommender, Request
-from lab.cloud.run.recommending import Answer
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 
 if TYPE_CHECKING:
-    from lab.cloud.run.recommending import Question
+    from lab.cloud.run.recommending import Answer, Question
 
 _COLUMNS = (
     Column("rank", "rank"),

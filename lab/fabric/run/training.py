@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lab.fabric.input import TrainingInput
-from lab.fabric.run.measured import Measured, of_outages
-from lab.fabric.run.world import World, outages_on, plan, story_of
+from lab.fabric.run.world import Measured, World, of_outages, outages_on, plan, story_of
 from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import NO_SPANS, Cluster, Job

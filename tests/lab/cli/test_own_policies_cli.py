@@ -1,7 +1,6 @@
 """`twinbed policies`, and code of a user's own in the verbs that take it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -109,7 +108,7 @@ class Wild(Greedy):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     files = {"spot.py": SPOT, "scheduler.py": SCHEDULER, "reader.py": READER, "policy.py": POLICY}
     for name, code in files.items():
         (tmp_path / name).write_text(code)

@@ -1,7 +1,5 @@
 """One suite over every engine: what lab.engine.ports and lab.engine.running promise."""
 
-from __future__ import annotations
-
 import multiprocessing
 
 import pytest

@@ -1,8 +1,6 @@
 """A page under test, over stored runs, in this process or in a real browser."""
 
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -19,13 +17,13 @@ APP = str(ROOT / "app.py")
 
 
 @pytest.fixture(scope="session")
-def recordings(trace_path) -> Path:
+def recordings(trace_path):
     """A folder with one recording, `sample`: 3 containers, 30 s."""
     return trace_path.parent
 
 
 @pytest.fixture
-def open_app(monkeypatch, stored, recordings) -> Callable[..., AppTest]:
+def open_app(monkeypatch, stored, recordings):
     """Opens a page of the explorer in this process over the stored runs, at an address (key=value or
     key=[values]). Without a name it is the page Containers."""
     monkeypatch.setenv("TWINBED_STORE", str(stored[0].root))
@@ -43,7 +41,7 @@ def open_app(monkeypatch, stored, recordings) -> Callable[..., AppTest]:
 
 
 @pytest.fixture
-def open_services(monkeypatch, asked) -> Callable[..., AppTest]:
+def open_services(monkeypatch, asked):
     """Opens the page Services in this process over the stored runs, at an address."""
     monkeypatch.setenv("TWINBED_STORE", str(asked[0].root))
 
@@ -69,7 +67,7 @@ def _imitate(store: RunStore, run: Run, repeat: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def validated(tmp_path_factory) -> RunStore:
+def validated(tmp_path_factory):
     """TeaStore under two policies, and each run three times as if it had been carried out here."""
     store = RunStore(tmp_path_factory.mktemp("validated"))
     services = {"app": "teastore", "arrivals": {"kind": "fixed", "rate_rps": 40}, "duration_s": 4, "hosts": 1}
@@ -81,14 +79,14 @@ def validated(tmp_path_factory) -> RunStore:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory) -> Iterator[str]:
+def address(tmp_path_factory):
     """A server of the explorer over an empty store, on a free port of this machine."""
     with serve(tmp_path_factory.mktemp("store") / "runs", tmp_path_factory.mktemp("server")) as where:
         yield where
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
+def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -97,7 +95,7 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture
-def page(browser, address) -> Iterator[object]:
+def page(browser, address):
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE_S * 1000)
     playwright = pytest.importorskip("playwright.sync_api")

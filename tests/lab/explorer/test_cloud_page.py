@@ -1,6 +1,5 @@
 """The page Cloud: from a job to a ranking with its reasons, and one line for whatever cannot be."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Measurements:
+def database(tmp_path):
     """Trials of two jobs: CherryPick, which answers at once, needs some."""
     found = Measurements(tmp_path / "m.duckdb")
     found.add(
@@ -27,7 +26,7 @@ def database(tmp_path: Path) -> Measurements:
 
 
 @pytest.fixture
-def open_cloud(monkeypatch, database) -> Callable[[], AppTest]:
+def open_cloud(monkeypatch, database):
     monkeypatch.setenv("TWINBED_MEASUREMENTS", str(database.path))
 
     def page() -> None:

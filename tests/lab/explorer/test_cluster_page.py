@@ -12,14 +12,14 @@ from lab.charts.palette import shown
 from lab.explorer import cluster_page, html
 from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
-from lab.runs.store import Run, RunStore
+from lab.runs.store import RunStore
 from tests.lab.cluster.test_cluster_scenario import SMALL
 from tests.lab.explorer.test_pages import html as markup
 from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory) -> tuple[RunStore, list[Run]]:
+def clusters(tmp_path_factory):
     """Twelve jobs under three schedulers, with and without a second server. Not to be changed."""
     store = RunStore(tmp_path_factory.mktemp("clusters"))
     runs = []

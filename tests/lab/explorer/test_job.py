@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def long_trace(tmp_path_factory) -> Path:
+def long_trace(tmp_path_factory):
     """So long that a run of it is always still going on when a test looks."""
     path = tmp_path_factory.mktemp("long") / "long.parquet"
     parquet.write(usage_trace(periods=60_000, count=24), path)

@@ -18,7 +18,7 @@ from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture(scope="module")
-def markets(tmp_path_factory) -> RunStore:
+def markets(tmp_path_factory):
     """Two seeds under two policies. Not to be changed."""
     store = RunStore(tmp_path_factory.mktemp("markets"))
     run_scenario(small(seeds=[0, 1], policies=["greedy", "on-demand"]), store)

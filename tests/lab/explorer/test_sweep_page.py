@@ -26,7 +26,7 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory) -> RunStore:
+def swept(tmp_path_factory):
     """Four points under two schedulers with two seeds. Not to be changed."""
     store = RunStore(tmp_path_factory.mktemp("swept"))
     sweep(plan(), store, Local(1))

@@ -1,7 +1,5 @@
 """The page Validation: what it says with nothing to show, and what it shows of validated runs."""
 
-from collections.abc import Callable
-
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -9,7 +7,7 @@ from lab.runs.store import RunStore
 
 
 @pytest.fixture
-def open_page(monkeypatch) -> Callable[..., AppTest]:
+def open_page(monkeypatch):
     def page() -> None:
         from lab.explorer import validation_page
 

@@ -1,7 +1,5 @@
 """A kind of question that costs nothing to run, and a scenario of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab import kinds

@@ -1,7 +1,5 @@
 """Sweeps: every unit once, what failed beside the others, stopping, going on, and the tables and the page."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

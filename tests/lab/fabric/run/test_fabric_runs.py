@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from lab.ask.scenario import build, with_overrides
 from lab.cli.main import app
 from lab.fabric import nccl
+from lab.fabric.run.training import accuracy_curve
 from lab.runs.compare import as_result
 from lab.runs.report import document
 from lab.runs.runner import run_scenario
@@ -235,3 +237,11 @@ def test_an_overlay_in_the_hosts_kernel_is_slower_than_one_on_the_adapter(tmp_pa
     offloaded, software = run_scenario(asked, RunStore(tmp_path), jobs=1)
     slower = software.metrics["latency_p50_s"] / offloaded.metrics["latency_p50_s"]
     assert slower == pytest.approx(100 / 13, rel=0.02)
+
+
+def test_it_has_every_epoch_and_it_learns():
+    found = accuracy_curve()
+    assert len(found) == 151
+    assert abs(found[0] - 1 / 10) < 0.1
+    assert found[-10:].mean() > found[0] + 0.4
+    assert np.all((found > 0) & (found < 1))

@@ -1,7 +1,5 @@
 """The examples of docs/how-to/describe-your-application.md do what the page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

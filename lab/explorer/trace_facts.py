@@ -1,0 +1,74 @@
+"""What the page "Containers" shows of a trace before it is replayed: its size and its demand, thinned.
+
+For: the page, which holds these facts in place of the trace, and their way out of the process that read an
+upload. Not for: reading (traces, lab.explorer.reading).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from traces.schema import UsageTrace
+
+_POINTS = 400
+_CONTAINERS = 12
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """containers: names; duration_s, interval_s: length and distance of samples, s; notes: from its reader;
+    demand: columns at_s, container, cpu_cores, at most _POINTS rows per container, small containers summed.
+    """
+
+    containers: tuple[str, ...]
+    duration_s: float
+    interval_s: float
+    notes: tuple[str, ...]
+    demand: pd.DataFrame
+
+    def plain(self) -> dict[str, Any]:
+        """Returns the facts as JSON can hold them."""
+        return {**vars(self), "demand": self.demand.to_dict("list")}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> TraceFacts:
+        """Returns the facts that `plain` gave."""
+        return cls(
+            tuple(plain["containers"]),
+            plain["duration_s"],
+            plain["interval_s"],
+            tuple(plain["notes"]),
+            pd.DataFrame(plain["demand"]),
+        )
+
+
+def facts(trace: UsageTrace) -> TraceFacts:
+    """Returns the facts of a trace."""
+    return TraceFacts(
+        tuple(trace.containers),
+        float(trace.duration_s),
+        float(trace.interval_s),
+        tuple(trace.notes),
+        _thin(trace),
+    )
+
+
+def _thin(trace: UsageTrace) -> pd.DataFrame:
+    """Returns means over at most _POINTS stretches."""
+    length, count = trace.shape
+    width = -(-length // _POINTS)
+    starts = np.arange(0, length, width)
+    lengths = np.diff(np.append(starts, length))
+    cpu = np.add.reduceat(trace.cpu_cores, starts, axis=0) / lengths[:, None]
+    largest = np.argsort(-cpu.sum(axis=0), kind="stable")[:_CONTAINERS]
+    columns = {trace.containers[i]: cpu[:, i] for i in sorted(largest)}
+    if count > len(columns):
+        rest = np.setdiff1d(np.arange(count), largest)
+        columns[f"{len(rest)} others"] = cpu[:, rest].sum(axis=1)
+    wide = pd.DataFrame(columns, index=pd.Index(starts * trace.interval_s, name="at_s"))
+    return wide.melt(ignore_index=False, var_name="container", value_name="cpu_cores").reset_index()
