@@ -8,6 +8,7 @@ from streamlit.util import calc_hash
 
 import traces.load
 from lab.ask.scenario import build
+from lab.explorer import questions
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from tests.lab.explorer.journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
@@ -40,23 +41,37 @@ def open_app(monkeypatch, stored, recordings):
     return opened
 
 
+def opened(page, query: dict[str, str | list[str]]) -> AppTest:
+    """A page, given as a function, in this process at an address."""
+    app = AppTest.from_function(page, default_timeout=60)
+    for key, value in query.items():
+        app.query_params[key] = value
+    return app.run()
+
+
 @pytest.fixture
 def open_services(monkeypatch, asked):
     """Opens the page Services in this process over the stored runs, at an address."""
     monkeypatch.setenv("TWINBED_STORE", str(asked[0].root))
 
-    def page() -> None:
+    def page():
         from lab.explorer import services_page
 
         services_page.page()
 
-    def opened(**query: str | list[str]) -> AppTest:
-        app = AppTest.from_function(page, default_timeout=60)
-        for key, value in query.items():
-            app.query_params[key] = value
-        return app.run()
+    return lambda **query: opened(page, query)
 
-    return opened
+
+@pytest.fixture
+def open_stored(monkeypatch):
+    """Opens a page, given as a function, in this process over a store's questions, at an address."""
+
+    def open_page(page, store, **query) -> AppTest:
+        monkeypatch.setenv("TWINBED_STORE", str(store.root))
+        questions.stored.clear()
+        return opened(page, query)
+
+    return open_page
 
 
 def _imitate(store: RunStore, run: Run, repeat: int) -> None:
