@@ -66,8 +66,7 @@ class Scenario(Section):
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default_factory=dict,
         description="Values to try for a key: dotted key of the scenario, or POLICY.PARAMETER → list of "
-        "values. Every "
-        "combination is run; the last key changes fastest.",
+        "values. Every combination is run; the last key changes fastest.",
     )
     policies: list[PolicyText] = Field(
         default_factory=list,

@@ -68,8 +68,7 @@ SetOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Change a key of the scenario (machine.restart_s=5) or a parameter of a policy "
-        "(escra.kappa=0.5). "
-        "Repeatable.",
+        "(escra.kappa=0.5). Repeatable.",
     ),
 ]
 TraceArgument = Annotated[

@@ -221,9 +221,8 @@ class _Reading:
 
     def _note(self) -> str:
         return (
-            f"Read from {self._server.url('')} with the selector {{{self._usage}}}, "
-            f"{self._window.intervals} intervals of {self._window.step_s:g} s; "
-            f"settings and events every {self._rarely_s():g} s."
+            f"Read from {self._server.url('')} with the selector {{{self._usage}}}, {self._window.intervals} "
+            f"intervals of {self._window.step_s:g} s; settings and events every {self._rarely_s():g} s."
         )
 
     def _rarely_s(self) -> float:

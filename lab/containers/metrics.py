@@ -53,8 +53,7 @@ METRICS: tuple[Metric, ...] = (
         "1",
         4,
         "Share of the requests that got no answer: they were turned away, given up by their client, failed, "
-        "or were "
-        "still open when the run ended.",
+        "or were still open when the run ended.",
     ),
     _request(
         "latency_mean_s",
@@ -83,8 +82,7 @@ METRICS: tuple[Metric, ...] = (
         "s",
         1,
         "Serverless batches only: time from the start of the batch to the end of its last task. Not defined "
-        "if tasks "
-        "were left when the run ended.",
+        "if tasks were left when the run ended.",
     ),
     _request(
         "cold_starts", "Cold starts", "1", 0, "Serverless functions only: number of pods that were started."
@@ -103,11 +101,9 @@ METRICS: tuple[Metric, ...] = (
         "cores",
         3,
         "slack",
-        "Median over container-periods of quota minus usage, with the quota in force at the period's end. "
-        "It is below "
-        "zero where a quota was written within the period, because the write refills the container's CPU "
-        "time. "
-        "Periods without a quota are left out.",
+        "Median over container-periods of quota minus usage, with the quota in force at the period's end. It "
+        "is below zero where a quota was written within the period, because the write refills the "
+        "container's CPU time. Periods without a quota are left out.",
     ),
     *(
         _lower(
@@ -127,8 +123,7 @@ METRICS: tuple[Metric, ...] = (
         1,
         "slack",
         "Median over container-periods of memory limit minus memory used, at the period's end. Periods "
-        "without a "
-        "limit, and containers whose trace has no memory, are left out.",
+        "without a limit, and containers whose trace has no memory, are left out.",
     ),
     *(
         _lower(
@@ -155,11 +150,9 @@ METRICS: tuple[Metric, ...] = (
         "s",
         3,
         "cpu",
-        "Median over the CPU work of how late it is done. A core-second is late by the time from its "
-        "arrival to its "
-        "service, first in, first out, beyond the period in which it arrives. Work that is never done "
-        "counts as late "
-        "until the run's end.",
+        "Median over the CPU work of how late it is done. A core-second is late by the time from its arrival "
+        "to its service, first in, first out, beyond the period in which it arrives. Work that is never done "
+        "counts as late until the run's end.",
     ),
     _lower(
         "lateness_p99_s",
@@ -176,8 +169,7 @@ METRICS: tuple[Metric, ...] = (
         2,
         "cpu",
         "CPU work that arrived and was never done: it still waited at the run's end, or its container left. "
-        "Work that "
-        "waits while a container restarts is done later and does not count.",
+        "Work that waits while a container restarts is done later and does not count.",
     ),
     _lower(
         "oom_kills",
@@ -256,8 +248,7 @@ METRICS: tuple[Metric, ...] = (
         4,
         "reserved",
         "Sum of memory limits over the time in which containers are up. Containers whose trace has no "
-        "memory, and "
-        "periods without a limit, are left out.",
+        "memory, and periods without a limit, are left out.",
     ),
     _lower(
         "mean_reserved_mib",

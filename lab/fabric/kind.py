@@ -89,12 +89,9 @@ class Fabric(Kind):
         return STEPS
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
+        from lab.ask.calibration import by_section
         from lab.fabric.calibrate.measure import HEAD, QUICK, THOROUGH, measure
         from lab.fabric.calibrate.values import UNITS, write
 
         made = measure(name, QUICK if quick else THOROUGH, progress)
-        sections = {
-            section: {key: made.values[f"{section}.{key}"] for key in units}
-            for section, units in UNITS.items()
-        }
-        return Calibrated(made, sections, write(made, HEAD))
+        return Calibrated(made, by_section(made, UNITS), write(made, HEAD))

@@ -119,8 +119,7 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
         yield (
             "Only GPUs whose peak speed and memory bandwidth are known are ranked, and no types without "
             "GPUs. Times on other GPUs than those of your trials follow from these two by physics, and hold "
-            "within a factor of about three. "
-            "Whether the job fits a GPU's memory is not judged."
+            "within a factor of about three. Whether the job fits a GPU's memory is not judged."
         )
     if not facts.sized and (np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd)):
         yield "Whether a cluster keeps deadline and budget cannot be told before that."

@@ -168,10 +168,8 @@ def _never_gives_back(run: Run) -> list[str]:
         return []
     return [
         f"{run.policy} starts every container with an equal share, {share:.3g} cores in this run, and takes "
-        f"back "
-        f"only what is unused beyond gamma = {gamma:g} cores: no container can give anything back, so the "
-        f"pool "
-        f"stays empty. Try --policy escra:gamma={share / 10:.1g}."
+        f"back only what is unused beyond gamma = {gamma:g} cores: no container can give anything back, so "
+        f"the pool stays empty. Try --policy escra:gamma={share / 10:.1g}."
     ]
 
 

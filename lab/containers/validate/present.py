@@ -90,8 +90,7 @@ def shares(cells: Sequence[Cell]) -> Iterator[str]:
         return
     yield (
         f"{len(good)} of {len(counted)} comparisons agree ({len(good) / len(counted):.0%}; the aim is "
-        f"{TARGET:.0%}): "
-        f"{inside} inside their limit, {len(good) - inside} inside the spread. "
+        f"{TARGET:.0%}): {inside} inside their limit, {len(good) - inside} inside the spread. "
         f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree in everything."
     )
     yield (
@@ -157,10 +156,8 @@ def company(cells: Sequence[Cell]) -> Iterator[str]:
     if busy:
         yield (
             f"{busy} of {len(used_cores)} runs on the testbed had company: something else on the machine "
-            f"used "
-            f"more than {COMPANY_CORES:g} cores ({max(used_cores):.2f} at most). The twin knows nothing of "
-            f"it; "
-            "repeat them on a quiet machine."
+            f"used more than {COMPANY_CORES:g} cores ({max(used_cores):.2f} at most). The twin knows nothing "
+            "of it; repeat them on a quiet machine."
         )
 
 

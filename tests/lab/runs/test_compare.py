@@ -143,10 +143,8 @@ def test_escra_is_remarked_on_when_no_container_can_ever_give_cpu_back(store):
     assert remarks([publish(store, "escra:gamma=1.4")]) == []
     assert remarks([publish(store, "escra:gamma=1.5")]) == [
         "escra:gamma=1.5 starts every container with an equal share, 1.5 cores in this run, and takes back "
-        "only "
-        "what is unused beyond gamma = 1.5 cores: no container can give anything back, so the pool stays "
-        "empty. "
-        "Try --policy escra:gamma=0.1."
+        "only what is unused beyond gamma = 1.5 cores: no container can give anything back, so the pool "
+        "stays empty. Try --policy escra:gamma=0.1."
     ]
 
 

@@ -162,8 +162,7 @@ class Service(Settings):
     connections: dict[Name, PositiveInt] = Field(
         default_factory=dict,
         description="Most calls to a callee that are open at once, over all containers of this service, by "
-        "the "
-        "callee's name; further calls wait in line. No limit when left out.",
+        "the callee's name; further calls wait in line. No limit when left out.",
     )
     handlers: dict[Name, Handler] = Field(min_length=1, description="Its operations by name.")
 
