@@ -21,10 +21,9 @@ def compare(
     runs: RunsArgument,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Compare stored runs. Runs that differ in the seed alone become a mean with its 95 % interval."""
-    del no_progress
     from lab import api
 
     emit(api.compare(*runs, store=store).result, form)

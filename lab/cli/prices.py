@@ -77,10 +77,9 @@ def list_(
     catalogue: _CatalogueOption = None,
     top: _TopOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """List the newest price of each type, region and market, the cheapest first."""
-    del no_progress
     from lab.cloud.input.price_list import in_use
     from traces.catalogue.catalogue import newest
 
@@ -106,10 +105,9 @@ def history(
     catalogue: _CatalogueOption = None,
     top: _TopOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Show every price of a type with the day from which it holds, the newest first."""
-    del no_progress
     from lab.cloud.input.price_list import in_use
 
     rows = _of(in_use(catalogue).prices, name=name, region=region, market=market)

@@ -52,13 +52,12 @@ def list_(
     ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """List runs with their sizes and tags, newest first. JSON and CSV include their metrics.
 
     With several filters a run is listed that passes all of them.
     """
-    del no_progress
     from lab.runs.upkeep import Tags, age_s, seconds
 
     most_s = None if newer is None else seconds(newer, "--newer")
@@ -90,11 +89,10 @@ def show(
     ] = TableName.SUMMARY,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Show the conditions and the results of a run. The exit code is 1 if its files differ from its
     manifest."""
-    del no_progress
     from dataclasses import replace
 
     from lab.runs.compare import summary, titled
@@ -128,10 +126,9 @@ def explain(
     run: RunArgument,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Say which services' waiting makes the slowest 1 % of a run's requests slow, beside typical requests."""
-    del no_progress
     from lab.containers.run.waiting import explained
 
     emit(explained(open_store(store).open(run)), form)
@@ -144,10 +141,9 @@ def tag(
     remove: Annotated[bool, typer.Option("--remove", help="Take the tag from the run.")] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Give a run a tag, by which it is listed and kept. A run may have several, and several runs one."""
-    del no_progress
     from lab.runs.upkeep import Tags
 
     opened = open_store(store)
@@ -162,10 +158,9 @@ def rm(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Runs to remove.")],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Remove runs. If one of them does not exist, none is removed."""
-    del no_progress
     from lab.runs.upkeep import Tags
 
     opened = open_store(store)
@@ -194,10 +189,9 @@ def export(
     ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Copy a run out of the store, as a directory or as a zip file, or write its timeline."""
-    del no_progress
     if (path is None) == (perfetto is None):
         raise ScenarioError("runs export takes either a PATH for the run's files or --perfetto FILE")
     kept = open_store(store)
@@ -223,10 +217,9 @@ def query(
     ],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Ask all stored runs a question in SQL (DuckDB)."""
-    del no_progress
     answer = open_store(store).query(sql)
     for problem in answer.problems:
         typer.echo(f"left out: {problem}", err=True)
@@ -235,10 +228,9 @@ def query(
 
 @app.command()
 def du(
-    store: StoreOption = None, form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False
+    store: StoreOption = None, form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False
 ) -> None:
     """Show how much room the runs of every scenario take."""
-    del no_progress
     from lab.runs.upkeep import usage
 
     opened = open_store(store)
@@ -261,13 +253,12 @@ def prune(
     ] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Remove runs to make room, and what dead writers left. Without options no run is removed.
 
     With --keep and --older a run goes that is old and not among the newest.
     """
-    del no_progress
     from lab.runs.upkeep import collect, seconds
 
     least_s = None if older is None else seconds(older, "--older")
@@ -285,10 +276,9 @@ def quota(
     ],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Let a store hold at most so much. A run that has no room is refused; the others stay."""
-    del no_progress
     from lab.runs.upkeep import size as bytes_of
 
     most, opened = bytes_of(size), open_store(store)

@@ -90,12 +90,11 @@ app = typer.Typer(
 
 
 @app.command("doctor")
-def doctor(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
+def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
     """Say what this machine can and cannot do for the testbed, with one command that mends each lack.
 
     The exit code is 1 if containers or fabrics cannot run here.
     """
-    del no_progress
     from testbed.containers import doctor as of_containers
     from testbed.fabric import doctor as fabric_doctor
 
@@ -254,12 +253,11 @@ app.command("graph")(testbed_fabric.graph)
 
 
 @app.command("status")
-def status(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
+def status(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
     """List the runs and fabrics on this machine: those that are alive, and what dead ones left.
 
     The exit code is 1 if something was left, or if a fabric lacks a part.
     """
-    del no_progress
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.leftovers import runs
     from testbed.fabric.leftovers import standing
@@ -287,13 +285,12 @@ def down(
         bool, typer.Option("--all", help="Also end the runs and fabrics that are live, with what they have.")
     ] = False,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Remove a fabric, or what killed runs left, and restore the limits that they changed.
 
     Works after kill -9. Only what carries twinbed's mark is touched.
     """
-    del no_progress
     from testbed.containers import leftovers as of_containers
     from testbed.containers.cgroup.drivers import detect
     from testbed.fabric import leftovers as fabric_leftovers
