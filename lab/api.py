@@ -413,15 +413,8 @@ def advise(
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    record,
-    whatif,
-    run,
-    sweep,
-    advise,
-    recommend,
-    compare,
-    Store,
-)
+    record, whatif, run, sweep, advise, recommend, compare, Store,
+)  # fmt: skip
 """What the reference page explains, in this order."""
 
 

@@ -19,14 +19,9 @@ if TYPE_CHECKING:
     from lab.ask.kind import Calibrated
 
 _COLUMNS = (
-    Column("section", "Section"),
-    Column("key", "Key"),
-    Column("value", "Value"),
-    Column("unit", "Unit"),
-    Column("n", "n", decimals=0),
-    Column("p99", "p99"),
-    Column("source", "Source"),
-)
+    Column("section", "Section"), Column("key", "Key"), Column("value", "Value"), Column("unit", "Unit"),
+    Column("n", "n", decimals=0), Column("p99", "p99"), Column("source", "Source"),
+)  # fmt: skip
 
 
 def calibrate(

@@ -27,15 +27,9 @@ _PRICE = (
     Column("source", "source"),
 )
 _LIST = (
-    Column("type", "type"),
-    Column("cloud", "cloud"),
-    Column("region", "region"),
-    Column("vcpus", "vCPUs"),
-    Column("memory_gib", "memory", "GiB", 1),
-    Column("gpus", "GPUs"),
-    Column("gpu_model", "GPU"),
-    *_PRICE,
-)
+    Column("type", "type"), Column("cloud", "cloud"), Column("region", "region"), Column("vcpus", "vCPUs"),
+    Column("memory_gib", "memory", "GiB", 1), Column("gpus", "GPUs"), Column("gpu_model", "GPU"), *_PRICE,
+)  # fmt: skip
 _RANGE = re.compile(r"(\d+(?:\.\d+)?)?(:)?(\d+(?:\.\d+)?)?")
 _SHOWN = 20
 """Rows of the table for people. The other formats have all, unless --top says how many."""

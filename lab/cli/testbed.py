@@ -64,22 +64,14 @@ _ENDPOINTS = (
     Column("tors", "Uplinks to"),
 )
 _PACKET = (
-    Column("at_ms", "At ms", decimals=3),
-    Column("device", "Device"),
-    Column("protocol", "Protocol"),
-    Column("source", "From"),
-    Column("destination", "To"),
-    Column("size_bytes", "Bytes", decimals=0),
-    Column("vni", "VNI", decimals=0),
-    Column("inner_source", "Inner from"),
-    Column("inner_destination", "Inner to"),
-    Column("bfd_state", "BFD"),
-    Column("bfd_multiplier", "Multiplier", decimals=0),
-    Column("bfd_interval_s", "Interval s", decimals=3),
-    Column("opcode", "Operation"),
-    Column("queue_pair", "QP", decimals=0),
+    Column("at_ms", "At ms", decimals=3), Column("device", "Device"), Column("protocol", "Protocol"),
+    Column("source", "From"), Column("destination", "To"), Column("size_bytes", "Bytes", decimals=0),
+    Column("vni", "VNI", decimals=0), Column("inner_source", "Inner from"),
+    Column("inner_destination", "Inner to"), Column("bfd_state", "BFD"),
+    Column("bfd_multiplier", "Multiplier", decimals=0), Column("bfd_interval_s", "Interval s", decimals=3),
+    Column("opcode", "Operation"), Column("queue_pair", "QP", decimals=0),
     Column("sequence", "PSN", decimals=0),
-)
+)  # fmt: skip
 _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
 
@@ -101,17 +93,12 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
     examined = {_CONTAINERS: of_containers.examine(), _FABRIC: fabric_doctor.examine()}
     rows = tuple(
         {
-            "pillar": pillar,
-            "feature": finding.feature,
-            "status": finding.status,
-            "found": finding.found,
-            "meaning": finding.meaning,
-            "cure": finding.cure or None,
-            "needed": finding.needed,
+            "pillar": pillar, "feature": finding.feature, "status": finding.status, "found": finding.found,
+            "meaning": finding.meaning, "cure": finding.cure or None, "needed": finding.needed,
         }
         for pillar, findings in examined.items()
         for finding in findings
-    )
+    )  # fmt: skip
     runs = {pillar: of_containers.can_run(findings) for pillar, findings in examined.items()}
     names = {_CONTAINERS: "The container testbed", _FABRIC: "The fabric"}
     notes = [f"{names[pillar]} {'can' if can else 'cannot'} run here." for pillar, can in runs.items()]
@@ -184,16 +171,9 @@ def up(
     from testbed.fabric.up import up as make
 
     options = {
-        "name": name,
-        "hosts": hosts,
-        "tors": tors,
-        "endpoints": endpoints,
-        "bfd": bfd,
-        "rate_bps": rate,
-        "stock": stock,
-        "fast_path": fast_path,
-        "bfd_plane": bfd_plane,
-    }
+        "name": name, "hosts": hosts, "tors": tors, "endpoints": endpoints, "bfd": bfd, "rate_bps": rate,
+        "stock": stock, "fast_path": fast_path, "bfd_plane": bfd_plane,
+    }  # fmt: skip
     names: tuple[str, ...] = ()
     if topo is not None:
         from testbed.fabric.topo import read
@@ -368,37 +348,24 @@ def _rows(runs: Sequence[Run], fabrics: Sequence[Standing], *, look: bool) -> tu
 def _runs(container_runs: Sequence[Run]) -> tuple[Record, ...]:
     return tuple(
         {
-            "pillar": _CONTAINERS,
-            "run": run.name,
-            "state": _state(alive=run.alive),
-            "process": run.pid,
-            "groups": run.groups,
-            "processes": run.processes,
-            "networks": run.networks,
-            "containers": run.containers,
-            "attached": run.attached,
-            "folders": run.folders,
+            "pillar": _CONTAINERS, "run": run.name, "state": _state(alive=run.alive), "process": run.pid,
+            "groups": run.groups, "processes": run.processes, "networks": run.networks,
+            "containers": run.containers, "attached": run.attached, "folders": run.folders,
         }
         for run in container_runs
-    )
+    )  # fmt: skip
 
 
 def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
     return tuple(
         {
-            "pillar": _FABRIC,
-            "run": fabric.name,
-            "state": _state(alive=fabric.alive),
-            "process": fabric.pid,
-            "processes": fabric.processes,
-            "networks": fabric.namespaces,
-            "hosts": fabric.hosts,
-            "tors": fabric.tors,
-            "daemons": fabric.daemons,
+            "pillar": _FABRIC, "run": fabric.name, "state": _state(alive=fabric.alive),
+            "process": fabric.pid, "processes": fabric.processes, "networks": fabric.namespaces,
+            "hosts": fabric.hosts, "tors": fabric.tors, "daemons": fabric.daemons,
             "missing": _missing(fabric) if look else None,
         }
         for fabric in fabrics
-    )
+    )  # fmt: skip
 
 
 def _unseen(container_runs: Sequence[Run]) -> list[str]:

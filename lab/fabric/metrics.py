@@ -62,14 +62,9 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
         (f"{key}_gpu_h", f"GPU-hours: {title}", "h", 0, "higher" if key == "productive" else "lower",
          f"Fleets with a plan: GPU-hours of {title}. All of them add up to the fleet's, spares included.")
         for key, title in (
-            ("productive", "kept work"),
-            ("rework", "work that was lost"),
-            ("checkpoint", "saves"),
-            ("detect", "finding failures"),
-            ("replace", "restarting"),
-            ("restore", "loading checkpoints"),
-            ("stall", "stalls that the job survived"),
-            ("queue", "waiting for nodes"),
+            ("productive", "kept work"), ("rework", "work that was lost"), ("checkpoint", "saves"),
+            ("detect", "finding failures"), ("replace", "restarting"), ("restore", "loading checkpoints"),
+            ("stall", "stalls that the job survived"), ("queue", "waiting for nodes"),
             ("idle_spare", "spares and nodes in repair"),
         )
     ),

@@ -29,19 +29,12 @@ COMPANY_CORES = 0.2
 """Mean CPU that other programs may use beside a run before a warning is given, cores."""
 
 COLUMNS = (
-    Column("cell", "Cell"),
-    Column("policy", "Policy"),
-    Column("quantity", "Quantity"),
-    Column("unit", "Unit"),
-    Column("twin", "Twin", digits="decimals"),
-    Column("testbed", "Testbed", digits="decimals"),
-    Column("error", "Error", digits="decimals"),
-    Column("relative_error", "Error", decimals=1, percent=True),
-    Column("low", "Least", digits="decimals"),
-    Column("high", "Most", digits="decimals"),
-    Column("limit", "Limit"),
-    Column("verdict", "Verdict"),
-)
+    Column("cell", "Cell"), Column("policy", "Policy"), Column("quantity", "Quantity"),
+    Column("unit", "Unit"), Column("twin", "Twin", digits="decimals"),
+    Column("testbed", "Testbed", digits="decimals"), Column("error", "Error", digits="decimals"),
+    Column("relative_error", "Error", decimals=1, percent=True), Column("low", "Least", digits="decimals"),
+    Column("high", "Most", digits="decimals"), Column("limit", "Limit"), Column("verdict", "Verdict"),
+)  # fmt: skip
 
 
 def result(cells: Sequence[Cell]) -> Result:
@@ -63,20 +56,12 @@ def row(cell: Cell, judgement: Judgement) -> Record:
     """Return one comparison as a record of COLUMNS."""
     quantity = judgement.quantity
     return {
-        "cell": cell.name,
-        "policy": cell.policy,
-        "quantity": quantity.title,
-        "unit": "" if quantity.unit == "1" else quantity.unit,
-        "twin": judgement.twin,
-        "testbed": judgement.testbed,
-        "error": judgement.error,
-        "relative_error": judgement.relative_error,
-        "low": judgement.low,
-        "high": judgement.high,
-        "limit": quantity.limit,
-        "verdict": str(judgement.verdict),
-        "decimals": quantity.decimals,
-    }
+        "cell": cell.name, "policy": cell.policy, "quantity": quantity.title,
+        "unit": "" if quantity.unit == "1" else quantity.unit, "twin": judgement.twin,
+        "testbed": judgement.testbed, "error": judgement.error, "relative_error": judgement.relative_error,
+        "low": judgement.low, "high": judgement.high, "limit": quantity.limit,
+        "verdict": str(judgement.verdict), "decimals": quantity.decimals,
+    }  # fmt: skip
 
 
 def shares(cells: Sequence[Cell]) -> Iterator[str]:

@@ -63,18 +63,11 @@ UNITS: Mapping[str, Mapping[str, str]] = {
     },
     "retry_floor_off": {"first": "timeouts"},
     "retry_adp": {
-        "base_s": "s",
-        "granularity": "exponent",
-        "first_low": "units",
-        "first_range": "units",
-        "first_share": "1",
-        "low": "units",
-        "size": "units",
-        "tries": "tries",
-        "total": "exponent",
+        "base_s": "s", "granularity": "exponent", "first_low": "units", "first_range": "units",
+        "first_share": "1", "low": "units", "size": "units", "tries": "tries", "total": "exponent",
         "slack": "timeouts",
     },
-}
+}  # fmt: skip
 """Section → its values and their units."""
 
 _SERIES = {

@@ -113,15 +113,10 @@ def result(comparisons: Sequence[Compared], notes: Sequence[str] = ()) -> Result
 
 def _row(comparison: Compared) -> Record:
     return {
-        "cell": comparison.cell,
-        "way": WAYS[comparison.way],
-        "what": comparison.what,
-        "n": comparison.n,
-        "twin_ms": comparison.twin_s * 1e3,
-        "testbed_ms": comparison.testbed_s * 1e3,
-        "error": comparison.error,
-        "verdict": "agrees" if comparison.agrees else "outside",
-    }
+        "cell": comparison.cell, "way": WAYS[comparison.way], "what": comparison.what, "n": comparison.n,
+        "twin_ms": comparison.twin_s * 1e3, "testbed_ms": comparison.testbed_s * 1e3,
+        "error": comparison.error, "verdict": "agrees" if comparison.agrees else "outside",
+    }  # fmt: skip
 
 
 Floats = NDArray[np.float64]
