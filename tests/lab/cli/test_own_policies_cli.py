@@ -187,15 +187,9 @@ def test_spot_takes_a_policy_of_ones_own(twinbed, folder, tmp_path):
     market = tmp_path / "zone.csv"
     market.write_text("t_s,available\n" + "".join(f"{t * 600},{t % 3 > 0:d}\n" for t in range(200)))
     asked = (
-        "--work",
-        "4h",
-        "--deadline",
-        "8h",
-        "--starts",
-        3,
-        "--policy",
+        "--work", "4h", "--deadline", "8h", "--starts", 3, "--policy",
         f"greedy,{folder}/spot.py:Sure(reason=1)",
-    )
+    )  # fmt: skip
     rows = json.loads(twinbed("spot", market, *asked, "--format", "json").out)["rows"]
     assert {row["policy"] for row in rows} == {"optimum", "greedy", "spot.py:Sure(reason=1)"}
 

@@ -47,15 +47,9 @@ def test_training_is_as_long_as_its_duration_compressed():
 )
 def test_what_the_testbed_cannot_do_is_said_in_one_line(twinbed, change, problem):
     cell = (
-        "--set",
-        "policies=[tiresias]",
-        "--set",
-        "vary={}",
-        "--set",
-        "cluster.round_s=2000000",
-        "--backend",
+        "--set", "policies=[tiresias]", "--set", "vary={}", "--set", "cluster.round_s=2000000", "--backend",
         "testbed",
-    )
+    )  # fmt: skip
     assert problem in twinbed("run", "cluster_testbed", *cell, "--set", change).refused
 
 

@@ -185,17 +185,8 @@ def certificate(folder: Path) -> Path:
     both = folder / "server.pem"
     ca, key = folder / "ca.pem", folder / "key.pem"
     command = [
-        openssl,
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
+        openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+    ]  # fmt: skip
     command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(ca)]
     subprocess.run(command, check=True, capture_output=True, timeout=50)
     both.write_text(key.read_text() + ca.read_text())

@@ -129,17 +129,8 @@ def test_a_prometheus_behind_tls_wants_its_token(tmp_path, twinbed, monkeypatch)
     monkeypatch.setenv("SHOP_TOKEN", "open-sesame")
     end_s = START_S + recording.duration_s
     question = (
-        "--selector",
-        'namespace="shop"',
-        "--since",
-        "30s",
-        "--until",
-        end_s,
-        "--step",
-        "1s",
-        "--out",
-        out,
-    )
+        "--selector", 'namespace="shop"', "--since", "30s", "--until", end_s, "--step", "1s", "--out", out,
+    )  # fmt: skip
     with (
         servers.prometheus(tmp_path, openmetrics(samples(recording))) as inner,
         servers.http_server(servers.proxy(inner, "open-sesame"), pem) as url,

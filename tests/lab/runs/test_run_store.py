@@ -226,21 +226,16 @@ def damage(path: Path, how: str) -> None:
         table.mkdir()
     else:
         texts = {
-            "nesting": "[" * 100_000,
-            "digits": '{"seed": ' + "9" * 5_000 + "}",
-            "bytes": "\udcff",
-            "list": "[]",
-            "time": json.dumps(said | {"created_at": 5}),
+            "nesting": "[" * 100_000, "digits": '{"seed": ' + "9" * 5_000 + "}", "bytes": "\udcff",
+            "list": "[]", "time": json.dumps(said | {"created_at": 5}),
             "no zone": json.dumps(said | {"created_at": "2026-01-01"}),
             "metric": json.dumps(said | {"metrics": {"cost": "much"}}),
             "not a number": json.dumps(said | {"metrics": {"cost": float("nan")}}),
-            "seed": json.dumps(said | {"seed": None}),
-            "tables": json.dumps(said | {"tables": 1}),
+            "seed": json.dumps(said | {"seed": None}), "tables": json.dumps(said | {"tables": 1}),
             "table elsewhere": json.dumps(said | {"tables": said["tables"] | {"../../x\0": "0"}}),
-            "schema": json.dumps(said | {"schema": 2}),
-            "spec": json.dumps(said | {"spec": ["period_s"]}),
+            "schema": json.dumps(said | {"schema": 2}), "spec": json.dumps(said | {"spec": ["period_s"]}),
             "versions": json.dumps({key: value for key, value in said.items() if key != "versions"}),
-        }
+        }  # fmt: skip
         file.write_text(texts[how], errors="surrogateescape")
 
 

@@ -183,17 +183,8 @@ class TestVerb:
 
     def test_it_sweeps_writes_and_goes_on(self, file, twinbed, tmp_path):
         command = (
-            "sweep",
-            file,
-            "--vary",
-            "dice.throws=5,9",
-            "--seeds",
-            "0:3",
-            "--format",
-            "json",
-            "--jobs",
-            "1",
-        )
+            "sweep", file, "--vary", "dice.throws=5,9", "--seeds", "0:3", "--format", "json", "--jobs", "1",
+        )  # fmt: skip
         out, page = tmp_path / "all.parquet", tmp_path / "page.html"
         ended = twinbed(*command, "--out", out, "--html", page)
         assert ended.code == 0, ended.err

@@ -178,16 +178,9 @@ def test_the_verbs_work_together(tmp_path, capsys):
     assert call(["measurements", "list", "--measurements", database, "--format", "csv"]) == 0
     assert "demo,1,0,1" in capsys.readouterr().out
     verb = [
-        "recommend",
-        str(job),
-        "--no-shipped-runs",
-        "--measurements",
-        database,
-        "--workers",
-        "1,2,4",
-        "--format",
-        "csv",
-    ]
+        "recommend", str(job), "--no-shipped-runs", "--measurements", database, "--workers", "1,2,4",
+        "--format", "csv",
+    ]  # fmt: skip
     assert call([*verb, "--by", "time", "--deadline", "6h", "--budget", "5", "--top", "30"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("rank,configuration,time_h")

@@ -29,19 +29,11 @@ NOTHING = Outcome(
 
 def row(name: str, **more: Any) -> Row:
     defaults: dict[str, Any] = {
-        "name": name,
-        "members": [],
-        "replicas": 1,
-        "current": Setting(),
-        "advised": Setting(cpu_limit_cores=0.5, memory_limit_bytes=64 * MIB),
-        "policy": "krr",
-        "verdict": "apply",
-        "reason": "It was as fast with less.",
-        "before": None,
-        "after": NOTHING,
-        "peak_cores": 0.4,
-        "peak_bytes": 3e7,
-    }
+        "name": name, "members": [], "replicas": 1, "current": Setting(),
+        "advised": Setting(cpu_limit_cores=0.5, memory_limit_bytes=64 * MIB), "policy": "krr",
+        "verdict": "apply", "reason": "It was as fast with less.", "before": None, "after": NOTHING,
+        "peak_cores": 0.4, "peak_bytes": 3e7,
+    }  # fmt: skip
     return Row(**(defaults | more))
 
 
