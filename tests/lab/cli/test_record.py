@@ -255,11 +255,8 @@ def test_a_recording_on_a_full_disk_is_kept_among_temporary_files(tmp_path, full
     other.mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "lab.cli.main", "record", "--out", full / "job.parquet", "--", "true"],
-        env={**os.environ, "TMPDIR": str(other)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        env={**os.environ, "TMPDIR": str(other)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 2
     assert "job.parquet: cannot be written (No space left on device)" in done.stderr
     [kept] = other.glob("twinbed-trace-*/job.parquet")

@@ -27,28 +27,14 @@ from twinbed import BackendError
 
 RUNS = (
     Run(
-        "run-10-20-0",
-        alive=True,
-        pid=10,
-        groups=3,
-        processes=2,
-        networks=0,
-        containers=0,
-        attached=0,
+        "run-10-20-0", alive=True, pid=10, groups=3, processes=2, networks=0, containers=0, attached=0,
         folders=0,
     ),
     Run(
-        "run-11-20-0",
-        alive=False,
-        pid=11,
-        groups=3,
-        processes=0,
-        networks=2,
-        containers=1,
-        attached=1,
+        "run-11-20-0", alive=False, pid=11, groups=3, processes=0, networks=2, containers=1, attached=1,
         folders=1,
     ),
-)
+)  # fmt: skip
 FABRIC = Standing("lab1", alive=True, pid=None, hosts=4, tors=2, namespaces=10, daemons=18, processes=18)
 
 

@@ -44,12 +44,9 @@ def prometheus(folder: Path, openmetrics: str) -> Iterator[str]:
     text.write_text(openmetrics)
     config.write_text("global: {scrape_interval: 1h}\n")
     made = subprocess.run(
-        [promtool, "tsdb", "create-blocks-from", "openmetrics", text, data],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+        [promtool, "tsdb", "create-blocks-from", "openmetrics", text, data], capture_output=True, text=True,
+        timeout=50, check=False,
+    )  # fmt: skip
     assert made.returncode == 0, made.stderr[-2000:]
     port = free_port()
     command = [server, f"--config.file={config}", f"--storage.tsdb.path={data}"]

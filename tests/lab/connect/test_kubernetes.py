@@ -78,12 +78,9 @@ def test_a_resize_that_does_not_fit_takes_everything_back(cluster, tmp_path, cap
 
     cluster._resize = fits_only_what_was_there  # type: ignore[method-assign]
     web = row(
-        "shop/web/app",
-        namespace="shop",
-        workload="web",
-        container="app",
+        "shop/web/app", namespace="shop", workload="web", container="app",
         advised=Setting(memory_limit_bytes=512 * MIB),
-    )
+    )  # fmt: skip
     model.write(advice(web), tmp_path / "advice.json")
     assert twinbed(tmp_path, "--yes") == 2
     said = capsys.readouterr().err

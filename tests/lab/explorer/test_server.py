@@ -37,12 +37,9 @@ def test_another_sites_page_can_neither_connect_nor_upload(tmp_path, monkeypatch
 
 def _connect(address: str, origin: str) -> int:
     headers = {
-        "Origin": origin,
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Version": "13",
+        "Origin": origin, "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-    }
+    }  # fmt: skip
     return _status(address, "GET", "/_stcore/stream", headers)
 
 

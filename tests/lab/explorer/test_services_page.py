@@ -104,12 +104,9 @@ def test_another_policys_services_can_be_looked_at(open_services, asked):
 @pytest.mark.slow
 def test_results_of_the_choices_on_the_left_are_not_called_outdated(open_services, asked):
     chosen = {
-        "app": "teastore",
-        "arrivals": "burst",
-        "duration_s": "12.0",
-        "policies": ["escra", "static:factor=0.9"],
-        "runs": [run.id for run in asked[1]],
-    }
+        "app": "teastore", "arrivals": "burst", "duration_s": "12.0",
+        "policies": ["escra", "static:factor=0.9"], "runs": [run.id for run in asked[1]],
+    }  # fmt: skip
     assert "have changed since these results" not in texts(open_services(**chosen))
     assert "have changed since these results" in texts(open_services(**{**chosen, "scale": "2"}))
 

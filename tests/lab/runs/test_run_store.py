@@ -51,11 +51,7 @@ def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-0
         "backend": "twin",
         "inputs": [{"role": "trace", "sha256": "ab" * 32, "source": "x.csv"}],
         "calibration": {
-            "name": "here",
-            "kernel": "6.1",
-            "cpu": "a CPU",
-            "date": "2026-01-01",
-            "sha256": "cd" * 32,
+            "name": "here", "kernel": "6.1", "cpu": "a CPU", "date": "2026-01-01", "sha256": "cd" * 32,
             "values": {},
         },
         "versions": {"twinbed": "0"},
@@ -63,7 +59,7 @@ def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-0
         "created_at": created_at,
         "wall_s": 0.5,
         "metrics": {"cost": 1.5, "memory_slack_p50_mib": None},
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture

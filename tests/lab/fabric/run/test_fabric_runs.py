@@ -133,16 +133,12 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
             "faults": {"kind": "single", "at_s": 95.0},
             "nccl": {"version": "2.18.1"},
             "training": {
-                "parameters": 1e6,
-                "micro_batch_s": 1.0,
-                "data": 2,
-                "iterations": 300,
-                "epochs": 30,
+                "parameters": 1e6, "micro_batch_s": 1.0, "data": 2, "iterations": 300, "epochs": 30,
                 "checkpoint": {"interval_s": 50.0, "save_s": 0.0, "init_s": 7.0},
             },
         },
         "policies": ["thorn", "none"],
-    }
+    }  # fmt: skip
     through, back = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
     assert through.metrics["kept_share"] == back.metrics["kept_share"] == 1
     assert 300 < through.metrics["job_s"] < 302
