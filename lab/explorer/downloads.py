@@ -23,7 +23,9 @@ from lab.runs.report import document
 def _button(place: Any, label: str, text: Callable[[], str], file: str, key: str) -> None:
     """Shows a button for a file that is made when it is pressed. Pressing it does not redraw the page."""
     kind = "text/html" if file.endswith(".html") else "text/csv"
-    place.download_button(label, text, file, kind, on_click="ignore", key=f"download_{key}")
+    place.download_button(
+        label=label, data=text, file_name=file, mime=kind, on_click="ignore", key=f"download_{key}"
+    )
 
 
 def comparison_csv(runs: Sequence[Shown]) -> str:
