@@ -83,15 +83,20 @@ def stored(
 def metrics(shared: Drawn, done: Outcome, least_usd: float) -> dict[str, float]:
     """Return the values of lab.cloud.metrics."""
     return {
-        "cost_usd": done.cost_usd, "over_optimum": done.cost_usd / least_usd,
-        "finish_h": done.finish_s / HOUR_S, "late": float(done.finish_s > shared.terms.deadline_s),
-        "lost_h": done.lost_s / HOUR_S, "waiting_h": done.in_state_s(WAITING) / HOUR_S,
+        "cost_usd": done.cost_usd,
+        "over_optimum": done.cost_usd / least_usd,
+        "finish_h": done.finish_s / HOUR_S,
+        "late": float(done.finish_s > shared.terms.deadline_s),
+        "lost_h": done.lost_s / HOUR_S,
+        "waiting_h": done.in_state_s(WAITING) / HOUR_S,
         "starting_h": done.in_state_s(STARTING, LEAVING) / HOUR_S,
         "spot_h": done.in_state_s(*STATES[1:], spot=True) / HOUR_S,
-        "on_demand_h": done.in_state_s(*STATES[1:], spot=False) / HOUR_S, "starts": float(done.starts),
-        "moves": float(done.moves), "region_moves": float(done.regions),
+        "on_demand_h": done.in_state_s(*STATES[1:], spot=False) / HOUR_S,
+        "starts": float(done.starts),
+        "moves": float(done.moves),
+        "region_moves": float(done.regions),
         "revocations": float(done.revocations),
-    }  # fmt: skip
+    }
 
 
 def tables(shared: Drawn, done: Outcome) -> dict[str, pa.Table]:
@@ -128,11 +133,16 @@ def _market(market: Market, until_s: float) -> pa.Table:
         moments: list[float] = np.append(edges[edges < until_s], until_s).tolist()
         rows += [
             (
-                zone.name, zone.region, zone.type, begin, end, zone.available.at(begin),
+                zone.name,
+                zone.region,
+                zone.type,
+                begin,
+                end,
+                zone.available.at(begin),
                 zone.spot_usd_h.at(begin),
             )
             for begin, end in pairwise(moments)
-        ]  # fmt: skip
+        ]
     keys = ("zone", "region", "type", "begin_s", "end_s", "available", "spot_usd_h")
     return pa.table(dict(zip(keys, (list(column) for column in zip(*rows, strict=True)), strict=True)))
 
