@@ -156,13 +156,7 @@ class Kind(Protocol):
         return len(expand(scenario)) * (1 + repeats)
 
     def validate(
-        self,
-        scenario: Scenario,
-        store: RunStore,
-        *,
-        repeats: int,
-        fresh: bool,
-        progress: Progress,
+        self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         """Return the twin's figures beside this machine's, and whether they agree as well as is aimed at.
 

@@ -170,9 +170,7 @@ def _total(
     return alt.LayerChart(layer=layers, width=_WIDTH, height=110, title=title)
 
 
-def _finished(
-    chart: alt.VConcatChart | alt.HConcatChart | alt.LayerChart | alt.Chart,
-) -> alt.TopLevelMixin:
+def _finished(chart: alt.VConcatChart | alt.HConcatChart | alt.LayerChart | alt.Chart) -> alt.TopLevelMixin:
     # aria=False leaves out a description of every mark; the page is then a third as long.
     plain = chart.configure(font=_FONT, background="white", aria=False)
     finished: alt.TopLevelMixin = plain.configure_view(stroke=None)

@@ -160,11 +160,7 @@ def events(run: Run, name: str) -> pd.DataFrame:
     limit = frame["limit_bytes"]
     limited = (limit > 0) & (limit < UNLIMITED_BYTES)
     return pd.DataFrame(
-        {
-            "at_s": frame["at_s"],
-            "kind": frame["kind"].astype(str),
-            "limit_mib": (limit / MIB).where(limited),
-        }
+        {"at_s": frame["at_s"], "kind": frame["kind"].astype(str), "limit_mib": (limit / MIB).where(limited)}
     ).reset_index(drop=True)
 
 

@@ -26,8 +26,7 @@ _COLUMNS = (
 
 def calibrate(
     out: Annotated[
-        Path,
-        typer.Option("--out", metavar="FILE.toml", help="File to write the calibration to."),
+        Path, typer.Option("--out", metavar="FILE.toml", help="File to write the calibration to.")
     ] = Path("calibration.toml"),
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Name of the calibration. Default: the file's.")

@@ -31,8 +31,7 @@ def compare(
 
 def report(
     runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN…", help="Run ids, or beginnings of ids that fit one run only."),
+        list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of ids that fit one run only.")
     ],
     html: Annotated[
         Path,

@@ -38,8 +38,7 @@ UntilOption = Annotated[
     ),
 ]
 StepOption = Annotated[
-    str,
-    typer.Option("--step", metavar="TIME", help="Length of an interval; not below the scrape interval."),
+    str, typer.Option("--step", metavar="TIME", help="Length of an interval; not below the scrape interval.")
 ]
 TokenFileOption = Annotated[
     Path | None, typer.Option("--token-file", metavar="FILE", help="File with a bearer token.")

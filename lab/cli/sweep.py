@@ -70,8 +70,7 @@ def sweep(
         bool, typer.Option("--resume", help="Take the runs that the store has; make those that are missing.")
     ] = False,
     shard: Annotated[
-        str,
-        typer.Option("--shard", metavar="I/N", help="Make the I-th of N parts; others make the rest."),
+        str, typer.Option("--shard", metavar="I/N", help="Make the I-th of N parts; others make the rest.")
     ] = "1/1",
     until: Annotated[
         str | None,

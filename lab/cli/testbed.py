@@ -76,8 +76,7 @@ _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
 
 app = typer.Typer(
-    help="The real testbed on this machine: examine, raise, watch and remove it.",
-    no_args_is_help=True,
+    help="The real testbed on this machine: examine, raise, watch and remove it.", no_args_is_help=True
 )
 
 

@@ -23,12 +23,7 @@ class Cluster(Kind):
     name = "cluster"
     title = "a cluster"
     sections = ("cluster",)
-    paths = (
-        "cluster.log.path",
-        "cluster.measured.path",
-        "cluster.measured.pairs",
-        "cluster.faults.trace",
-    )
+    paths = ("cluster.log.path", "cluster.measured.path", "cluster.measured.pairs", "cluster.faults.trace")
     policies = tuple(POLICIES)
     group = "schedulers"
     tables = ("summary", "jobs", "queue")

@@ -160,11 +160,7 @@ def cores() -> int:
 
 
 def carried_out(
-    work: Work[Any, Any],
-    number: int,
-    unit: Unit[Any],
-    progress: Progress,
-    places: Places | None = None,
+    work: Work[Any, Any], number: int, unit: Unit[Any], progress: Progress, places: Places | None = None
 ) -> Outcome[Any]:
     """Return how the work on a unit ends in this process. places: of its files, by default where they are."""
     began = time.monotonic()

@@ -110,10 +110,7 @@ def service_cards(runs: Sequence[Shown]) -> str:
             _latency(look, "latency_p99_s"),
             "latency p99",
             _answered(look.run.metrics),
-            [
-                ("Latency p50", _latency(look, "latency_p50_s")),
-                *_figures(look, _SERVICE_CARD),
-            ],
+            [("Latency p50", _latency(look, "latency_p50_s")), *_figures(look, _SERVICE_CARD)],
         )
         for look in runs
     )

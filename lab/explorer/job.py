@@ -244,10 +244,7 @@ def _carry_out(request: AnyRequest, work: _Work, queue: Queue, watch: Watch, run
 def _run(request: AnyRequest, work: _Work, watch: Watch, run_s: float) -> None:
     try:
         process = work.process = subprocess.Popen(
-            [sys.executable, "-m", request.module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", request.module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
     except OSError as error:
         work.change(phase="failed", message=f"The simulation cannot be started: {error}")

@@ -68,8 +68,7 @@ def _ask() -> None:
     about = "Runs the shipped job on a drawn market under each policy, and stores the runs."
     if running.button(st.container(), about, ready=bool(policies)):
         running.start(
-            _KEEPER,
-            lambda: Request.of(_changed(scenario, policies, hours, deadline, seed), RunStore().root),
+            _KEEPER, lambda: Request.of(_changed(scenario, policies, hours, deadline, seed), RunStore().root)
         )
 
 

@@ -128,8 +128,7 @@ def preview(chosen: ServiceChoices) -> None:
     app = cached.application(chosen.app)
     st.subheader("What clients will ask", anchor=False)
     st.altair_chart(
-        drawing.offered(rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)),
-        key="preview",
+        drawing.offered(rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)), key="preview"
     )
     st.caption("Expected requests a second over time; every run draws its own requests from its seed.")
     st.subheader(f"Who calls whom in {html.markdown(app.title or app.name)}", anchor=False)
@@ -166,14 +165,7 @@ def _application(before: ServiceChoices, running: bool) -> str:
 
 
 def _one_of(
-    label: str,
-    options: list[str],
-    before: str,
-    key: str,
-    *,
-    running: bool,
-    names: dict[str, str],
-    about: str,
+    label: str, options: list[str], before: str, key: str, *, running: bool, names: dict[str, str], about: str
 ) -> str:
     """Shows a choice among names. An unknown name gives the first one and a line that says so."""
     widget = f"{_PAGE}{key}"

@@ -35,9 +35,7 @@ def _forget(**_looked_at: str) -> None:
 
 
 def show(
-    runs: Sequence[Run],
-    chosen: ServiceChoices = _NOTHING_CHOSEN,
-    keep: Callable[..., object] = _forget,
+    runs: Sequence[Run], chosen: ServiceChoices = _NOTHING_CHOSEN, keep: Callable[..., object] = _forget
 ) -> None:
     """Shows everything about these runs.
 
@@ -139,12 +137,7 @@ def _waiting(entries: Sequence[Shown]) -> None:
     st.subheader("Whose waiting makes the slowest 1 %", anchor="waiting")
     titles = [look.title for look in entries]
     title = st.segmented_control(
-        "Policy",
-        titles,
-        default=titles[0],
-        format_func=html.markdown,
-        required=True,
-        key="waiting_policy",
+        "Policy", titles, default=titles[0], format_func=html.markdown, required=True, key="waiting_policy"
     )
     run = next(look.run for look in entries if look.title == title)
     try:
@@ -161,12 +154,7 @@ def _by_service(entries: Sequence[Shown]) -> None:
     st.subheader("Service by service", anchor="services")
     titles = [look.title for look in entries]
     title = st.segmented_control(
-        "Policy",
-        titles,
-        default=titles[0],
-        format_func=html.markdown,
-        required=True,
-        key="shown_policy",
+        "Policy", titles, default=titles[0], format_func=html.markdown, required=True, key="shown_policy"
     )
     run = next(look.run for look in entries if look.title == title)
     frame = cached.by_container(run)

@@ -69,13 +69,7 @@ class Fabric(Kind):
         return len({(spec.variant, spec.policy.text) for spec in expand(scenario)})
 
     def validate(
-        self,
-        scenario: Scenario,
-        store: RunStore,
-        *,
-        repeats: int,
-        fresh: bool,
-        progress: Progress,
+        self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         from lab.fabric.validate.both import validate
         from lab.fabric.validate.judge import RULE, result

@@ -333,10 +333,7 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
 
 
 def _request(
-    question: Question,
-    catalogue: Catalogue,
-    runs: Sequence[Run],
-    keep: Callable[[Candidates], Flags] | None,
+    question: Question, catalogue: Catalogue, runs: Sequence[Run], keep: Callable[[Candidates], Flags] | None
 ) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
     """Return the question with what is known, the listings used, and the types that nothing known tells of.
 

@@ -20,14 +20,7 @@ from scipy.ndimage import maximum_filter1d, minimum_filter1d
 from control.services import RequestStatus
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import Price
-from lab.containers.metrics import (
-    GIB,
-    LATENCY_QUANTILES,
-    METRICS,
-    MIB,
-    OSCILLATION_PERIODS,
-    UNLIMITED_BYTES,
-)
+from lab.containers.metrics import GIB, LATENCY_QUANTILES, METRICS, MIB, OSCILLATION_PERIODS, UNLIMITED_BYTES
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
 from twin.containers.requests.model import RequestLog

@@ -33,13 +33,7 @@ COLUMNS = (
         section="reserved",
         upto="against_static_refined_high_share",
     ),
-    Column(
-        "against_static_flat_share",
-        "… without refinement",
-        decimals=2,
-        percent=True,
-        section="reserved",
-    ),
+    Column("against_static_flat_share", "… without refinement", decimals=2, percent=True, section="reserved"),
 )
 """Changes of mean_reserved_cores against the first static run; −0.5 is half as much."""
 

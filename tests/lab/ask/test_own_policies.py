@@ -101,10 +101,7 @@ def test_a_varied_parameter_makes_a_run_for_each_value(scenario_file):
 
 @pytest.mark.parametrize(
     ("assignment", "said"),
-    [
-        ("Follow.hedroom=3", "no parameter 'hedroom'; known: headroom"),
-        ("Other.headroom=3", "Other"),
-    ],
+    [("Follow.hedroom=3", "no parameter 'hedroom'; known: headroom"), ("Other.headroom=3", "Other")],
 )
 def test_a_wrong_parameter_is_named(scenario_file, assignment, said):
     with pytest.raises(ScenarioError, match=said):

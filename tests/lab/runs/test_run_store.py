@@ -152,10 +152,7 @@ def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_whe
     assert served.table("requests").num_rows == 2
     assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").frame.to_dict(
         "list"
-    ) == {
-        "run": [served.id],
-        "slowest": [0.3],
-    }
+    ) == {"run": [served.id], "slowest": [0.3]}
     assert plain.tables == Containers.tables
     with pytest.raises(StoreError, match="no table 'requests'"):
         plain.table("requests")

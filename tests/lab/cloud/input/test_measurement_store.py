@@ -124,8 +124,5 @@ def test_the_network_use_of_a_type_is_the_median_of_its_runs_with_one_worker_and
         replace(alone, job="b"),
         replace(alone, ok=False),
     ]
-    assert network_use("a", 32, [*runs, *others, replace(alone, batch=64)]) == {
-        "m4": 2e8,
-        "t2": 1e8,
-    }
+    assert network_use("a", 32, [*runs, *others, replace(alone, batch=64)]) == {"m4": 2e8, "t2": 1e8}
     assert network_use("a", 64, [replace(alone, batch=64)]) == {"m4": 1e8}

@@ -141,10 +141,7 @@ def test_scala_opt_takes_each_type_s_network_use_from_runs_with_one_server_and_o
 
 def test_of_several_servers_the_budget_s_widest_is_taken(database):
     several = Market(
-        "ap-southeast-1",
-        types=("c4.xlarge",),
-        workers=(1, 2),
-        server="m4.large,m4.2xlarge,m4.10xlarge",
+        "ap-southeast-1", types=("c4.xlarge",), workers=(1, 2), server="m4.large,m4.2xlarge,m4.10xlarge"
     )
     for budget_usd_h, server in ((1.0, "m4.2xlarge"), (10.0, "m4.10xlarge")):
         question = Question(Job("new"), several, method="cost-opt", budget_usd_h=budget_usd_h)

@@ -91,10 +91,7 @@ PAGE = "services.web.handlers.page"
             app_text(request="handler: shop.page"),
             "requests.page.handler: no service 'shop'; known are db, web",
         ),
-        (
-            app_text(request="handler: web.page, weight: 0"),
-            "requests: every weight is 0",
-        ),
+        (app_text(request="handler: web.page, weight: 0"), "requests: every weight is 0"),
         (
             app_text(request="handler: web.page, weight: -1"),
             "requests.page.weight: Input should be greater than or equal to 0, not -1",
