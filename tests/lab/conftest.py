@@ -1,5 +1,7 @@
 """A small trace as a file, and a store with its four runs."""
 
+import sys
+
 import pytest
 
 from lab.ask.scenario import build
@@ -40,6 +42,12 @@ def asked(tmp_path_factory):
 
 
 @pytest.fixture
+def store(tmp_path):
+    """An empty store."""
+    return RunStore(tmp_path / "runs")
+
+
+@pytest.fixture
 def store_path(tmp_path, monkeypatch):
     root = tmp_path / "store"
     monkeypatch.setenv("TWINBED_STORE", str(root))
@@ -58,3 +66,11 @@ def twinbed(store_path, capsys, monkeypatch):
         return Ended(code, written.out, written.err)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _main_stays_what_it_is():
+    """Streamlit replaces `__main__` by the page, which processes that later tests spawn would run."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main

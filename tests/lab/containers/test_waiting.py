@@ -73,11 +73,6 @@ def of(store, text, cores, refinement=None):
     return replace(run, manifest={**run.manifest, "refinement": refinement or {}})
 
 
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
-
-
 def refined(store):
     static = of(store, "static", 4.0, {"seeds": [5.0], "flat": [2.0]})
     return [of(store, "escra", 1.0, {"seeds": [1.0], "flat": [1.0]}), static]

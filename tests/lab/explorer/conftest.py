@@ -1,7 +1,5 @@
 """A page under test, over stored runs, in this process or in a real browser."""
 
-import sys
-
 import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
@@ -119,11 +117,3 @@ def page(browser, address):
     opened.goto(f"{address}/containers")
     yield opened
     context.close()
-
-
-@pytest.fixture(autouse=True)
-def _main_stays_what_it_is():
-    """Streamlit replaces `__main__` by the page, which processes that later tests spawn would run."""
-    main = sys.modules["__main__"]
-    yield
-    sys.modules["__main__"] = main

@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 from control.jobs import LocalRun
 from lab.cloud.input import local_run_file
 from lab.cloud.input.store import Measurements, Run
+from tests.lab.explorer.test_pages import charts
 
 TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
 
@@ -48,10 +49,6 @@ def recommend(app: AppTest) -> AppTest:
 def said(app: AppTest) -> str:
     text = "\n".join(str(each.value) for kind in (app.markdown, app.caption, app.info) for each in kind)
     return text.replace("\\", "")
-
-
-def charts(app: AppTest) -> list[object]:
-    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
 
 
 def test_nothing_is_answered_before_it_is_asked_for(open_cloud):

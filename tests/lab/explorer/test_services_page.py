@@ -16,19 +16,8 @@ from lab.containers.input.services.arrivals import PRESETS, ArrivalSpec, generat
 from lab.explorer import downloads, html, services_chooser, session
 from lab.explorer.job import Job
 from lab.explorer.selection import limits
-
-
-def texts(app) -> str:
-    parts = [app.caption, app.markdown, app.info, app.warning, app.error, app.title, app.subheader]
-    return "\n".join(str(element.value) for kind in parts for element in kind)
-
-
-def shown_html(app) -> str:
-    return "\n".join(element.proto.body for element in app.get("html"))
-
-
-def charts(app) -> list[object]:
-    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
+from tests.lab.explorer.test_pages import charts, texts
+from tests.lab.explorer.test_pages import html as shown_html
 
 
 def test_an_empty_page_says_what_to_do_and_shows_load_and_calls(open_services):

@@ -10,14 +10,8 @@ from lab.containers.run.remarks import facts, legend, remarks
 from lab.runs.compare import as_result, comparison, over_seeds, summary
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
-from lab.runs.store import RunStore
 from tests.lab.sample_runs import publish
 from twinbed import StoreError
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
 
 
 def test_a_comparison_has_one_row_per_run_in_the_order_given_and_every_metric(store):

@@ -62,11 +62,6 @@ def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-0
     }  # fmt: skip
 
 
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
-
-
 def test_a_published_run_is_listed_opened_and_read_back(store):
     run = store.publish(manifest(), tables())
     assert store.ids() == [run.id]
