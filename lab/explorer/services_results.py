@@ -132,14 +132,19 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
         )
 
 
+def _picked(entries: Sequence[Shown], key: str) -> Run:
+    """Shows the policies, and returns the run of the one that is picked."""
+    runs = {look.title: look.run for look in entries}
+    title = st.segmented_control(
+        "Policy", list(runs), default=entries[0].title, format_func=html.markdown, required=True, key=key
+    )
+    return runs[str(title)]
+
+
 @st.fragment
 def _waiting(entries: Sequence[Shown]) -> None:
     st.subheader("Whose waiting makes the slowest 1 %", anchor="waiting")
-    titles = [look.title for look in entries]
-    title = st.segmented_control(
-        "Policy", titles, default=titles[0], format_func=html.markdown, required=True, key="waiting_policy"
-    )
-    run = next(look.run for look in entries if look.title == title)
+    run = _picked(entries, "waiting_policy")
     try:
         found = cached.waiting(run)
     except ScenarioError as error:
@@ -152,11 +157,7 @@ def _waiting(entries: Sequence[Shown]) -> None:
 @st.fragment
 def _by_service(entries: Sequence[Shown]) -> None:
     st.subheader("Service by service", anchor="services")
-    titles = [look.title for look in entries]
-    title = st.segmented_control(
-        "Policy", titles, default=titles[0], format_func=html.markdown, required=True, key="shown_policy"
-    )
-    run = next(look.run for look in entries if look.title == title)
+    run = _picked(entries, "shown_policy")
     frame = cached.by_container(run)
     st.dataframe(
         frame.sort_values("throttled_share", ascending=False, kind="stable"),
