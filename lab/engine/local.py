@@ -1,12 +1,12 @@
 """Carries out units in the processes of this machine, and leaves nothing behind when they are stopped.
 
-For: the engine `local`. Not for: the order of the units nor trying them again (running.py). One process means
-this one.
+For: the engine `local`, and the engine that `--engine` names. Not for: the order of the units nor trying
+them again (running.py). One process means this one.
 
-A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read
-from a pipe that nothing is written to and whose other end only the parent holds, so the end of the pipe
-means either. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes are
-spawned and not forked, because the libraries that we import have threads.
+A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read from
+a pipe that nothing is written to and whose other end only the parent holds, so the end of the pipe means
+either. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes are spawned
+and not forked, because the libraries that we import have threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Draws the part of every page's left side that sets the conditions: policies, their settings, limits and
 prices.
 
-For: these widgets. Not for: what runs under these conditions (lab.explorer.trace_chooser,
-lab.explorer.services_chooser).
+For: these widgets, one for each parameter of a policy among them. Not for: what runs under these conditions
+(lab.explorer.trace_chooser, lab.explorer.services_chooser).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a page's request in the background: a child process with progress, an end, and a way to cancel it.
 
-For: waiting for a turn, starting `lab.explorer.worker`, following it across a page's reruns, and ending it
-by its own pid. Not for: the work itself. A `Job` lives in the
+For: the queue of all visitors' jobs, waiting for a turn, starting `lab.explorer.worker`, following it
+across a page's reruns, and ending it by its own pid. Not for: the work itself. A `Job` lives in the
 session's state. The child is ended and waited for when the session ends, when the visitor has left, when it
 takes too long, or when the explorer ends. No process and no temporary file stays.
 """

@@ -1,6 +1,7 @@
 """Keeps a session's state between reruns and pages: selections and their addresses, the upload, the job.
 
-For: the only place that touches st.session_state under these names and st.query_params. Not for: widgets.
+For: the only place that touches st.session_state under these names and st.query_params, and the bound on
+tabs that are open at once. Not for: widgets.
 """
 
 from __future__ import annotations

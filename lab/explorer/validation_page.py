@@ -1,7 +1,8 @@
 """Draws the page "Validation": twin and testbed over each other, and the twin's error in each quantity.
 
-For: this page. Not for: the rule (lab.containers.validate.rule), the search for runs that belong together
-(lab.containers.validate.both), or making them, which needs root (`twinbed validate`).
+For: this page and its tables of verdicts. Not for: the rule (lab.containers.validate.rule), the search for
+runs that belong together (lab.containers.validate.both), or making them, which needs root (`twinbed
+validate`).
 """
 
 from __future__ import annotations

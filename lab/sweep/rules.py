@@ -1,4 +1,4 @@
-"""Rules about a metric: when a point has had enough seeds, and what a tuning must keep.
+"""Rules about a metric: when a point has had enough seeds, what a tuning must keep, and whom none beats.
 
 For: `--until` and `--subject-to`, and finding a metric by a short name. Not for: deciding what is run next.
 """

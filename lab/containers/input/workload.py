@@ -1,9 +1,9 @@
 """Turns the trace that a scenario names into the twin's `Workload`: loads, refines, profiles, sets the
 ceilings.
 
-For: what all policies of a scenario share. Not for: parsing traces (traces), requests
-(services/prepare.py), nor for what a policy does with the profile. Every assumption becomes a note on the
-run.
+For: what all policies of a scenario share, and the replicas of containers under the HPA. Not for: parsing
+traces (traces), requests (services/prepare.py), nor for what a policy does with the profile. Every
+assumption becomes a note on the run.
 """
 
 from __future__ import annotations

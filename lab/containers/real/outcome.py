@@ -1,8 +1,8 @@
 """What the control loop observed, in the shape in which the twin returns a simulation.
 
-For: `Outcome` and `RequestLog` of a run on real containers, so that metrics and tables are the twin's. Not
-for: running anything. What a kernel does not tell (demand, backlog, visits) is NaN, and so is every figure
-made of it.
+For: `Outcome` and `RequestLog` of a run on real containers, so that metrics and tables are the twin's, and
+how busy the machine was meanwhile. Not for: running anything. What a kernel does not tell (demand, backlog,
+visits) is NaN, and so is every figure made of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Turns the section `services` of a scenario into the twin's requests: application, arrivals, hosts,
 peaks, ceilings.
 
-For: what all policies of such a scenario share. Not for: reading applications (application.py), arrivals
-(arrivals.py), nor for what a policy does with the profile. Every assumption becomes a note on the run.
+For: what all policies of such a scenario share, the profile of its peaks among them. Not for: reading
+applications (application.py), arrivals (arrivals.py), nor for what a policy does with the profile. Every
+assumption becomes a note on the run.
 """
 
 from __future__ import annotations
