@@ -281,7 +281,7 @@ def run(
     from lab import kinds
     from lab.ask.scenario import expand
     from lab.cli.progress import Bar
-    from lab.engine.choice import LOCAL, distant
+    from lab.engine.local import LOCAL, distant
     from lab.runs.runner import run_scenario
 
     question, target = _asked(scenario, settings), Store(store)
@@ -317,7 +317,7 @@ def sweep(
     has. Units that fail are in `swept.failures`.
     """
     from lab.cli.progress import Rate
-    from lab.engine.choice import engine as chosen_engine
+    from lab.engine.local import engine as chosen_engine
     from lab.sweep.plan import Plan, Shard
     from lab.sweep.points import points
     from lab.sweep.sweep import sweep as carry_out
@@ -413,15 +413,8 @@ def advise(
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    record,
-    whatif,
-    run,
-    sweep,
-    advise,
-    recommend,
-    compare,
-    Store,
-)
+    record, whatif, run, sweep, advise, recommend, compare, Store,
+)  # fmt: skip
 """What the reference page explains, in this order."""
 
 

@@ -7,7 +7,7 @@ For: reading, checking and writing the form that all pillars share. Not for: whi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -114,6 +114,21 @@ def read(
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     return head, values
+
+
+def read_flat(
+    path: Path, schema: int, units: Mapping[str, Mapping[str, str] | None], cure: str
+) -> Calibration:
+    """Return the calibration in a file, whose values have dotted keys, `section.key`. As `read` otherwise."""
+    head, held = read(path, schema, units, cure)
+    values = {f"{name}.{key}": value for name, entries in held.items() for key, value in entries.items()}
+    return Calibration(**head, values=values)
+
+
+def by_section(calibration: Calibration, sections: Iterable[str]) -> dict[str, Values]:
+    """Return the values that have dotted keys by section and key."""
+    named = [(*key.partition(".")[::2], value) for key, value in calibration.values.items()]
+    return {name: {key: value for of, key, value in named if of == name} for name in sections}
 
 
 def _section_type(name: str, units: Mapping[str, str] | None) -> Any:

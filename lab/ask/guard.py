@@ -191,9 +191,7 @@ class _Loader(yaml.SafeLoader):
 
 # YAML 1.1 wants a dot in a float, so PyYAML would read 1e-3 as text. Nobody who writes it means text.
 _Loader.add_implicit_resolver(
-    _PREFIX + "float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
+    _PREFIX + "float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
 
 

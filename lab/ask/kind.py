@@ -150,17 +150,13 @@ class Kind(Protocol):
         raise ScenarioError(f"run {run.id}: a run with {self.title} keeps no timeline")
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
-        """Return how many labels `validate` reports progress of."""
-        return 0
+        """Return how many labels `validate` reports progress of: the twin's runs, and each repeated here."""
+        from lab.ask.scenario import expand
+
+        return len(expand(scenario)) * (1 + repeats)
 
     def validate(
-        self,
-        scenario: Scenario,
-        store: RunStore,
-        *,
-        repeats: int,
-        fresh: bool,
-        progress: Progress,
+        self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         """Return the twin's figures beside this machine's, and whether they agree as well as is aimed at.
 

@@ -21,9 +21,8 @@ from pydantic import AfterValidator, Field, create_model, model_validator
 from lab import kinds
 from lab.ask import guard, shipped
 from lab.ask import policy as policies_
-from lab.ask.assignments import assign, names_policy
 from lab.ask.calibration import Calibration
-from lab.ask.policy import PolicySpec
+from lab.ask.policy import PolicySpec, Value
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from twinbed import ScenarioError, own
@@ -67,8 +66,7 @@ class Scenario(Section):
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default_factory=dict,
         description="Values to try for a key: dotted key of the scenario, or POLICY.PARAMETER → list of "
-        "values. Every "
-        "combination is run; the last key changes fastest.",
+        "values. Every combination is run; the last key changes fastest.",
     )
     policies: list[PolicyText] = Field(
         default_factory=list,
@@ -195,7 +193,7 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
 def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
     """Return the scenario with `KEY=VALUE` assignments applied in order; values are YAML.
 
-    KEY is as in lab.ask.assignments. A key that varies becomes fixed to VALUE; `vary.KEY=[…]` lets it
+    KEY is as in lab.ask.scenario. A key that varies becomes fixed to VALUE; `vary.KEY=[…]` lets it
     vary. Raises ScenarioError that names the assignment.
     """
     raw = _plain(scenario)
@@ -356,3 +354,40 @@ def _anchored(key: str, value: Any, folder: Path) -> Any:
     for step in steps:
         nested = nested[step]
     return nested
+
+
+def names_policy(key: str, texts: Sequence[str]) -> bool:
+    """Return whether `key` is POLICY.PARAMETER. texts: the scenario's policies, which may be a user's own."""
+    head, _, rest = key.partition(".")
+    if not rest or head in policies_.names():
+        return bool(rest)
+    specs = map(policies_.parse, texts) if isinstance(texts, list) else ()
+    return any(spec.own is not None and spec.name == head for spec in specs)
+
+
+def assign(raw: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set `key` in `raw`, whose `policies` are texts. Raises ScenarioError that begins with `where`."""
+    if names_policy(key, raw["policies"]):
+        name, _, parameter = key.partition(".")
+        raw["policies"] = _set_policy(raw["policies"], name, parameter, value, where)
+        return
+    *parents, last = key.split(".")
+    table = raw
+    for parent in parents:
+        if table.get(parent) is None:
+            table[parent] = {}
+        table = table[parent]
+        if not isinstance(table, dict):
+            raise ScenarioError(f"{where}: {parent} has no keys inside")
+    table[last] = value
+
+
+def _set_policy(texts: list[str], name: str, key: str, value: Value, where: str) -> list[str]:
+    specs = [policies_.parse(text) for text in texts]
+    if not any(spec.name == name for spec in specs):
+        raise ScenarioError(f"{where}: the scenario has no policy {name}")
+    try:
+        changed = [spec.with_parameter(key, value) if spec.name == name else spec for spec in specs]
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    return [spec.text for spec in changed]

@@ -1,7 +1,7 @@
 """What recommendations look like: every candidate by time and cost with the Pareto front, and moving prices.
 
 For: frames made of a ranking, and their charts. Not for: ranking (lab.cloud.run.recommending) or other prices
-(lab.explorer.cloud_prices).
+(lab.explorer.cloud_page).
 """
 
 from __future__ import annotations

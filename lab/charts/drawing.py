@@ -165,9 +165,7 @@ def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, unit: str, co
         .add_params(near)
     )
     dot = base.mark_point(color=color, filled=True, size=45, clip=True).encode(
-        x=x,
-        y=alt.Y(f"{limit}:Q", scale=y),
-        opacity=shown.then(alt.value(1.0)).otherwise(alt.value(0.0)),
+        x=x, y=alt.Y(f"{limit}:Q", scale=y), opacity=shown.then(alt.value(1.0)).otherwise(alt.value(0.0))
     )
     return [rule, dot]
 
@@ -275,12 +273,7 @@ class Time:
 
 
 def left(
-    field: str,
-    title: str,
-    *,
-    scale: alt.Scale | None = None,
-    stacked: bool = False,
-    percent: bool = False,
+    field: str, title: str, *, scale: alt.Scale | None = None, stacked: bool = False, percent: bool = False
 ) -> alt.Y:
     """Returns the y channel, with the same width for its labels in every chart."""
     axis = alt.Axis(minExtent=LEFT, maxExtent=LEFT, tickCount=4, format="%" if percent else ",~r")

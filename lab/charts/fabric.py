@@ -52,10 +52,7 @@ def two_sides(frame: pd.DataFrame) -> tuple[alt.LayerChart, ...]:
     Columns: detection_ms, gap_ms, false_downs_per_h, chosen (marked).
     """
     panels = []
-    for key, title in (
-        ("gap_ms", "Packets lost for (ms)"),
-        ("false_downs_per_h", "False downs (1/h)"),
-    ):
+    for key, title in (("gap_ms", "Packets lost for (ms)"), ("false_downs_per_h", "False downs (1/h)")):
         base = alt.Chart(frame, height=220).encode(
             x=alt.X("detection_ms:Q", title="Detection time (ms)"), y=alt.Y(f"{key}:Q", title=title)
         )

@@ -124,9 +124,7 @@ def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
     points = base.mark_point(filled=True, size=80, opacity=0.8).encode(
         x=alt.X("cost_usd:Q", title="Cost (USD)", scale=alt.Scale(zero=True)),
         color=alt.Color(
-            "title:N",
-            legend=None,
-            scale=alt.Scale(domain=titles, range=[colours[name] for name in titles]),
+            "title:N", legend=None, scale=alt.Scale(domain=titles, range=[colours[name] for name in titles])
         ),
     )
     ticks = base.mark_tick(thickness=2, color=USAGE).encode(x="optimum_usd:Q")

@@ -25,15 +25,8 @@ _FURTHER = ("#D55E00", "#B8A800", "#7A4B9E", "#6B3E26")
 SERIES = (*_BASE.values(), *_FURTHER)
 """Colours of lines that are no policies."""
 _DASHES: tuple[tuple[int, ...], ...] = (
-    (1, 0),
-    (8, 3),
-    (3, 2),
-    (8, 3, 2, 3),
-    (12, 4),
-    (5, 2),
-    (2, 4),
-    (14, 3, 3, 3),
-)
+    (1, 0), (8, 3), (3, 2), (8, 3, 2, 3), (12, 4), (5, 2), (2, 4), (14, 3, 3, 3),
+)  # fmt: skip
 
 THROTTLED = "#D55E00"
 USAGE = "#7F8790"

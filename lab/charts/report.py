@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import altair as alt
-import duckdb
 import pandas as pd
 
 from lab.ask.kind import Figure
@@ -19,7 +18,6 @@ from lab.charts import drawing, series, services, services_drawing
 from lab.charts.palette import USAGE, Shown, shown
 from lab.containers.metrics import GIB, UNLIMITED_BYTES
 from lab.runs.store import Run
-from twinbed import StoreError
 
 _STRETCHES = 400
 _WIDTH = 400
@@ -42,7 +40,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
     ]
     sides = []
     for quantity, title, form in slacks:
-        frame = _by_title(looks, [series.slack_distribution(look.run, quantity) for look in looks])
+        frame = series.by_run(looks, [series.slack_distribution(look.run, quantity) for look in looks])
         if len(frame):
             sides.append(drawing.distribution(frame, looks, title=title, form=form).properties(width=_WIDTH))
     if sides:
@@ -52,7 +50,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
             "reserved in vain; at zero: nothing is left.",
             _finished(alt.hconcat(*sides)),
         )
-    shares = _by_title(looks, [series.throttled_share(look.run, _STRETCHES) for look in looks])
+    shares = series.by_run(looks, [series.throttled_share(look.run, _STRETCHES) for look in looks])
     if len(shares) and shares["share"].any():
         yield Figure(
             "Throttling over time",
@@ -92,7 +90,7 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
             "least so long, because they still had none when the run ended.",
             _finished(alt.vconcat(*charts)),
         )
-        frame = _by_title(looks, [services.latency_distribution(look.run) for look in looks])
+        frame = series.by_run(looks, [services.latency_distribution(look.run) for look in looks])
         chart = services_drawing.latency_distribution(frame, looks).properties(width=2 * _WIDTH, height=240)
         yield Figure(
             f"All latencies{of}",
@@ -120,7 +118,6 @@ def totals(run: Run, stretches: int) -> pd.DataFrame:
     width = _width(run, stretches)
     known = run.frame("containers", ["container", "reserved_gib_h"])
     names = known.loc[known["reserved_gib_h"].notna(), "container"].tolist()
-    path = str(run.path / "periods.parquet")
     sql = f"""
         SELECT period // $width AS stretch,
                sum(quota_cores) FILTER (up AND isfinite(quota_cores)) AS reserved_cores,
@@ -128,14 +125,9 @@ def totals(run: Run, stretches: int) -> pd.DataFrame:
                sum(limit_bytes / {GIB}) FILTER (up AND known AND limit_bytes < {UNLIMITED_BYTES})
                AS reserved_gib,
                sum(memory_bytes / {GIB}) FILTER (up AND known) AS used_gib
-        FROM (SELECT *, list_contains($names, container) AS known FROM read_parquet($path))
+        FROM (SELECT *, list_contains($names, container) AS known FROM periods)
         GROUP BY stretch ORDER BY stretch"""
-    with duckdb.connect() as connection:
-        try:
-            frame = connection.execute(sql, {"width": width, "names": names, "path": path}).df()
-        except duckdb.Error as error:
-            first = str(error).split("\n", 1)[0]
-            raise StoreError(f"run {run.id}: its periods cannot be read: {first}") from None
+    frame = series.query(run, sql, {"width": width, "names": names})
     start = frame.pop("stretch") * width
     frame = frame.fillna(0.0).div((workload["periods"] - start).clip(upper=width), axis=0)
     frame.insert(0, "at_s", start * workload["period_s"])
@@ -178,9 +170,7 @@ def _total(
     return alt.LayerChart(layer=layers, width=_WIDTH, height=110, title=title)
 
 
-def _finished(
-    chart: alt.VConcatChart | alt.HConcatChart | alt.LayerChart | alt.Chart,
-) -> alt.TopLevelMixin:
+def _finished(chart: alt.VConcatChart | alt.HConcatChart | alt.LayerChart | alt.Chart) -> alt.TopLevelMixin:
     # aria=False leaves out a description of every mark; the page is then a third as long.
     plain = chart.configure(font=_FONT, background="white", aria=False)
     finished: alt.TopLevelMixin = plain.configure_view(stroke=None)
@@ -198,8 +188,3 @@ def _width(run: Run, stretches: int) -> int:
 
 def _stretch_s(runs: Sequence[Run]) -> float:
     return float(max(_width(run, _STRETCHES) * run.manifest["workload"]["period_s"] for run in runs))
-
-
-def _by_title(looks: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    parts = [frame.assign(title=look.title) for look, frame in zip(looks, frames, strict=True) if len(frame)]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])

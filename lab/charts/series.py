@@ -7,6 +7,7 @@ the needed columns and rows of the run's Parquet files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from control.allocator.model import Reason
+from lab.charts.palette import Shown
 from lab.runs.store import Run
 from twinbed import StoreError
 
@@ -36,7 +38,7 @@ def container(run: Run, name: str) -> pd.DataFrame:
     Columns: at_s (end of the period), usage_cores, quota_cores, demand_cores, memory_mib, limit_mib,
     throttled, up, reason (why the CPU limit has its value). Limits are NaN where there is none.
     """
-    frame = _query(
+    frame = query(
         run,
         """SELECT period, usage_cores, quota_cores, demand_cores, memory_bytes, limit_bytes, throttled, up,
            cpu_reason FROM periods WHERE container = ? ORDER BY period""",
@@ -127,7 +129,7 @@ def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
         names = known.loc[known["memory_slack_p50_mib"].notna(), "container"].tolist()
         counted += f" AND container IN ({_texts(names)})" if names else " AND false"
     points = ", ".join(f"{point:.4f}" for point in _CDF_POINTS)
-    row = _query(run, f"SELECT quantile_cont({value}, [{points}]) AS q FROM periods WHERE up AND {counted}")
+    row = query(run, f"SELECT quantile_cont({value}, [{points}]) AS q FROM periods WHERE up AND {counted}")
     quantiles = row["q"].iloc[0]
     if quantiles is None or np.ndim(quantiles) == 0:
         return pd.DataFrame(columns=["slack", "share"])
@@ -139,7 +141,7 @@ def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
     to_s, share (0 to 1)."""
     workload = run.manifest["workload"]
     width = max(1, -(-int(workload["periods"]) // buckets))
-    frame = _query(
+    frame = query(
         run,
         """SELECT period // ? AS bucket, count(*) FILTER (throttled AND up) / count(*) FILTER (up) AS share
            FROM periods GROUP BY bucket HAVING count(*) FILTER (up) > 0 ORDER BY bucket""",
@@ -158,25 +160,32 @@ def events(run: Run, name: str) -> pd.DataFrame:
     limit = frame["limit_bytes"]
     limited = (limit > 0) & (limit < UNLIMITED_BYTES)
     return pd.DataFrame(
-        {
-            "at_s": frame["at_s"],
-            "kind": frame["kind"].astype(str),
-            "limit_mib": (limit / MIB).where(limited),
-        }
+        {"at_s": frame["at_s"], "kind": frame["kind"].astype(str), "limit_mib": (limit / MIB).where(limited)}
     ).reset_index(drop=True)
 
 
-def _query(run: Run, sql: str, values: list[Any] | None = None) -> pd.DataFrame:
-    path = str(run.path / "periods.parquet").replace("'", "''")
+def query(
+    run: Run, sql: str, values: list[Any] | dict[str, Any] | None = None, tables: Sequence[str] = ("periods",)
+) -> pd.DataFrame:
+    """Returns the answer to SQL over tables of the run. Raises StoreError if one cannot be read."""
+    paths = {name: str(run.path / f"{name}.parquet").replace("'", "''") for name in tables}
+    known = ", ".join(f"{name} AS (SELECT * FROM read_parquet('{path}'))" for name, path in paths.items())
     with duckdb.connect() as connection:
         connection.execute("SET threads = 2")
         try:
-            return connection.execute(
-                f"WITH periods AS (SELECT * FROM read_parquet('{path}')) {sql}", values
-            ).df()
+            return connection.execute(f"WITH {known} {sql}", values).df()
         except duckdb.Error as error:
             first = str(error).split("\n", 1)[0]
-            raise StoreError(f"run {run.id}: its periods cannot be read: {first}") from None
+            what = tables[0] if len(tables) == 1 else "tables"
+            raise StoreError(f"run {run.id}: its {what} cannot be read: {first}") from None
+
+
+def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Returns the runs' frames below each other, each row with its run's title. Empty frames are left out."""
+    parts = [
+        frame.assign(title=look.title) for look, frame in zip(entries, frames, strict=True) if len(frame)
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])
 
 
 def _texts(names: list[str]) -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import numpy as np
 import pandas as pd
 
 from lab.charts import series
 from lab.runs.store import Run
-from twinbed import StoreError
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 """Percentiles of latency over time: column → quantile."""
@@ -47,7 +45,7 @@ def over_time(run: Run, most: int) -> pd.DataFrame:
     """Returns what clients saw, one row for each of at most `most` equal stretches.
 
     Columns: at_s, to_s; p50, p90, p99: latency of the requests that arrived in the stretch, s, NaN if there
-    are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.latency); arrived_rps,
+    are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.figures); arrived_rps,
     not_answered_rps and one column for each of NOT_ANSWERED: requests that arrived in the stretch, 1/s;
     answered_rps: answers given in the stretch, 1/s, whenever they were requested. The last stretch may be
     shorter than the others; its rates are over its own length.
@@ -207,17 +205,4 @@ def costs(run: Run) -> pd.DataFrame:
 
 
 def _query(run: Run, sql: str, values: dict[str, Any] | None = None) -> pd.DataFrame:
-    tables = ", ".join(
-        f"{name} AS (SELECT * FROM read_parquet('{_quoted(run, name)}'))" for name in ("requests", "periods")
-    )
-    with duckdb.connect() as connection:
-        connection.execute("SET threads = 2")
-        try:
-            return connection.execute(f"WITH {tables} {sql}", values).df()
-        except duckdb.Error as error:
-            first = str(error).split("\n", 1)[0]
-            raise StoreError(f"run {run.id}: its tables cannot be read: {first}") from None
-
-
-def _quoted(run: Run, table: str) -> str:
-    return str(run.path / f"{table}.parquet").replace("'", "''")
+    return series.query(run, sql, values, ("requests", "periods"))

@@ -201,14 +201,10 @@ def waiting(frame: pd.DataFrame) -> alt.Chart:
             y=alt.Y("service:N", title=None, sort=[*frame["service"]], axis=alt.Axis(labelLimit=200)),
             yOffset=alt.YOffset("of:N", sort=["slowest 1 %", "typical"]),
             color=alt.Color(
-                "does:N",
-                title=None,
-                scale=alt.Scale(domain=["waits", "works"], range=[THROTTLED, USAGE]),
+                "does:N", title=None, scale=alt.Scale(domain=["waits", "works"], range=[THROTTLED, USAGE])
             ),
             opacity=alt.Opacity(
-                "of:N",
-                title=None,
-                scale=alt.Scale(domain=["slowest 1 %", "typical"], range=[1.0, 0.5]),
+                "of:N", title=None, scale=alt.Scale(domain=["slowest 1 %", "typical"], range=[1.0, 0.5])
             ),
             tooltip=[
                 alt.Tooltip("service:N", title="service"),
@@ -330,9 +326,7 @@ def _layered(
         alt.Chart(pd.concat(columns, axis=1).fillna("").reset_index())
         .mark_rule(color=USAGE)
         .encode(
-            x=_at(frames),
-            opacity=alt.when(near).then(alt.value(0.8)).otherwise(alt.value(0.0)),
-            tooltip=tips,
+            x=_at(frames), opacity=alt.when(near).then(alt.value(0.8)).otherwise(alt.value(0.0)), tooltip=tips
         )
         .add_params(near)
     )

@@ -90,9 +90,7 @@ def _lines(frame: pd.DataFrame, title: str, *, first: bool, last: bool) -> alt.C
                 legend=alt.Legend(orient="top") if first else None,
             ),
             strokeDash=alt.StrokeDash(
-                "backend:N",
-                scale=alt.Scale(domain=list(COLORS), range=[[1, 0], [5, 2]]),
-                legend=None,
+                "backend:N", scale=alt.Scale(domain=list(COLORS), range=[[1, 0], [5, 2]]), legend=None
             ),
             tooltip=[
                 alt.Tooltip("backend:N", title="backend"),

@@ -66,7 +66,6 @@ def advise(
             help="Trace files, `-` for standard input, imported histories, public data sets' folders, or "
             "shipped recordings.",
             callback=stdin.traces,
-            show_default=False,
         ),
     ] = None,
     prometheus: Annotated[
@@ -75,7 +74,6 @@ def advise(
             "--prometheus",
             metavar="URL",
             help="Read the history from Prometheus, Thanos or VictoriaMetrics instead.",
-            show_default=False,
         ),
     ] = None,
     policy: Annotated[
@@ -85,7 +83,6 @@ def advise(
             metavar="NAME",
             help="Candidates, comma-separated or repeated: requests-only, limits, krr, vpa, current. "
             "Default: all.",
-            show_default=False,
         ),
     ] = None,
     risk: Annotated[
@@ -100,31 +97,22 @@ def advise(
     price: PriceOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="Write the advice, for twinbed apply (.json).", show_default=False
-        ),
+        typer.Option("--out", metavar="FILE", help="Write the advice, for twinbed apply (.json)."),
     ] = None,
     as_: Annotated[
         As | None,
         typer.Option(
-            "--as",
-            metavar="|".join(As),
-            help="Write what one can apply, of rows whose verdict is not leave.",
-            show_default=False,
+            "--as", metavar="|".join(As), help="Write what one can apply, of rows whose verdict is not leave."
         ),
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--write",
-            metavar="FOLDER",
-            help="With --as: write files there instead of standard output.",
-            show_default=False,
+            "--write", metavar="FOLDER", help="With --as: write files there instead of standard output."
         ),
     ] = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the advice as one HTML page.", show_default=False),
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the advice as one HTML page.")
     ] = None,
     selector: SelectorOption = "",
     since: SinceOption = "7d",

@@ -27,8 +27,7 @@ _PROBLEM = 1
 
 def apply(
     advice: Annotated[
-        Path | None,
-        typer.Argument(metavar="ADVICE", help="File that `twinbed advise` wrote.", show_default=False),
+        Path | None, typer.Argument(metavar="ADVICE", help="File that `twinbed advise` wrote.")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Carry the changes out. Without it they are only shown.")
@@ -42,7 +41,6 @@ def apply(
             "--canary",
             metavar="SHARE%",
             help="Change this share of the containers first, and the rest after their watch.",
-            show_default=False,
         ),
     ] = None,
     watch: Annotated[
@@ -51,7 +49,6 @@ def apply(
             "--watch",
             metavar="TIME",
             help="Watch for so long after the canaries and after the rest, e.g. 10m.",
-            show_default=False,
         ),
     ] = None,
     abort_if: Annotated[
@@ -61,7 +58,6 @@ def apply(
             metavar="CONDITION",
             help="Take everything back when a watched container meets it: 'throttled > 5%', 'oom > 0', "
             "'restarts > 1'. Repeatable.",
-            show_default=False,
         ),
     ] = None,
     include_care: Annotated[
@@ -74,7 +70,6 @@ def apply(
             metavar="ROW=NAME",
             help="Containers of a row: docker:NAME, podman:NAME, compose:PROJECT/SERVICE, pod:NAME, "
             "systemd:UNIT or a cgroup's path. Repeatable. Default: by name and labels.",
-            show_default=False,
         ),
     ] = None,
     kubernetes: Annotated[

@@ -19,20 +19,14 @@ if TYPE_CHECKING:
     from lab.ask.kind import Calibrated
 
 _COLUMNS = (
-    Column("section", "Section"),
-    Column("key", "Key"),
-    Column("value", "Value"),
-    Column("unit", "Unit"),
-    Column("n", "n", decimals=0),
-    Column("p99", "p99"),
-    Column("source", "Source"),
-)
+    Column("section", "Section"), Column("key", "Key"), Column("value", "Value"), Column("unit", "Unit"),
+    Column("n", "n", decimals=0), Column("p99", "p99"), Column("source", "Source"),
+)  # fmt: skip
 
 
 def calibrate(
     out: Annotated[
-        Path,
-        typer.Option("--out", metavar="FILE.toml", help="File to write the calibration to."),
+        Path, typer.Option("--out", metavar="FILE.toml", help="File to write the calibration to.")
     ] = Path("calibration.toml"),
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Name of the calibration. Default: the file's.")

@@ -1,15 +1,16 @@
-"""`twinbed compare`: stored runs beside each other.
+"""`twinbed compare` and `twinbed report`: stored runs beside each other, and as one HTML file.
 
-For: the verb's options. Not for: the table, which lab.api makes.
+For: the options of both verbs. Not for: the table, which lab.api makes, or the page (lab.runs.report).
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
 
 RunsArgument = Annotated[
     list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of them that fit one run only.")
@@ -20,10 +21,32 @@ def compare(
     runs: RunsArgument,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Compare stored runs. Runs that differ in the seed alone become a mean with its 95 % interval."""
-    del no_progress
     from lab import api
 
     emit(api.compare(*runs, store=store).result, form)
+
+
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of ids that fit one run only.")
+    ],
+    html: Annotated[
+        Path,
+        typer.Option("--html", metavar="FILE", help="The file to write. A file that exists is replaced."),
+    ] = Path("report.html"),
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Write stored runs as one HTML file that needs no network."""
+    from lab.runs.files import write_whole
+    from lab.runs.formats import Column, Result
+    from lab.runs.report import document
+
+    runs_store = open_store(store)
+    text = document([runs_store.open(run) for run in runs])
+    size = write_whole(html, lambda file: file.write(text.encode()))
+    columns = (Column("report", "Report"), Column("runs", "Runs"), Column("bytes", "Size", "bytes"))
+    emit(Result(columns, ({"report": str(html), "runs": len(runs), "bytes": size},)), form)

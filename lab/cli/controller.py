@@ -50,12 +50,7 @@ def enroll(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent: letters, digits, - and _.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="File to write. Default: NAME.pem in this folder.",
-            show_default=False,
-        ),
+        typer.Option("--out", metavar="FILE", help="File to write. Default: NAME.pem in this folder."),
     ] = None,
     pki: PkiOption = DEFAULT_PKI,
     days: DaysOption = 365,

@@ -28,7 +28,6 @@ MetricsOption = Annotated[
         "--metrics",
         metavar="[HOST:]PORT",
         help="Serve Prometheus metrics at this address, e.g. 9117 or [::1]:9117. Default HOST: 127.0.0.1.",
-        show_default=False,
     ),
 ]
 

@@ -34,7 +34,6 @@ from lab.cli import (
     profile,
     recommend,
     record,
-    report,
     run,
     runs,
     spot,
@@ -83,7 +82,7 @@ app.command("validate")(validate.validate)
 app.command("sweep")(sweep.sweep)
 app.command("tune")(tune.tune)
 app.command("compare")(compare.compare)
-app.command("report")(report.report)
+app.command("report")(compare.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(traces.app, name="traces")
 app.add_typer(testbed.app, name="testbed")

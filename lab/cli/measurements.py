@@ -20,7 +20,6 @@ _PathOption = Annotated[
         "--measurements",
         metavar="FILE.duckdb",
         help="The database. Default: $TWINBED_MEASUREMENTS, else ~/.local/share/twinbed/measurements.duckdb.",
-        show_default=False,
     ),
 ]
 _COLUMNS = (
@@ -33,7 +32,7 @@ _COLUMNS = (
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="One run per row.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="One run per row.")],
     measurements: _PathOption = None,
 ) -> None:
     """Add the runs of a CSV file, all or none.

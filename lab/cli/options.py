@@ -48,7 +48,6 @@ StoreOption = Annotated[
         metavar="STORE",
         help="Directory in which runs are kept, or a URL: s3://BUCKET/PREFIX. Default: $TWINBED_STORE, else "
         "~/.local/share/twinbed/runs.",
-        show_default=False,
         envvar=config.VARIABLES["store"],
         show_envvar=False,
     ),
@@ -69,9 +68,7 @@ SetOption = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Change a key of the scenario (machine.restart_s=5) or a parameter of a policy "
-        "(escra.kappa=0.5). "
-        "Repeatable.",
-        show_default=False,
+        "(escra.kappa=0.5). Repeatable.",
     ),
 ]
 TraceArgument = Annotated[
@@ -97,7 +94,6 @@ TraceOptionOption = Annotated[
         "--trace-option",
         metavar="KEY=VALUE",
         help="An option of the format's reader, e.g. max_containers=100. Repeatable.",
-        show_default=False,
     ),
 ]
 EngineOption = Annotated[
@@ -117,7 +113,6 @@ SeedOption = Annotated[
         metavar="N",
         min=0,
         help="Seed of the random numbers. Repeatable; the comparison then shows means and 95 % intervals.",
-        show_default=False,
     ),
 ]
 PriceOption = Annotated[
@@ -126,7 +121,6 @@ PriceOption = Annotated[
         "--price",
         metavar="CPU,MEMORY[,CURRENCY]",
         help="Price of a reserved core-hour and GiB-hour. Default: a public cloud's list price.",
-        show_default=False,
     ),
 ]
 

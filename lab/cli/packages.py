@@ -15,19 +15,10 @@ EXTRAS = {
     "cloud": ("safetensors", "sklearn", "torch", "xgboost"),
     "scale": ("dask", "distributed", "fsspec", "optuna", "s3fs"),
     "testbed": (
-        "cryptography",
-        "google",
-        "grpc",
-        "hdrh",
-        "httptools",
-        "mininet",
-        "prometheus_client",
-        "pyroute2",
-        "scapy",
-        "uvloop",
-        "virtme",
+        "cryptography", "google", "grpc", "hdrh", "httptools", "mininet", "prometheus_client", "pyroute2",
+        "scapy", "uvloop", "virtme",
     ),
-}
+}  # fmt: skip
 """Import names of the packages that each extra installs."""
 
 

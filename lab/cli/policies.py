@@ -60,10 +60,9 @@ class Backend(StrEnum):
 
 @app.callback()
 def policies(
-    context: typer.Context, form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False
+    context: typer.Context, form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False
 ) -> None:
     """List all policies, recommenders, schedulers, spot policies and trace readers, installed ones too."""
-    del no_progress
     if context.invoked_subcommand is None:
         notes = ("Parameters: twinbed policies show NAME. Your own: docs/how-to/write-your-own-policy.md.",)
         emit(Result(_LISTED, tuple(_shipped()) + tuple(_installed()), notes=notes), form)
@@ -76,10 +75,9 @@ def show(
         typer.Argument(metavar="[NAME|FILE.py:CLASS]", help="Only this policy. Default: all that ship."),
     ] = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Explain the parameters of policies: unit, default, range, and the reason for the default."""
-    del no_progress
     from control.allocator import POLICIES
     from twinbed.own import PORTS, find
 

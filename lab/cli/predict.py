@@ -21,19 +21,14 @@ if TYPE_CHECKING:
     from lab.cloud.run.predicting import Judged
 
 _JUDGED = (
-    Column("by", "of"),
-    Column("model", "model"),
-    Column("left_out", "left out"),
-    Column("rmse", "RMSE (h, $)", decimals=3),
-    Column("r2", "R²", decimals=3),
+    Column("by", "of"), Column("model", "model"), Column("left_out", "left out"),
+    Column("rmse", "RMSE (h, $)", decimals=3), Column("r2", "R²", decimals=3),
     Column("median_error", "median error", percent=True, decimals=1),
-    Column("auc", "AUC of the best", decimals=3),
-    Column("found", "found", decimals=0),
-    Column("best", "of", decimals=0),
-    Column("false_positives", "picked wrongly", decimals=0),
+    Column("auc", "AUC of the best", decimals=3), Column("found", "found", decimals=0),
+    Column("best", "of", decimals=0), Column("false_positives", "picked wrongly", decimals=0),
     Column("good", "applications told well", decimals=0),
     Column("coverage", "in 90 % interval", percent=True, decimals=1),
-)
+)  # fmt: skip
 _TRAINED = (
     Column("by", "of"),
     Column("model", "model"),
@@ -49,16 +44,11 @@ _IMPORTANCE = (
     Column("cost", "for cost", decimals=3),
 )
 _STEPS = (
-    Column("gpus", "GPUs", decimals=0),
-    Column("micro_batch", "micro-batch", decimals=0),
-    Column("accumulation", "accumulation", decimals=1),
-    Column("step_s", "step", "s", 3),
-    Column("low_s", "from", "s", 3),
-    Column("high_s", "to", "s", 3),
-    Column("tokens_per_s", "tokens", "1/s", 0),
-    Column("regime", "regime"),
-    Column("flags", "flags"),
-)
+    Column("gpus", "GPUs", decimals=0), Column("micro_batch", "micro-batch", decimals=0),
+    Column("accumulation", "accumulation", decimals=1), Column("step_s", "step", "s", 3),
+    Column("low_s", "from", "s", 3), Column("high_s", "to", "s", 3),
+    Column("tokens_per_s", "tokens", "1/s", 0), Column("regime", "regime"), Column("flags", "flags"),
+)  # fmt: skip
 _ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
 
 
@@ -75,20 +65,14 @@ app = typer.Typer(
 
 Runs = Annotated[
     Path | None,
-    typer.Option(
-        "--runs",
-        metavar="CSV",
-        help="Table of measured jobs. Default: the one that ships.",
-        show_default=False,
-    ),
+    typer.Option("--runs", metavar="CSV", help="Table of measured jobs. Default: the one that ships."),
 ]
 Jobs = Annotated[
     Path | None,
     typer.Option(
-        "--jobs", metavar="FOLDER", help="Folder of job files and local runs. Default: those that ship.",
-        show_default=False,
+        "--jobs", metavar="FOLDER", help="Folder of job files and local runs. Default: those that ship."
     ),
-]  # fmt: skip
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 
 
@@ -156,19 +140,13 @@ def _record(judged: Judged) -> Record:
     unit = 3600.0 if judged.by is Objective.TIME else 1.0
     accuracy = judged.accuracy
     return {
-        "by": str(judged.by),
-        "model": judged.model,
-        "left_out": str(judged.protocol),
+        "by": str(judged.by), "model": judged.model, "left_out": str(judged.protocol),
         "rmse": None if accuracy is None else accuracy.rmse / unit,
         "r2": None if accuracy is None else accuracy.r2,
-        "median_error": None if accuracy is None else accuracy.median_error,
-        "auc": judged.auc,
-        "found": judged.hits,
-        "best": judged.best,
-        "false_positives": judged.false_positives,
-        "good": judged.good,
-        "coverage": None if judged.coverage != judged.coverage else judged.coverage,
-    }
+        "median_error": None if accuracy is None else accuracy.median_error, "auc": judged.auc,
+        "found": judged.hits, "best": judged.best, "false_positives": judged.false_positives,
+        "good": judged.good, "coverage": None if judged.coverage != judged.coverage else judged.coverage,
+    }  # fmt: skip
 
 
 @app.command("importance")
@@ -259,7 +237,6 @@ def step(
             "--others",
             metavar="CSV",
             help="Measured runs of other jobs, with the columns of llm-foundry's table.",
-            show_default=False,
         ),
     ] = None,
     form: FormatOption = Format.TABLE,

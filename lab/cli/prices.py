@@ -27,15 +27,9 @@ _PRICE = (
     Column("source", "source"),
 )
 _LIST = (
-    Column("type", "type"),
-    Column("cloud", "cloud"),
-    Column("region", "region"),
-    Column("vcpus", "vCPUs"),
-    Column("memory_gib", "memory", "GiB", 1),
-    Column("gpus", "GPUs"),
-    Column("gpu_model", "GPU"),
-    *_PRICE,
-)
+    Column("type", "type"), Column("cloud", "cloud"), Column("region", "region"), Column("vcpus", "vCPUs"),
+    Column("memory_gib", "memory", "GiB", 1), Column("gpus", "GPUs"), Column("gpu_model", "GPU"), *_PRICE,
+)  # fmt: skip
 _RANGE = re.compile(r"(\d+(?:\.\d+)?)?(:)?(\d+(?:\.\d+)?)?")
 _SHOWN = 20
 """Rows of the table for people. The other formats have all, unless --top says how many."""
@@ -77,10 +71,9 @@ def list_(
     catalogue: _CatalogueOption = None,
     top: _TopOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """List the newest price of each type, region and market, the cheapest first."""
-    del no_progress
     from lab.cloud.input.price_list import in_use
     from traces.catalogue.catalogue import newest
 
@@ -100,16 +93,15 @@ def list_(
 
 @app.command()
 def history(
-    name: Annotated[str, typer.Argument(metavar="TYPE", help="An instance type.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="TYPE", help="An instance type.")],
     region: _RegionOption = None,
     market: _MarketOption = None,
     catalogue: _CatalogueOption = None,
     top: _TopOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Show every price of a type with the day from which it holds, the newest first."""
-    del no_progress
     from lab.cloud.input.price_list import in_use
 
     rows = _of(in_use(catalogue).prices, name=name, region=region, market=market)
@@ -126,7 +118,6 @@ def update(
             metavar="[FILE|URL]",
             help="Spare Cores' SQLite database; a URL may end in .bz2. Default: the package sparecores-data, "
             "which fetches it.",
-            show_default=False,
         ),
     ] = None,
     no_progress: NoProgressOption = False,

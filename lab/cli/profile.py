@@ -27,14 +27,13 @@ _MIB = 1 << 20
 
 
 def profile(
-    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.", show_default=False)],
+    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.")],
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE.parquet",
             help="File of the local run. Default: NAME.local-run.parquet beside the job's file.",
-            show_default=False,
         ),
     ] = None,
     workers: Annotated[

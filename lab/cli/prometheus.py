@@ -35,43 +35,27 @@ UntilOption = Annotated[
         "--until",
         metavar="MOMENT",
         help="End of the history: 2024-05-01T10:00:00Z or seconds since 1970. Default: one step ago.",
-        show_default=False,
     ),
 ]
 StepOption = Annotated[
-    str,
-    typer.Option("--step", metavar="TIME", help="Length of an interval; not below the scrape interval."),
+    str, typer.Option("--step", metavar="TIME", help="Length of an interval; not below the scrape interval.")
 ]
 TokenFileOption = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="File with a bearer token.", show_default=False),
+    Path | None, typer.Option("--token-file", metavar="FILE", help="File with a bearer token.")
 ]
 TokenEnvOption = Annotated[
-    str | None,
-    typer.Option(
-        "--token-env",
-        metavar="NAME",
-        help="Environment variable with a bearer token.",
-        show_default=False,
-    ),
+    str | None, typer.Option("--token-env", metavar="NAME", help="Environment variable with a bearer token.")
 ]
 UserOption = Annotated[
-    str | None,
-    typer.Option("--user", metavar="NAME", help="User, for basic authentication.", show_default=False),
+    str | None, typer.Option("--user", metavar="NAME", help="User, for basic authentication.")
 ]
 PasswordFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--password-file", metavar="FILE", help="File with the user's password.", show_default=False
-    ),
+    Path | None, typer.Option("--password-file", metavar="FILE", help="File with the user's password.")
 ]
 CaFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--ca-file",
-        metavar="FILE",
-        help="Certificates (PEM) that sign the server's. Default: the system's.",
-        show_default=False,
+        "--ca-file", metavar="FILE", help="Certificates (PEM) that sign the server's. Default: the system's."
     ),
 ]
 TimeoutOption = Annotated[
@@ -91,7 +75,6 @@ ReplicaLabelOption = Annotated[
         metavar="NAME",
         help="Label by which replicas of one Prometheus differ. Repeatable. "
         "Default: prometheus_replica, replica, __replica__.",
-        show_default=False,
     ),
 ]
 

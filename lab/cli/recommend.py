@@ -27,10 +27,7 @@ class By(StrEnum):
 
 
 def recommend(
-    job: Annotated[
-        Path,
-        typer.Argument(metavar="JOB", help="A job's file, or a shipped job's name.", show_default=False),
-    ],
+    job: Annotated[Path, typer.Argument(metavar="JOB", help="A job's file, or a shipped job's name.")],
     by: Annotated[By, typer.Option("--by", help="Quantity to minimise.")] = By.COST,
     deadline: Annotated[
         str | None,
@@ -90,7 +87,6 @@ def recommend(
             "--measurements",
             metavar="FILE.duckdb",
             help="Past runs. Default: $TWINBED_MEASUREMENTS, else measurements.duckdb in your data folder.",
-            show_default=False,
         ),
     ] = None,
     shipped_runs: Annotated[

@@ -40,7 +40,6 @@ UserOption = Annotated[
         metavar="NAME",
         help="User as whom the commands run, without capabilities. Default: the user who called sudo, else "
         "the caller.",
-        show_default=False,
     ),
 ]
 EnvOption = Annotated[
@@ -50,7 +49,6 @@ EnvOption = Annotated[
         metavar="NAME[=VALUE]",
         help="Variable that the commands see besides PATH, HOME, locale and terminal, and the settings of "
         "Python, PyTorch, CUDA, NCCL, Gloo, OpenMP, MKL and OpenBLAS. Repeatable.",
-        show_default=False,
     ),
 ]
 
@@ -68,7 +66,6 @@ def record(
         typer.Argument(
             metavar="-- COMMAND…",
             help="The command, after `--`. Several: --container name=A -- COMMAND… --container name=B -- …",
-            show_default=False,
         ),
     ] = None,
     container: Annotated[
@@ -78,12 +75,10 @@ def record(
             metavar="name=NAME[,KEY=VALUE…]",
             help="Container for the command after the next `--`. Keys: name, cpu_quota_cores, "
             "memory_limit_bytes, app. Repeatable.",
-            show_default=False,
         ),
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="YAML", help="Read the containers from a file.", show_default=False),
+        Path | None, typer.Option("--file", metavar="YAML", help="Read the containers from a file.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -91,7 +86,6 @@ def record(
             "--out",
             metavar="TRACE.parquet",
             help="File of the trace. Default: NAME-<UTC time>.parquet in this folder.",
-            show_default=False,
         ),
     ] = None,
     name: Annotated[
@@ -105,11 +99,7 @@ def record(
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval",
-            callback=usable,
-            metavar="SECONDS",
-            help="Time between samples. Default: 0.1.",
-            show_default=False,
+            "--interval", callback=usable, metavar="SECONDS", help="Time between samples. Default: 0.1."
         ),
     ] = None,
     duration: Annotated[
@@ -119,7 +109,6 @@ def record(
             callback=usable,
             metavar="SECONDS",
             help="Stop after this time. Default: when all commands have ended.",
-            show_default=False,
         ),
     ] = None,
     network: Annotated[
@@ -129,7 +118,6 @@ def record(
             help="host: the network of this machine, bytes are not counted (default). own: a network "
             "namespace per container, bytes are counted; containers reach only each other, by "
             "$TWINBED_ADDRESS_<NAME>.",
-            show_default=False,
         ),
     ] = None,
     logs: Annotated[
@@ -139,7 +127,6 @@ def record(
             metavar="FOLDER",
             help="Write each command's output to FOLDER/NAME.log and show progress on the terminal. Default: "
             "pass the output through.",
-            show_default=False,
         ),
     ] = None,
     user: UserOption = None,

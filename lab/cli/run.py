@@ -51,7 +51,6 @@ def run(
             min=1,
             help="Number of processes that run side by side if there are several seeds or values that vary. "
             "Default: the number of CPUs.",
-            show_default=False,
         ),
     ] = None,
     engine: EngineOption = "local",

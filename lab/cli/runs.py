@@ -35,13 +35,9 @@ class TableName(StrEnum):
 
 @app.command("list")
 def list_(
-    tag: Annotated[
-        str | None,
-        typer.Option("--tag", metavar="NAME", help="Only runs with this tag.", show_default=False),
-    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Only runs with this tag.")] = None,
     scenario: Annotated[
-        str | None,
-        typer.Option("--scenario", metavar="NAME", help="Only runs of this scenario.", show_default=False),
+        str | None, typer.Option("--scenario", metavar="NAME", help="Only runs of this scenario.")
     ] = None,
     policy: Annotated[
         str | None,
@@ -49,26 +45,20 @@ def list_(
             "--policy",
             metavar="NAME",
             help="Only runs of this policy: escra, or with parameters static:factor=1.5.",
-            show_default=False,
         ),
     ] = None,
     newer: Annotated[
-        str | None,
-        typer.Option(
-            "--newer", metavar="AGE", help="Only runs made within this time: 12h, 30d.", show_default=False
-        ),
+        str | None, typer.Option("--newer", metavar="AGE", help="Only runs made within this time: 12h, 30d.")
     ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """List runs with their sizes and tags, newest first. JSON and CSV include their metrics.
 
     With several filters a run is listed that passes all of them.
     """
-    del no_progress
-    from lab.runs.tags import Tags
-    from lab.runs.upkeep import age_s, seconds
+    from lab.runs.upkeep import Tags, age_s, seconds
 
     most_s = None if newer is None else seconds(newer, "--newer")
     opened = open_store(store)
@@ -99,11 +89,10 @@ def show(
     ] = TableName.SUMMARY,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Show the conditions and the results of a run. The exit code is 1 if its files differ from its
     manifest."""
-    del no_progress
     from dataclasses import replace
 
     from lab.runs.compare import summary, titled
@@ -137,10 +126,9 @@ def explain(
     run: RunArgument,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Say which services' waiting makes the slowest 1 % of a run's requests slow, beside typical requests."""
-    del no_progress
     from lab.containers.run.waiting import explained
 
     emit(explained(open_store(store).open(run)), form)
@@ -153,11 +141,10 @@ def tag(
     remove: Annotated[bool, typer.Option("--remove", help="Take the tag from the run.")] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Give a run a tag, by which it is listed and kept. A run may have several, and several runs one."""
-    del no_progress
-    from lab.runs.tags import Tags
+    from lab.runs.upkeep import Tags
 
     opened = open_store(store)
     run_id, tags = opened.open(run).id, Tags(opened)
@@ -171,11 +158,10 @@ def rm(
     runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Runs to remove.")],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Remove runs. If one of them does not exist, none is removed."""
-    del no_progress
-    from lab.runs.tags import Tags
+    from lab.runs.upkeep import Tags
 
     opened = open_store(store)
     tags = Tags(opened)
@@ -190,8 +176,7 @@ def rm(
 def export(
     run: RunArgument,
     path: Annotated[
-        Path | None,
-        typer.Argument(help="A new directory, or a zip file if the name ends in .zip.", show_default=False),
+        Path | None, typer.Argument(help="A new directory, or a zip file if the name ends in .zip.")
     ] = None,
     perfetto: Annotated[
         Path | None,
@@ -200,15 +185,13 @@ def export(
             metavar="FILE",
             help="Write the run's timeline for ui.perfetto.dev or chrome://tracing instead. It is "
             "compressed if FILE ends in .gz.",
-            show_default=False,
         ),
     ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Copy a run out of the store, as a directory or as a zip file, or write its timeline."""
-    del no_progress
     if (path is None) == (perfetto is None):
         raise ScenarioError("runs export takes either a PATH for the run's files or --perfetto FILE")
     kept = open_store(store)
@@ -234,10 +217,9 @@ def query(
     ],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Ask all stored runs a question in SQL (DuckDB)."""
-    del no_progress
     answer = open_store(store).query(sql)
     for problem in answer.problems:
         typer.echo(f"left out: {problem}", err=True)
@@ -246,10 +228,9 @@ def query(
 
 @app.command()
 def du(
-    store: StoreOption = None, form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False
+    store: StoreOption = None, form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False
 ) -> None:
     """Show how much room the runs of every scenario take."""
-    del no_progress
     from lab.runs.upkeep import usage
 
     opened = open_store(store)
@@ -262,28 +243,22 @@ def du(
 def prune(
     keep: Annotated[
         int | None,
-        typer.Option(
-            "--keep", metavar="N", min=0, help="Keep the newest N runs of every scenario.", show_default=False
-        ),
+        typer.Option("--keep", metavar="N", min=0, help="Keep the newest N runs of every scenario."),
     ] = None,
     older: Annotated[
-        str | None,
-        typer.Option(
-            "--older", metavar="AGE", help="Remove only runs older than this: 12h, 30d.", show_default=False
-        ),
+        str | None, typer.Option("--older", metavar="AGE", help="Remove only runs older than this: 12h, 30d.")
     ] = None,
     keep_tagged: Annotated[
         bool, typer.Option("--keep-tagged", help="Keep runs that have a tag (twinbed runs tag).")
     ] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Remove runs to make room, and what dead writers left. Without options no run is removed.
 
     With --keep and --older a run goes that is old and not among the newest.
     """
-    del no_progress
     from lab.runs.upkeep import collect, seconds
 
     least_s = None if older is None else seconds(older, "--older")
@@ -301,10 +276,9 @@ def quota(
     ],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Let a store hold at most so much. A run that has no room is refused; the others stay."""
-    del no_progress
     from lab.runs.upkeep import size as bytes_of
 
     most, opened = bytes_of(size), open_store(store)

@@ -16,26 +16,17 @@ from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.runs.formats import Column, Result
 
 _COLUMNS = (
-    Column("policy", "policy"),
-    Column("cost_usd", "cost", "$", 2),
-    Column("ratio", "÷ optimum", "1", 3),
-    Column("late", "late"),
-    Column("finish_h", "ends after", "h", 1),
-    Column("spot_h", "spot", "h", 1),
-    Column("on_demand_h", "on demand", "h", 1),
-    Column("starts", "starts", "1", 1),
+    Column("policy", "policy"), Column("cost_usd", "cost", "$", 2), Column("ratio", "÷ optimum", "1", 3),
+    Column("late", "late"), Column("finish_h", "ends after", "h", 1), Column("spot_h", "spot", "h", 1),
+    Column("on_demand_h", "on demand", "h", 1), Column("starts", "starts", "1", 1),
     Column("reasons", "why"),
-)
+)  # fmt: skip
 
 
 def spot(
     trace: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="TRACE…",
-            help="Availability by time (CSV: t_s, available), a file per zone.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="TRACE…", help="Availability by time (CSV: t_s, available), a file per zone."),
     ],
     work: Annotated[
         str, typer.Option("--work", metavar="TIME", help="Work of the job on one machine, e.g. 48h.")

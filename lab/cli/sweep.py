@@ -29,17 +29,12 @@ MetricOption = Annotated[
         "--metric",
         metavar="METRIC",
         help="A metric of the table and the charts. Repeatable. Default: the first four that differ.",
-        show_default=False,
     ),
 ]
 JobsOption = Annotated[
     int | None,
     typer.Option(
-        "--jobs",
-        metavar="N",
-        min=1,
-        help="Number of processes on this machine. Default: the number of CPUs.",
-        show_default=False,
+        "--jobs", metavar="N", min=1, help="Number of processes on this machine. Default: the number of CPUs."
     ),
 ]
 
@@ -53,16 +48,12 @@ def sweep(
             metavar="KEY=VALUE,…",
             help="Values of a key of the scenario, or of a policy's parameter (escra.kappa=0.5,1,2). "
             "Repeatable: every combination is run.",
-            show_default=False,
         ),
     ] = None,
     points: Annotated[
         Path | None,
         typer.Option(
-            "--points",
-            metavar="CSV",
-            help="A file of points: keys in its header, one point per line.",
-            show_default=False,
+            "--points", metavar="CSV", help="A file of points: keys in its header, one point per line."
         ),
     ] = None,
     seeds: Annotated[
@@ -71,7 +62,6 @@ def sweep(
             "--seeds",
             metavar="FIRST:END",
             help="Seeds of every point, END left out. Default: those of the scenario.",
-            show_default=False,
         ),
     ] = None,
     engine: EngineOption = "local",
@@ -80,8 +70,7 @@ def sweep(
         bool, typer.Option("--resume", help="Take the runs that the store has; make those that are missing.")
     ] = False,
     shard: Annotated[
-        str,
-        typer.Option("--shard", metavar="I/N", help="Make the I-th of N parts; others make the rest."),
+        str, typer.Option("--shard", metavar="I/N", help="Make the I-th of N parts; others make the rest.")
     ] = "1/1",
     until: Annotated[
         str | None,
@@ -90,7 +79,6 @@ def sweep(
             metavar="RULE",
             help="Leave out further seeds of a point where the rule holds: 'ci(METRIC) < 5%' says that half "
             "the 95 % interval is below 5 % of the mean. Every point has at least 5 seeds.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
@@ -99,12 +87,10 @@ def sweep(
             "--out",
             metavar="FILE",
             help="Write the table of all runs: keys, metrics and seed, as .parquet or .csv.",
-            show_default=False,
         ),
     ] = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page with charts.", show_default=False),
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
     ] = None,
     metric: MetricOption = None,
     set_: SetOption = None,
@@ -118,7 +104,7 @@ def sweep(
     --resume finishes.
     """
     from lab.cli.progress import Rate
-    from lab.engine.choice import engine as chosen_engine
+    from lab.engine.local import engine as chosen_engine
     from lab.runs.files import write_whole
     from lab.sweep import result as results
     from lab.sweep.plan import Plan, Shard

@@ -64,55 +64,40 @@ _ENDPOINTS = (
     Column("tors", "Uplinks to"),
 )
 _PACKET = (
-    Column("at_ms", "At ms", decimals=3),
-    Column("device", "Device"),
-    Column("protocol", "Protocol"),
-    Column("source", "From"),
-    Column("destination", "To"),
-    Column("size_bytes", "Bytes", decimals=0),
-    Column("vni", "VNI", decimals=0),
-    Column("inner_source", "Inner from"),
-    Column("inner_destination", "Inner to"),
-    Column("bfd_state", "BFD"),
-    Column("bfd_multiplier", "Multiplier", decimals=0),
-    Column("bfd_interval_s", "Interval s", decimals=3),
-    Column("opcode", "Operation"),
-    Column("queue_pair", "QP", decimals=0),
+    Column("at_ms", "At ms", decimals=3), Column("device", "Device"), Column("protocol", "Protocol"),
+    Column("source", "From"), Column("destination", "To"), Column("size_bytes", "Bytes", decimals=0),
+    Column("vni", "VNI", decimals=0), Column("inner_source", "Inner from"),
+    Column("inner_destination", "Inner to"), Column("bfd_state", "BFD"),
+    Column("bfd_multiplier", "Multiplier", decimals=0), Column("bfd_interval_s", "Interval s", decimals=3),
+    Column("opcode", "Operation"), Column("queue_pair", "QP", decimals=0),
     Column("sequence", "PSN", decimals=0),
-)
+)  # fmt: skip
 _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
 
 app = typer.Typer(
-    help="The real testbed on this machine: examine, raise, watch and remove it.",
-    no_args_is_help=True,
+    help="The real testbed on this machine: examine, raise, watch and remove it.", no_args_is_help=True
 )
 
 
 @app.command("doctor")
-def doctor(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
+def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
     """Say what this machine can and cannot do for the testbed, with one command that mends each lack.
 
     The exit code is 1 if containers or fabrics cannot run here.
     """
-    del no_progress
     from testbed.containers import doctor as of_containers
     from testbed.fabric import doctor as fabric_doctor
 
     examined = {_CONTAINERS: of_containers.examine(), _FABRIC: fabric_doctor.examine()}
     rows = tuple(
         {
-            "pillar": pillar,
-            "feature": finding.feature,
-            "status": finding.status,
-            "found": finding.found,
-            "meaning": finding.meaning,
-            "cure": finding.cure or None,
-            "needed": finding.needed,
+            "pillar": pillar, "feature": finding.feature, "status": finding.status, "found": finding.found,
+            "meaning": finding.meaning, "cure": finding.cure or None, "needed": finding.needed,
         }
         for pillar, findings in examined.items()
         for finding in findings
-    )
+    )  # fmt: skip
     runs = {pillar: of_containers.can_run(findings) for pillar, findings in examined.items()}
     names = {_CONTAINERS: "The container testbed", _FABRIC: "The fabric"}
     notes = [f"{names[pillar]} {'can' if can else 'cannot'} run here." for pillar, can in runs.items()]
@@ -163,23 +148,15 @@ def up(
             help="Of every uplink, bits per second; default: unlimited.",
         ),
     ] = None,
-    stock: Annotated[
-        bool | None, typer.Option("--stock", help="FRR as its package has it.", show_default=False)
-    ] = None,
+    stock: Annotated[bool | None, typer.Option("--stock", help="FRR as its package has it.")] = None,
     fast_path: Annotated[
         bool | None,
-        typer.Option(
-            "--fast-path",
-            help="Every host turns away from a dead uplink before routing does.",
-            show_default=False,
-        ),
+        typer.Option("--fast-path", help="Every host turns away from a dead uplink before routing does."),
     ] = None,
     bfd_plane: Annotated[
         bool | None,
         typer.Option(
-            "--bfd-plane",
-            help="BFD's packets and timers are those of our own process behind bfdd.",
-            show_default=False,
+            "--bfd-plane", help="BFD's packets and timers are those of our own process behind bfdd."
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
@@ -193,16 +170,9 @@ def up(
     from testbed.fabric.up import up as make
 
     options = {
-        "name": name,
-        "hosts": hosts,
-        "tors": tors,
-        "endpoints": endpoints,
-        "bfd": bfd,
-        "rate_bps": rate,
-        "stock": stock,
-        "fast_path": fast_path,
-        "bfd_plane": bfd_plane,
-    }
+        "name": name, "hosts": hosts, "tors": tors, "endpoints": endpoints, "bfd": bfd, "rate_bps": rate,
+        "stock": stock, "fast_path": fast_path, "bfd_plane": bfd_plane,
+    }  # fmt: skip
     names: tuple[str, ...] = ()
     if topo is not None:
         from testbed.fabric.topo import read
@@ -262,12 +232,11 @@ app.command("graph")(testbed_fabric.graph)
 
 
 @app.command("status")
-def status(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
+def status(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
     """List the runs and fabrics on this machine: those that are alive, and what dead ones left.
 
     The exit code is 1 if something was left, or if a fabric lacks a part.
     """
-    del no_progress
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.leftovers import runs
     from testbed.fabric.leftovers import standing
@@ -295,13 +264,12 @@ def down(
         bool, typer.Option("--all", help="Also end the runs and fabrics that are live, with what they have.")
     ] = False,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Remove a fabric, or what killed runs left, and restore the limits that they changed.
 
     Works after kill -9. Only what carries twinbed's mark is touched.
     """
-    del no_progress
     from testbed.containers import leftovers as of_containers
     from testbed.containers.cgroup.drivers import detect
     from testbed.fabric import leftovers as fabric_leftovers
@@ -379,37 +347,24 @@ def _rows(runs: Sequence[Run], fabrics: Sequence[Standing], *, look: bool) -> tu
 def _runs(container_runs: Sequence[Run]) -> tuple[Record, ...]:
     return tuple(
         {
-            "pillar": _CONTAINERS,
-            "run": run.name,
-            "state": _state(alive=run.alive),
-            "process": run.pid,
-            "groups": run.groups,
-            "processes": run.processes,
-            "networks": run.networks,
-            "containers": run.containers,
-            "attached": run.attached,
-            "folders": run.folders,
+            "pillar": _CONTAINERS, "run": run.name, "state": _state(alive=run.alive), "process": run.pid,
+            "groups": run.groups, "processes": run.processes, "networks": run.networks,
+            "containers": run.containers, "attached": run.attached, "folders": run.folders,
         }
         for run in container_runs
-    )
+    )  # fmt: skip
 
 
 def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
     return tuple(
         {
-            "pillar": _FABRIC,
-            "run": fabric.name,
-            "state": _state(alive=fabric.alive),
-            "process": fabric.pid,
-            "processes": fabric.processes,
-            "networks": fabric.namespaces,
-            "hosts": fabric.hosts,
-            "tors": fabric.tors,
-            "daemons": fabric.daemons,
+            "pillar": _FABRIC, "run": fabric.name, "state": _state(alive=fabric.alive),
+            "process": fabric.pid, "processes": fabric.processes, "networks": fabric.namespaces,
+            "hosts": fabric.hosts, "tors": fabric.tors, "daemons": fabric.daemons,
             "missing": _missing(fabric) if look else None,
         }
         for fabric in fabrics
-    )
+    )  # fmt: skip
 
 
 def _unseen(container_runs: Sequence[Run]) -> list[str]:

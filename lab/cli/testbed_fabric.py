@@ -33,8 +33,7 @@ def fault(
         bool, typer.Option("--silent", help="Drop everything and keep the carrier.", show_default=False)
     ] = False,
     one_way: Annotated[
-        str | None,
-        typer.Option("--one-way", metavar="out|in", help="Only what the host sends, or receives."),
+        str | None, typer.Option("--one-way", metavar="out|in", help="Only what the host sends, or receives.")
     ] = None,
     loss: Annotated[
         str | None, typer.Option("--loss", metavar="5%", help="Drop this share of the packets, silently.")
@@ -49,8 +48,7 @@ def fault(
         str | None, typer.Option("--flap", metavar="10s", help="Break and repair in turns, each this long.")
     ] = None,
     seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", callback=usable, metavar="S", help="Repair after this time."),
+        float | None, typer.Option("--seconds", callback=usable, metavar="S", help="Repair after this time.")
     ] = None,
     clear: Annotated[
         bool, typer.Option("--clear", help="Repair the link and do nothing else.", show_default=False)

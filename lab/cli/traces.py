@@ -36,9 +36,8 @@ _SHOWN = 30
 
 
 @app.command("list")
-def list_(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
+def list_(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
     """List the recordings that ship with twinbed and the formats that it reads."""
-    del no_progress
     from traces.load import FORMATS, load, shipped
 
     rows = [{"kind": "recording", "name": name, "about": _about(load(name))} for name in shipped()]
@@ -53,10 +52,9 @@ def inspect(
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Show a trace's shape, its usage per container, and what was done to it on reading."""
-    del no_progress
     loaded = _load(trace, trace_format, trace_option)
     rows = _usage(loaded)
     notes = list(loaded.notes)
@@ -85,10 +83,9 @@ def convert(
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     form: FormatOption = Format.TABLE,
-    no_progress: NoProgressOption = False,
+    _no_progress: NoProgressOption = False,
 ) -> None:
     """Convert a trace of any known format. The file is written whole or not at all."""
-    del no_progress
     if out.suffix not in (".parquet", ".csv"):
         raise TraceError(
             f"{out}: a trace is written as .parquet or .csv; give the file one of these suffixes"

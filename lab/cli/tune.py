@@ -38,12 +38,10 @@ def tune(
         ),
     ],
     minimise: Annotated[
-        str | None,
-        typer.Option("--minimise", metavar="METRIC", help="The metric to make small.", show_default=False),
+        str | None, typer.Option("--minimise", metavar="METRIC", help="The metric to make small.")
     ] = None,
     maximise: Annotated[
-        str | None,
-        typer.Option("--maximise", metavar="METRIC", help="The metric to make large.", show_default=False),
+        str | None, typer.Option("--maximise", metavar="METRIC", help="The metric to make large.")
     ] = None,
     subject_to: Annotated[
         list[str] | None,
@@ -51,7 +49,6 @@ def tune(
             "--subject-to",
             metavar="LIMIT",
             help="What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable.",
-            show_default=False,
         ),
     ] = None,
     trials: Annotated[
@@ -64,12 +61,7 @@ def tune(
     jobs: JobsOption = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Write the scenario file that asks for the best.",
-            show_default=False,
-        ),
+        typer.Option("--out", metavar="FILE", help="Write the scenario file that asks for the best."),
     ] = None,
     set_: SetOption = None,
     store: StoreOption = None,
@@ -83,7 +75,7 @@ def tune(
     """
     from lab import kinds
     from lab.cli.progress import Rate
-    from lab.engine.choice import engine as chosen_engine
+    from lab.engine.local import engine as chosen_engine
     from lab.sweep import tuned
     from lab.sweep.points import seeds as seeds_of
     from lab.sweep.rules import Limit, metric_named

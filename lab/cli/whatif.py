@@ -38,14 +38,11 @@ def whatif(
             metavar="NAME[:KEY=VALUE]…",
             help="Policies, comma-separated or repeated: escra,static:factor=1.5, or your own, "
             f"'mine.py:Mine(alpha=0.3)'. Default: {_DEFAULT}.",
-            show_default=False,
         ),
     ] = None,
     container: Annotated[
         list[str] | None,
-        typer.Option(
-            "--container", metavar="NAME", help="Replay only this container. Repeatable.", show_default=False
-        ),
+        typer.Option("--container", metavar="NAME", help="Replay only this container. Repeatable."),
     ] = None,
     start: Annotated[
         float | None,
@@ -63,7 +60,6 @@ def whatif(
             "--budget-factor",
             metavar="FACTOR",
             help="Global limits as this factor times the sum of profiled peaks. Default: 1.5.",
-            show_default=False,
         ),
     ] = None,
     price: PriceOption = None,

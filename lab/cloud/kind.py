@@ -67,11 +67,6 @@ class Cloud(Kind):
 
         return list(charts(runs))
 
-    def validation_steps(self, scenario: Scenario, repeats: int) -> int:
-        from lab.ask.scenario import expand
-
-        return len(expand(scenario)) * (1 + repeats)
-
     def validate(
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:

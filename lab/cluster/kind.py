@@ -23,12 +23,7 @@ class Cluster(Kind):
     name = "cluster"
     title = "a cluster"
     sections = ("cluster",)
-    paths = (
-        "cluster.log.path",
-        "cluster.measured.path",
-        "cluster.measured.pairs",
-        "cluster.faults.trace",
-    )
+    paths = ("cluster.log.path", "cluster.measured.path", "cluster.measured.pairs", "cluster.faults.trace")
     policies = tuple(POLICIES)
     group = "schedulers"
     tables = ("summary", "jobs", "queue")
@@ -77,11 +72,6 @@ class Cluster(Kind):
         from lab.cluster import timeline
 
         return timeline.tracks(run)
-
-    def validation_steps(self, scenario: Scenario, repeats: int) -> int:
-        from lab.ask.scenario import expand
-
-        return len(expand(scenario)) * (1 + repeats)
 
     def validate(
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress

@@ -18,6 +18,7 @@ seem to live on for the look-back: their samples' times do not advance, so they 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from math import ceil, floor
 
 import numpy as np
 
-from lab.connect.answers import Body
 from lab.connect.http import Access, Server
 from traces.prometheus import names
 from traces.prometheus.history import ClusterHistory, Part, assembled, check_cells, part
@@ -34,6 +34,52 @@ from traces.prometheus.matrix import Answer, MatrixReader
 from traces.prometheus.series import REPLICA_LABELS, Series, Window
 from traces.prometheus.workloads import POD_OWNER, REPLICASET_OWNER, by_state
 from twinbed import BackendError, ScenarioError
+from twinbed.files import MIB
+from twinbed.text import printable
+
+MOST_BYTES = 256 * MIB
+"""Most bytes of an answer: the labels of some 400,000 series."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """data: the entries; warnings: what the server warned of."""
+
+    data: list[object]
+    warnings: tuple[str, ...]
+
+
+class Body:
+    """Collects an answer from `url` and returns the list in it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._text = bytearray()
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece. Raises BackendError for more than MOST_BYTES."""
+        self._text += piece
+        if len(self._text) > MOST_BYTES:
+            raise BackendError(f"{self._url}: more than {MOST_BYTES // MIB} MiB; take a narrower --selector")
+
+    def listed(self) -> Listed:
+        """Return the list. Raises BackendError, which names the URL, if the answer is none."""
+        try:
+            document = json.loads(self._text)
+        except (ValueError, RecursionError):
+            raise BackendError(
+                f"{self._url}: the answer is not JSON; is it a Prometheus, or a login page before it?"
+            ) from None
+        if not isinstance(document, dict) or not isinstance(document.get("data"), list):
+            raise BackendError(
+                f"{self._url}: JSON, but not an answer of Prometheus; is the URL's path right?"
+            )
+        if document.get("isPartial") is True:
+            raise BackendError(f"{self._url}: the answer is partial; try again when all of the storage is up")
+        warnings = document.get("warnings")
+        texts = tuple(printable(str(text)[:300]) for text in warnings) if isinstance(warnings, list) else ()
+        return Listed(document["data"], texts)
+
 
 MOST_POINTS = 11_000
 """Points per series that Prometheus gives at most in one answer (web/api/v1/api.go)."""
@@ -175,9 +221,8 @@ class _Reading:
 
     def _note(self) -> str:
         return (
-            f"Read from {self._server.url('')} with the selector {{{self._usage}}}, "
-            f"{self._window.intervals} intervals of {self._window.step_s:g} s; "
-            f"settings and events every {self._rarely_s():g} s."
+            f"Read from {self._server.url('')} with the selector {{{self._usage}}}, {self._window.intervals} "
+            f"intervals of {self._window.step_s:g} s; settings and events every {self._rarely_s():g} s."
         )
 
     def _rarely_s(self) -> float:

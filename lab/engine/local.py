@@ -1,12 +1,12 @@
 """Carries out units in the processes of this machine, and leaves nothing behind when they are stopped.
 
-For: the engine `local`. Not for: the order of the units nor trying them again (running.py). One process means
-this one.
+For: the engine `local`, and the engine that `--engine` names. Not for: the order of the units nor trying
+them again (running.py). One process means this one.
 
-A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read
-from a pipe that nothing is written to and whose other end only the parent holds, so the end of the pipe
-means either. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes are
-spawned and not forked, because the libraries that we import have threads.
+A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read from
+a pipe that nothing is written to and whose other end only the parent holds, so the end of the pipe means
+either. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes are spawned
+and not forked, because the libraries that we import have threads.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from multiprocessing.queues import SimpleQueue
 from types import FrameType
 from typing import Any
 
-from lab.engine.ports import Outcome, Places, Progress, Session, Unit, Work
-from twinbed import BackendError, InvariantError
+from lab.engine.ports import Engine, Outcome, Places, Progress, Session, Unit, Work
+from twinbed import BackendError, InvariantError, ScenarioError
 
 _POLL_S = 0.05
 _UNWIND_S = 10.0
@@ -160,11 +160,7 @@ def cores() -> int:
 
 
 def carried_out(
-    work: Work[Any, Any],
-    number: int,
-    unit: Unit[Any],
-    progress: Progress,
-    places: Places | None = None,
+    work: Work[Any, Any], number: int, unit: Unit[Any], progress: Progress, places: Places | None = None
 ) -> Outcome[Any]:
     """Return how the work on a unit ends in this process. places: of its files, by default where they are."""
     began = time.monotonic()
@@ -240,3 +236,29 @@ def _in_worker(work: Work[Any, Any], number: int, unit: Unit[Any]) -> Outcome[An
 
 def _say(label: str, fraction: float) -> None:
     _Worker.said.put((label, fraction))
+
+
+LOCAL = "local"
+_SCHEMES = ("dask://", "tcp://", "tls://")
+
+
+def engine(text: str, jobs: int | None = None) -> Engine:
+    """Return the engine: `local`, `dask` (workers of this machine), or a scheduler's address.
+
+    jobs: number of processes on this machine; by default one per CPU. Raises ScenarioError for another
+    text, and ModuleNotFoundError if Dask is not installed.
+    """
+    if text == LOCAL:
+        return Local(jobs or cores())
+    address = text.removeprefix("dask://")
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if text != "dask" and not (text.startswith(_SCHEMES) and host and port.isdigit()):
+        raise ScenarioError(f"--engine {text}: expected local, dask, dask://HOST:PORT, tcp://… or tls://…")
+    from lab.engine.dask import Dask
+
+    return Dask("" if text == "dask" else address, jobs or cores())
+
+
+def distant(text: str, jobs: int | None = None) -> Engine | None:
+    """Return the engine, or None for `local`, of which a kind says how many processes it usually has."""
+    return None if text == LOCAL else engine(text, jobs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import advise_chooser, advise_results, progress, running, session
+from lab.explorer import advise_chooser, advise_results, running, session
 from lab.explorer.advise_results import Answer
 from lab.explorer.job import Status
 
@@ -24,7 +24,7 @@ class _Keeper:
 
 def page() -> None:
     """Draws the page."""
-    progress.take_finished()
+    running.take_finished()
     with st.sidebar:
         request = advise_chooser.choose(running=session.job() is not None)
         about = "Replays the history under each candidate for requests and limits."
@@ -32,7 +32,7 @@ def page() -> None:
     if pressed and request is not None:
         running.start(_Keeper(), lambda: advise_chooser.lent(request))
     st.title("Advise", anchor=False)
-    progress.show()
+    running.show()
     answer: Answer | None = st.session_state.get(_ANSWER)
     if answer is None:
         if session.job() is None:

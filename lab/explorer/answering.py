@@ -21,8 +21,7 @@ from lab.cloud.input.store import Measurements
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Answer, Question
 from lab.explorer import limits
-from lab.explorer.job import Watch
-from lab.explorer.queue import Queue
+from lab.explorer.job import Queue, Watch
 from twinbed import BackendError, ScenarioError, TwinbedError
 
 _LOOK_S = 0.5

@@ -7,18 +7,15 @@ path and its tables' checksums, so a run that was replaced under the same id is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-import pandas as pd
 import streamlit as st
 
 from lab.ask import shipped
 from lab.charts import series, services
-from lab.containers.input.services.application import AppSpec
-from lab.containers.input.services.load import load_app
-from lab.containers.run.waiting import Waiting
+from lab.containers.input.services.application import AppSpec, load_app
 from lab.containers.run.waiting import waiting as of_run
-from lab.containers.validate import stored
+from lab.containers.validate import both
 from lab.containers.validate.both import Cell
 from lab.explorer.trace_facts import TraceFacts, facts
 from lab.runs.store import Run
@@ -32,37 +29,26 @@ def _identity(run: Run) -> tuple[str, ...]:
     return (str(run.path), *(tables[name] for name in sorted(tables)))
 
 
+Asked = ParamSpec("Asked")
+Made = TypeVar("Made")
 _RUN: dict[str | type[Any], Callable[[Any], Any]] = {Run: _identity}
 
 
-@st.cache_data(max_entries=24, show_spinner=False, hash_funcs=_RUN)
-def container(run: Run, name: str) -> pd.DataFrame:
-    """Returns the cached result of `series.container`."""
-    return series.container(run, name)
+def _kept(compute: Callable[Asked, Made], most: int) -> Callable[Asked, Made]:
+    """Returns the function with a cache of `most` results."""
+    return st.cache_data(max_entries=most, show_spinner=False, hash_funcs=_RUN)(compute)
 
 
-@st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
-def events(run: Run, name: str) -> pd.DataFrame:
-    """Returns the cached result of `series.events`."""
-    return series.events(run, name)
-
-
-@st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
-def waiting(run: Run) -> Waiting:
-    """Returns the cached result of `lab.containers.run.waiting.waiting`."""
-    return of_run(run)
-
-
-@st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
-def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
-    """Returns the cached result of `series.slack_distribution`."""
-    return series.slack_distribution(run, quantity)
-
-
-@st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
-def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
-    """Returns the cached result of `series.throttled_share`."""
-    return series.throttled_share(run, buckets)
+container = _kept(series.container, 24)
+events = _kept(series.events, 96)
+waiting = _kept(of_run, 96)
+slack_distribution = _kept(series.slack_distribution, 96)
+throttled_share = _kept(series.throttled_share, 96)
+clients_over_time = _kept(services.over_time, 48)
+latency_distribution = _kept(services.latency_distribution, 48)
+fates = _kept(services.fates, 48)
+by_kind = _kept(services.by_kind, 48)
+by_container = _kept(services.by_container, 48)
 
 
 @st.cache_data(max_entries=16, show_spinner=False)
@@ -72,36 +58,6 @@ def recording(name: str) -> TraceFacts:
     if name not in shipped_recordings():
         raise TraceError(f"there is no recording {name!r}")
     return facts(load(name))
-
-
-@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
-def clients_over_time(run: Run, most: int) -> pd.DataFrame:
-    """Returns the cached result of `services.over_time`."""
-    return services.over_time(run, most)
-
-
-@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
-def latency_distribution(run: Run) -> pd.DataFrame:
-    """Returns the cached result of `services.latency_distribution`."""
-    return services.latency_distribution(run)
-
-
-@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
-def fates(run: Run) -> pd.DataFrame:
-    """Returns the cached result of `services.fates`."""
-    return services.fates(run)
-
-
-@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
-def by_kind(run: Run) -> pd.DataFrame:
-    """Returns the cached result of `services.by_kind`."""
-    return services.by_kind(run)
-
-
-@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
-def by_container(run: Run) -> pd.DataFrame:
-    """Returns the cached result of `services.by_container`."""
-    return services.by_container(run)
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
@@ -114,5 +70,5 @@ def application(name: str) -> AppSpec:
 
 @st.cache_data(max_entries=2, show_spinner="Comparing twin and testbed", hash_funcs=_RUN)
 def cells(runs: list[Run]) -> list[Cell]:
-    """Returns the cached result of `stored.cells`."""
-    return stored.cells(runs)
+    """Returns the cached result of `both.cells`."""
+    return both.cells(runs)

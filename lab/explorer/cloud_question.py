@@ -11,12 +11,13 @@ from math import inf
 
 import streamlit as st
 
-from control.jobs import Objective
+from control.jobs import Job, Objective
 from control.recommender import RECOMMENDERS
 from lab.ask import shipped
+from lab.cloud.input import job_file
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Market, Question
-from lab.explorer import cloud_job, html, uploads
+from lab.explorer import html, reading, uploads
 from lab.explorer.uploads import MAX_MIB, Upload
 from traces.catalogue.catalogue import Catalogue
 from twinbed import ScenarioError
@@ -120,7 +121,7 @@ def question(chosen: Choices) -> Question | None:
     if not chosen.workers:
         raise ScenarioError("no number of workers is chosen; choose at least one")
     return Question(
-        job=cloud_job.load(chosen.job, chosen.job_file, chosen.local_run),
+        job=load(chosen.job, chosen.job_file, chosen.local_run),
         market=Market(chosen.region, chosen.market, chosen.types, chosen.workers, chosen.server),
         objective=chosen.objective,
         budget_usd=inf if chosen.budget_usd is None else chosen.budget_usd,
@@ -141,7 +142,7 @@ def _job() -> tuple[str, Upload | None, Upload | None]:
     if job == OWN:
         given = _upload("Job file (YAML)", ["yaml", "yml"], _JOB_MIB, "cloud_job_file")
     else:
-        st.caption(f"{html.markdown(cloud_job.title(job))}.")
+        st.caption(f"{html.markdown(title(job))}.")
     local_run = _upload(
         "Local run of the job (Parquet, optional)",
         ["parquet"],
@@ -156,3 +157,25 @@ def _job() -> tuple[str, Upload | None, Upload | None]:
 def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | None = None) -> Upload | None:
     given = st.file_uploader(label, type=types, max_upload_size=most_mib, key=key, help=about)
     return None if given is None else uploads.received(given)
+
+
+def title(name: str) -> str:
+    """Return what a shipped job trains, or its name if the file does not say."""
+    return _shipped(name).title or name
+
+
+def load(name: str, file: Upload | None, local_run: Upload | None) -> Job:
+    """Return the job of an uploaded file, or the shipped job `name`. The uploaded local run, if there is one,
+    takes the place of the one beside a shipped file. Raises ScenarioError naming file and key.
+    """
+    shipped_file = None if file else _shipped(name)
+    if shipped_file is not None and local_run is None:
+        return job_file.as_job(shipped_file)
+    return reading.job(name, file, local_run)
+
+
+def _shipped(name: str) -> job_file.JobFile:
+    """Return a shipped job file. A browser may send any text as its choice, also the path of another file."""
+    if name not in shipped.names("job"):
+        raise ScenarioError(f"there is no job {name!r}")
+    return job_file.load(shipped.path_of("job", name))

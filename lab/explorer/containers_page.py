@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import html, progress, results, running, session, trace_chooser
+from lab.explorer import html, results, running, session, trace_chooser
 from lab.explorer.selection import TraceChoices
 from lab.runs.store import Run, RunStore
 
@@ -16,7 +16,7 @@ _KEPT = session.TRACES
 
 def page() -> None:
     """Draws the page."""
-    progress.take_finished()
+    running.take_finished()
     with st.sidebar:
         chosen, ready, below = trace_chooser.choose(running=session.job() is not None)
         _KEPT.change(**{key: getattr(chosen, key) for key in trace_chooser.FIELDS})
@@ -32,7 +32,7 @@ def page() -> None:
     if problem := trace_chooser.problem(chosen):
         messages.error(html.markdown(problem))
     with messages:
-        progress.show()
+        running.show()
     _results()
     _KEPT.publish()
 

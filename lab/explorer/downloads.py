@@ -7,7 +7,8 @@ a comparison (lab.runs.compare) or a report (lab.runs.report).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -17,6 +18,14 @@ from lab.explorer import cached, html
 from lab.runs import formats
 from lab.runs.compare import as_result
 from lab.runs.report import document
+
+
+def _button(place: Any, label: str, text: Callable[[], str], file: str, key: str) -> None:
+    """Shows a button for a file that is made when it is pressed. Pressing it does not redraw the page."""
+    kind = "text/html" if file.endswith(".html") else "text/csv"
+    place.download_button(
+        label=label, data=text, file_name=file, mime=kind, on_click="ignore", key=f"download_{key}"
+    )
 
 
 def comparison_csv(runs: Sequence[Shown]) -> str:
@@ -42,46 +51,24 @@ def whole(runs: Sequence[Shown]) -> None:
     """Shows buttons for the comparison and the report. Pressing one does not redraw the page."""
     name = runs[0].run.manifest["name"]
     row = st.container(horizontal=True)
-    row.download_button(
-        "Comparison (CSV)",
-        lambda: comparison_csv(runs),
-        f"{name}-comparison.csv",
-        "text/csv",
-        on_click="ignore",
-        key="download_comparison",
-    )
-    row.download_button(
-        "Report (HTML)",
-        lambda: document([look.run for look in runs]),
-        f"{name}-report.html",
-        "text/html",
-        on_click="ignore",
-        key="download_report",
+    _button(row, "Comparison (CSV)", lambda: comparison_csv(runs), f"{name}-comparison.csv", "comparison")
+    _button(
+        row, "Report (HTML)", lambda: document([look.run for look in runs]), f"{name}-report.html", "report"
     )
 
 
 def series(runs: Sequence[Shown], container: str) -> None:
     """Shows a button for every period of one container, not thinned."""
-    st.download_button(
-        f"Series of {html.markdown(container)} (CSV)",
-        lambda: series_csv(runs, container),
-        f"{runs[0].run.manifest['name']}-{container}.csv".replace("/", "-"),
-        "text/csv",
-        on_click="ignore",
-        key="download_series",
+    name = f"{runs[0].run.manifest['name']}-{container}.csv".replace("/", "-")
+    _button(
+        st, f"Series of {html.markdown(container)} (CSV)", lambda: series_csv(runs, container), name, "series"
     )
 
 
 def clients(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> None:
     """Shows a button for what clients saw over time, as drawn. frames: title → services.over_time."""
-    st.download_button(
-        "Over time (CSV)",
-        lambda: clients_csv(runs, frames),
-        f"{runs[0].run.manifest['name']}-over-time.csv",
-        "text/csv",
-        on_click="ignore",
-        key="download_clients",
-    )
+    name = f"{runs[0].run.manifest['name']}-over-time.csv"
+    _button(st, "Over time (CSV)", lambda: clients_csv(runs, frames), name, "clients")
 
 
 def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> str:
@@ -98,11 +85,5 @@ def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> st
 def ranking(frame: pd.DataFrame, job: str) -> None:
     """Shows a button for a ranking of clusters with every digit, as `twinbed recommend --format csv`
     writes it."""
-    st.download_button(
-        "Ranking (CSV)",
-        lambda: frame.to_csv(index=False),
-        f"{job}-ranking.csv",
-        "text/csv",
-        on_click="ignore",
-        key="download_ranking",
-    )
+    name = f"{job}-ranking.csv"
+    _button(st, "Ranking (CSV)", lambda: frame.to_csv(index=False), name, "ranking")

@@ -13,7 +13,7 @@ from typing import Any
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
-from lab.explorer import cloud_page, cluster_page, html, progress, running, session, trace_chooser
+from lab.explorer import cloud_page, cluster_page, html, running, session, trace_chooser
 from lab.explorer.selection import TraceChoices
 from lab.runs.store import RunStore
 from traces.load import shipped
@@ -84,7 +84,7 @@ _EXAMPLES = {
 
 def page(pages: Mapping[str, StreamlitPage]) -> None:
     """Draws the page. pages: the explorer's other pages, by their place in the address."""
-    progress.take_finished()
+    running.take_finished()
     asked = _asked()
     st.title("What if your infrastructure decided otherwise?", anchor=False)
     st.markdown(
@@ -96,7 +96,7 @@ def page(pages: Mapping[str, StreamlitPage]) -> None:
     if asked and asked not in _EXAMPLES:
         known = ", ".join(_EXAMPLES)
         st.warning(html.markdown(f"The address asks {asked}, which is none of {known}."))
-    progress.show()
+    running.show()
     pressed = _cards(pages, busy) or (asked if asked in _EXAMPLES and not busy else None)
     if pressed:
         st.query_params.clear()

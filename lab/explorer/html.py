@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader
 from lab.charts.palette import Shown
 from lab.charts.services_drawing import latency_text
 from lab.containers.metrics import BY_KEY, METRICS
-from lab.containers.run.savings import savings
+from lab.containers.run.savings import savings, signed
 from lab.runs.compare import comparison
 from lab.runs.formats import ABSENT
 from lab.runs.formats import shown as as_text
@@ -110,10 +110,7 @@ def service_cards(runs: Sequence[Shown]) -> str:
             _latency(look, "latency_p99_s"),
             "latency p99",
             _answered(look.run.metrics),
-            [
-                ("Latency p50", _latency(look, "latency_p50_s")),
-                *_figures(look, _SERVICE_CARD),
-            ],
+            [("Latency p50", _latency(look, "latency_p50_s")), *_figures(look, _SERVICE_CARD)],
         )
         for look in runs
     )
@@ -141,21 +138,16 @@ def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
     saving = savings([baseline.run, shown.run], ["", "shown"]).get("shown")
     if saving is None:
         return ""
-    text = f"{_signed(saving.counted)} against {baseline.title}"
+    text = f"{signed(saving.counted)} against {baseline.title}"
     if math.isnan(saving.flat):
         return text
-    refined = f"{_signed(saving.low)} to {_signed(saving.high)}"
-    return f"{text} ({_signed(saving.flat)} without refinement, {refined} with it)"
+    refined = f"{signed(saving.low)} to {signed(saving.high)}"
+    return f"{text} ({signed(saving.flat)} without refinement, {refined} with it)"
 
 
 def _answered(metrics: Mapping[str, float]) -> str:
     rate, failed = metrics["throughput_rps"], metrics["failed_share"]
     return f"{rate:,.0f} answers a second, {as_text(failed, 2, percent=True)} % not answered"
-
-
-def _signed(change: float) -> str:
-    """Returns a relative change with a true minus sign: −54 %."""
-    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def heading(shown: Shown, remark: str) -> str:

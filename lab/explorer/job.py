@@ -1,7 +1,7 @@
 """Runs a page's request in the background: a child process with progress, an end, and a way to cancel it.
 
-For: waiting for a turn, starting `lab.explorer.worker`, following it across a page's reruns, and ending it
-by its own pid. Not for: the work itself, or whose turn it is (lab.explorer.queue). A `Job` lives in the
+For: the queue of all visitors' jobs, waiting for a turn, starting `lab.explorer.worker`, following it
+across a page's reruns, and ending it by its own pid. Not for: the work itself. A `Job` lives in the
 session's state. The child is ended and waited for when the session ends, when the visitor has left, when it
 takes too long, or when the explorer ends. No process and no temporary file stays.
 """
@@ -23,14 +23,63 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lab.explorer import limits
-from lab.explorer.queue import Queue
 from lab.explorer.worker import AnyRequest
+from twinbed import BackendError
 
 _GRACE_S = 5.0
 """Time from SIGTERM, on which the store tidies up, to SIGKILL, s. After SIGKILL, the next opening of the
 store tidies up."""
 _LOOK_S = 0.5
 """How often a job looks whether its visitor is still there, s."""
+
+
+class Queue:
+    """workers: jobs that run at once; length: jobs that may wait besides. Every method may be called by any
+    thread."""
+
+    def __init__(self, workers: int, length: int) -> None:
+        self._workers, self._length = workers, length
+        self._changed = threading.Condition()
+        self._waiting: list[object] = []
+        self._running: list[object] = []
+
+    def enter(self, ticket: object) -> None:
+        """Puts the job at the end of the queue. Raises BackendError if all places are taken."""
+        with self._changed:
+            free = self._workers - len(self._running)
+            if len(self._waiting) >= self._length + free:
+                raise BackendError(
+                    f"{len(self._running)} questions of other visitors run and {len(self._waiting)} wait, "
+                    "which is the most here; try again in some minutes"
+                )
+            self._waiting.append(ticket)
+
+    def place(self, ticket: object) -> int:
+        """Returns the job's place among those that wait, 1 for the next one; 0 if it runs or has left."""
+        with self._changed:
+            return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
+
+    def take(self, ticket: object, timeout_s: float) -> bool:
+        """Waits for the job's turn, at most `timeout_s`. Returns whether it came; `leave` ends it."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._is_next(ticket), timeout_s):
+                return False
+            self._waiting.remove(ticket)
+            self._running.append(ticket)
+            self._changed.notify_all()
+            return True
+
+    def leave(self, ticket: object) -> None:
+        """Gives up the job's turn or its place."""
+        with self._changed:
+            for tickets in (self._waiting, self._running):
+                if ticket in tickets:
+                    tickets.remove(ticket)
+            self._changed.notify_all()
+
+    def _is_next(self, ticket: object) -> bool:
+        return len(self._running) < self._workers and self._waiting[:1] == [ticket]
+
 
 QUEUE = Queue(limits.shared().workers, limits.shared().waiting)
 """The queue of this server."""
@@ -195,10 +244,7 @@ def _carry_out(request: AnyRequest, work: _Work, queue: Queue, watch: Watch, run
 def _run(request: AnyRequest, work: _Work, watch: Watch, run_s: float) -> None:
     try:
         process = work.process = subprocess.Popen(
-            [sys.executable, "-m", request.module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", request.module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
     except OSError as error:
         work.change(phase="failed", message=f"The simulation cannot be started: {error}")

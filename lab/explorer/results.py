@@ -217,26 +217,18 @@ def distributions(entries: Sequence[Shown]) -> None:
         (left, "cpu", "CPU slack: limit − use (cores)", ".3f"),
         (right, "memory", "Memory slack: limit − use (MiB)", ",.1f"),
     ):
-        frame = by_run(entries, [cached.slack_distribution(look.run, quantity) for look in entries])
+        frame = series.by_run(entries, [cached.slack_distribution(look.run, quantity) for look in entries])
         if frame.empty:
             place.info("The trace has no memory, so there is no memory slack.")
         else:
             place.altair_chart(
                 drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"
             )
-    shares = by_run(entries, [cached.throttled_share(look.run, _SHARE_BUCKETS) for look in entries])
+    shares = series.by_run(entries, [cached.throttled_share(look.run, _SHARE_BUCKETS) for look in entries])
     if shares.empty or not shares["share"].any():
         st.info("No container was throttled in any period.")
     else:
         st.altair_chart(drawing.shares(shares, entries), key="shares")
-
-
-def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Returns the runs' frames below each other, each row with its run's title. Empty frames are left out."""
-    parts = [
-        frame.assign(title=look.title) for look, frame in zip(entries, frames, strict=True) if len(frame)
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])
 
 
 def _provenance(runs: Sequence[Run]) -> None:

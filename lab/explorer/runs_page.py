@@ -16,7 +16,7 @@ import streamlit as st
 from lab.charts.palette import title
 from lab.containers.kind import Containers
 from lab.containers.metrics import METRICS
-from lab.explorer import html, progress, results, services_results
+from lab.explorer import html, results, running, services_results
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.compare import as_result
 from lab.runs.formats import grid
@@ -28,10 +28,10 @@ _COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kil
 
 def page() -> None:
     """Draws the page."""
-    progress.take_finished()
+    running.take_finished()
     store = RunStore()
     st.title("Runs", anchor=False)
-    progress.show()
+    running.show()
     if notice := st.session_state.pop("runs_notice", ""):
         st.success(html.markdown(notice))
     stored = store.list()

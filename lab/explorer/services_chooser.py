@@ -1,27 +1,42 @@
-"""Draws the left side of the page "Services": application, load, duration.
+"""Draws the left side of the page "Services": application, load, duration, and a preview of the load.
 
-For: these widgets and the request that they make. Not for: running it (lab.explorer.job) or its conditions
-(lab.explorer.conditions).
+For: these widgets and the request that they make. A preview takes the expected rates of a load, without a
+draw, so that it costs the same for every rate and length. Not for: running it (lab.explorer.job) or its
+conditions (lab.explorer.conditions).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import streamlit as st
+from pydantic import TypeAdapter
 from streamlit.delta_generator import DeltaGenerator
 
 from lab.ask import shipped
 from lab.ask.scenario import build, with_overrides
 from lab.charts import services_drawing as drawing
 from lab.containers.input.services.application import AppSpec
-from lab.containers.input.services.arrivals import PRESETS
-from lab.explorer import cached, conditions, html, offered, session
+from lab.containers.input.services.arrivals import (
+    PRESETS,
+    AlibabaLike,
+    ArrivalSpec,
+    Burst,
+    Exponential,
+    Fixed,
+)
+from lab.explorer import cached, conditions, html, session
 from lab.explorer.selection import ServiceChoices
 from lab.explorer.worker import Request
 from lab.runs.store import Run
+from twin.containers.model import Floats
+from twin.containers.requests.arrivals import wandering_rates
+from twinbed import InvariantError
 
 FIELDS = ("app", "arrivals", "scale", "duration_s", *conditions.FIELDS)
 """Fields of ServiceChoices that these widgets set."""
@@ -113,8 +128,7 @@ def preview(chosen: ServiceChoices) -> None:
     app = cached.application(chosen.app)
     st.subheader("What clients will ask", anchor=False)
     st.altair_chart(
-        drawing.offered(offered.rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)),
-        key="preview",
+        drawing.offered(rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)), key="preview"
     )
     st.caption("Expected requests a second over time; every run draws its own requests from its seed.")
     st.subheader(f"Who calls whom in {html.markdown(app.title or app.name)}", anchor=False)
@@ -151,14 +165,7 @@ def _application(before: ServiceChoices, running: bool) -> str:
 
 
 def _one_of(
-    label: str,
-    options: list[str],
-    before: str,
-    key: str,
-    *,
-    running: bool,
-    names: dict[str, str],
-    about: str,
+    label: str, options: list[str], before: str, key: str, *, running: bool, names: dict[str, str], about: str
 ) -> str:
     """Shows a choice among names. An unknown name gives the first one and a line that says so."""
     widget = f"{_PAGE}{key}"
@@ -199,3 +206,41 @@ def _calls(app: AppSpec) -> str:
     }
     lines += [f"{json.dumps(caller)} -> {json.dumps(callee)}" for caller, callee in edges]
     return "\n".join([*lines, "}"])
+
+
+_STRETCHES = 300
+
+
+def rates(arrivals: str, scale: float, duration_s: float, seed: int) -> pd.DataFrame:
+    """Returns the expected rate of a preset in at most _STRETCHES stretches. Columns: at_s, rps.
+
+    Only the rates of `alibaba_like` are random: one value per second.
+    """
+    spec = TypeAdapter(ArrivalSpec).validate_python({"kind": arrivals, "scale": scale})
+    width = max(1.0, np.ceil(duration_s / _STRETCHES))
+    edges = np.append(np.arange(0.0, duration_s, width), duration_s)
+    expected = _expected(spec, duration_s, np.random.default_rng(seed))(edges)
+    return pd.DataFrame({"at_s": edges[:-1], "rps": np.diff(expected) / np.diff(edges)})
+
+
+def _expected(spec: ArrivalSpec, duration_s: float, rng: np.random.Generator) -> Callable[[Floats], Floats]:
+    """Returns the expected number of requests up to a time."""
+    match spec:
+        case Fixed() | Exponential():
+            return lambda at_s: spec.rate_rps * spec.scale * at_s
+        case Burst():
+            return lambda at_s: spec.scale * (spec.base_rps * at_s + spec.burst_rps * _bursting_s(spec, at_s))
+        case AlibabaLike():
+            drawn = wandering_rates(
+                spec.low_rps, spec.high_rps, spec.correlation_s, spec.step_s, duration_s, rng
+            )
+            until_s = np.arange(len(drawn) + 1) * spec.step_s
+            sums = spec.scale * spec.step_s * np.append(0.0, np.cumsum(drawn))
+            return lambda at_s: np.interp(at_s, until_s, sums)
+    raise InvariantError(f"no preview of {type(spec).__name__}")
+
+
+def _bursting_s(spec: Burst, at_s: Floats) -> Floats:
+    """Returns the time before `at_s` that lies in bursts, which end every cycle, s."""
+    cycles, inside = np.divmod(at_s, spec.every_s)
+    return cycles * spec.length_s + np.maximum(0.0, inside - (spec.every_s - spec.length_s))

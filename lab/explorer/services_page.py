@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import html, progress, running, services_chooser, services_results, session
+from lab.explorer import html, running, services_chooser, services_results, session
 from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run, RunStore
 
@@ -16,7 +16,7 @@ _KEPT = session.SERVICES
 
 def page() -> None:
     """Draws the page."""
-    progress.take_finished()
+    running.take_finished()
     with st.sidebar:
         chosen, ready, below = services_chooser.choose(running=session.job() is not None)
         _KEPT.change(**{key: getattr(chosen, key) for key in services_chooser.FIELDS})
@@ -30,7 +30,7 @@ def page() -> None:
     for line in _KEPT.address_problems():
         messages.warning(html.markdown(line))
     with messages:
-        progress.show()
+        running.show()
     _results()
     _KEPT.publish()
 

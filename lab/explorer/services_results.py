@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from lab.charts import services
+from lab.charts import series, services
 from lab.charts import services_drawing as drawing
 from lab.charts.palette import Shown, shown
 from lab.containers.run.waiting import told
@@ -35,9 +35,7 @@ def _forget(**_looked_at: str) -> None:
 
 
 def show(
-    runs: Sequence[Run],
-    chosen: ServiceChoices = _NOTHING_CHOSEN,
-    keep: Callable[..., object] = _forget,
+    runs: Sequence[Run], chosen: ServiceChoices = _NOTHING_CHOSEN, keep: Callable[..., object] = _forget
 ) -> None:
     """Shows everything about these runs.
 
@@ -99,7 +97,7 @@ def _throughput(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> No
         return
     st.altair_chart(drawing.failures(frames, entries), key="failures")
     st.caption("Of the requests that came then, how many were never answered. Zero is what clients expect.")
-    st.altair_chart(drawing.fates(results.by_run(entries, lost), entries), key="fates")
+    st.altair_chart(drawing.fates(series.by_run(entries, lost), entries), key="fates")
     st.caption(
         "What became of them: *given up* and *turned away* are signs of too little CPU, *lost on the way* of "
         "containers that were killed or restarted. A policy without a bar answered everything."
@@ -110,7 +108,7 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
     left, right = st.columns(2)
     with left:
         st.subheader("All latencies", anchor="latencies")
-        frame = results.by_run(entries, [cached.latency_distribution(look.run) for look in entries])
+        frame = series.by_run(entries, [cached.latency_distribution(look.run) for look in entries])
         if frame.empty:
             st.info("No request was answered, so there is no latency.")
         else:
@@ -126,7 +124,7 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
         if not limited:
             st.info("Without limits nothing is reserved, so there is no cost.")
             return
-        frame = results.by_run(limited, [services.costs(look.run) for look in limited])
+        frame = series.by_run(limited, [services.costs(look.run) for look in limited])
         st.altair_chart(drawing.costs(frame, limited, currency), key="costs")
         st.caption(
             f"{html.markdown(currency)} an hour for what is reserved (full colour: CPU, pale: memory), and "
@@ -134,19 +132,19 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
         )
 
 
+def _picked(entries: Sequence[Shown], key: str) -> Run:
+    """Shows the policies, and returns the run of the one that is picked."""
+    runs = {look.title: look.run for look in entries}
+    title = st.segmented_control(
+        "Policy", list(runs), default=entries[0].title, format_func=html.markdown, required=True, key=key
+    )
+    return runs[str(title)]
+
+
 @st.fragment
 def _waiting(entries: Sequence[Shown]) -> None:
     st.subheader("Whose waiting makes the slowest 1 %", anchor="waiting")
-    titles = [look.title for look in entries]
-    title = st.segmented_control(
-        "Policy",
-        titles,
-        default=titles[0],
-        format_func=html.markdown,
-        required=True,
-        key="waiting_policy",
-    )
-    run = next(look.run for look in entries if look.title == title)
+    run = _picked(entries, "waiting_policy")
     try:
         found = cached.waiting(run)
     except ScenarioError as error:
@@ -159,16 +157,7 @@ def _waiting(entries: Sequence[Shown]) -> None:
 @st.fragment
 def _by_service(entries: Sequence[Shown]) -> None:
     st.subheader("Service by service", anchor="services")
-    titles = [look.title for look in entries]
-    title = st.segmented_control(
-        "Policy",
-        titles,
-        default=titles[0],
-        format_func=html.markdown,
-        required=True,
-        key="shown_policy",
-    )
-    run = next(look.run for look in entries if look.title == title)
+    run = _picked(entries, "shown_policy")
     frame = cached.by_container(run)
     st.dataframe(
         frame.sort_values("throttled_share", ascending=False, kind="stable"),

@@ -1,10 +1,12 @@
 """Keeps a session's state between reruns and pages: selections and their addresses, the upload, the job.
 
-For: the only place that touches st.session_state under these names and st.query_params. Not for: widgets.
+For: the only place that touches st.session_state under these names and st.query_params, and the bound on
+tabs that are open at once. Not for: widgets.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, Protocol
@@ -13,7 +15,7 @@ import streamlit as st
 from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from lab.explorer import visitors
+from lab.explorer import limits
 from lab.explorer.job import Job, Status
 from lab.explorer.selection import AnyChoices, ServiceChoices, TraceChoices, from_query, to_query
 from lab.explorer.uploads import Upload
@@ -119,7 +121,7 @@ def presence() -> Callable[[], bool]:
 def is_admitted() -> bool:
     """Returns whether this tab has a place among those that may be open at once."""
     context = get_script_run_ctx()
-    return context is None or visitors.TABS.admit(context.session_id, presence())
+    return context is None or TABS.admit(context.session_id, presence())
 
 
 def drop_job() -> Owner:
@@ -127,3 +129,26 @@ def drop_job() -> Owner:
     del st.session_state[_JOB]
     owner: Owner = st.session_state.pop(_OWNER)
     return owner
+
+
+class Tabs:
+    """most: tabs that may be open at once. Every method may be called by any thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._present: dict[str, Callable[[], bool]] = {}
+
+    def admit(self, tab: str, present: Callable[[], bool]) -> bool:
+        """Returns whether the tab has a place, and gives it one that is free. present: whether it is
+        connected; a tab that is not gives up its place."""
+        with self._lock:
+            self._present = {name: is_there for name, is_there in self._present.items() if is_there()}
+            if tab not in self._present and len(self._present) >= self._most:
+                return False
+            self._present[tab] = present
+            return True
+
+
+TABS = Tabs(limits.TABS)
+"""The tabs of this server."""

@@ -14,9 +14,9 @@ import streamlit as st
 
 from lab import kinds
 from lab.ask.kind import Kind
-from lab.explorer import html, progress
+from lab.explorer import html, running
 from lab.runs.store import RunStore
-from lab.sweep.noted import Course, Noted, course, sweeps
+from lab.sweep.book import Course, Noted, course, sweeps
 from lab.sweep.page import figures
 from lab.sweep.result import INTERVALS, differing, means
 
@@ -27,9 +27,9 @@ _COMMAND = "twinbed sweep cluster --vary cluster.synthetic.per_hour=3,6,9 --seed
 
 def page() -> None:
     """Draw the page."""
-    progress.take_finished()
+    running.take_finished()
     st.title("Sweep", anchor=False)
-    progress.show()
+    running.show()
     root = RunStore().root
     known = {kind.name: kind for kind in kinds.KINDS}
     found = {sweep.id: sweep for sweep in sweeps(root) if sweep.kind in known}

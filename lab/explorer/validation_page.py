@@ -1,11 +1,13 @@
 """Draws the page "Validation": twin and testbed over each other, and the twin's error in each quantity.
 
-For: this page. Not for: the rule (lab.containers.validate.rule), the search for runs that belong together
-(lab.containers.validate.stored), or making them, which needs root (`twinbed validate`).
+For: this page and its tables of verdicts. Not for: the rule (lab.containers.validate.rule), the search for
+runs that belong together (lab.containers.validate.both), or making them, which needs root (`twinbed
+validate`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import altair as alt
@@ -15,8 +17,10 @@ from lab.charts import validation as charts
 from lab.charts.palette import title
 from lab.containers.validate import present
 from lab.containers.validate.both import Cell
-from lab.containers.validate.rule import RULE
-from lab.explorer import cached, html, progress, verdicts
+from lab.containers.validate.rule import QUANTITIES, RULE, Judgement, Verdict
+from lab.explorer import cached, html, running
+from lab.explorer.html import parts
+from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
 
 _COMMAND = "sudo .venv/bin/twinbed validate scenarios/validation/step.yaml"
@@ -24,9 +28,9 @@ _COMMAND = "sudo .venv/bin/twinbed validate scenarios/validation/step.yaml"
 
 def page() -> None:
     """Draws the page."""
-    progress.take_finished()
+    running.take_finished()
     st.title("Validation", anchor=False)
-    progress.show()
+    running.show()
     store = RunStore()
     runs = [store.open(run_id) for run_id in store.ids()]
     cells = cached.cells(runs)
@@ -82,7 +86,7 @@ def _asked(options: Sequence[str], key: str) -> int:
 
 def _errors(cell: Cell) -> None:
     st.subheader("Error of the twin", anchor="errors")
-    st.html(verdicts.table(cell))
+    st.html(table(cell))
     st.caption(
         f"Twin: {html.markdown(_count(cell.twin, 'run'))}. Testbed: median of "
         f"{html.markdown(_count(cell.testbed, 'run'))}, and what they "
@@ -144,7 +148,7 @@ def _stack(panels: Sequence[alt.Chart], key: str) -> None:
 
 def _all(cells: Sequence[Cell]) -> None:
     st.subheader("All cells of this scenario", anchor="cells")
-    st.html(verdicts.overview(cells))
+    st.html(overview(cells))
     st.caption("  \n".join(html.markdown(line) for line in present.shares(cells)))
 
 
@@ -158,3 +162,65 @@ def _provenance(cell: Cell) -> None:
 
 def _count(runs: Sequence[Run], what: str) -> str:
     return f"1 {what}" if len(runs) == 1 else f"{len(runs)} {what}s"
+
+
+_COLORS = {
+    Verdict.LIMIT: "rgba(0, 158, 115, 0.22)",
+    Verdict.SPREAD: "rgba(86, 180, 233, 0.24)",
+    Verdict.OUTSIDE: "rgba(213, 94, 0, 0.24)",
+    Verdict.ONE_SIDED: "rgba(213, 94, 0, 0.24)",
+    Verdict.NONE: "transparent",
+}
+
+
+def table(cell: Cell) -> str:
+    """Returns one row per compared quantity: twin, testbed, error, spread, limit, verdict."""
+    heads = ("Quantity", "Twin", "Testbed", "Error", "Error (%)", "Spread of the testbed", "Limit", "Verdict")
+    rows = [_row(judgement) for judgement in cell.judgements if judgement.verdict.counts]
+    return str(parts().verdicts(heads, rows))
+
+
+def overview(cells: Sequence[Cell]) -> str:
+    """Returns one row per cell, with a column for each quantity that any cell has. An entry is the verdict
+    in words."""
+    shown = [
+        index
+        for index in range(len(QUANTITIES))
+        if any(cell.judgements[index].verdict.counts for cell in cells)
+    ]
+    heads = ("Load and policy", *(QUANTITIES[index].title for index in shown))
+    rows = [
+        (
+            f"{cell.variant} · {title(cell.policy)}" if cell.variant else title(cell.policy),
+            (),
+            [_verdict(cell.judgements[index].verdict) for index in shown],
+        )
+        for cell in cells
+    ]
+    return str(parts().verdicts(heads, rows))
+
+
+def _row(judgement: Judgement) -> tuple[str, Sequence[str], Sequence[tuple[str, str]]]:
+    """Returns the quantity, the texts of its figures, and the colour and words of its verdict."""
+    quantity = judgement.quantity
+    unit = "" if quantity.unit == "1" else f" ({quantity.unit})"
+    texts = (
+        _number(judgement.twin, quantity.decimals),
+        _number(judgement.testbed, quantity.decimals),
+        _number(judgement.error, quantity.decimals, signed=True),
+        _number(100 * judgement.relative_error, 1, signed=True),
+        f"{_number(judgement.low, quantity.decimals)} to {_number(judgement.high, quantity.decimals)}",
+        quantity.limit,
+    )
+    return quantity.title + unit, texts, [_verdict(judgement.verdict)]
+
+
+def _verdict(verdict: Verdict) -> tuple[str, str]:
+    return _COLORS[verdict], str(verdict)
+
+
+def _number(value: float, decimals: int, *, signed: bool = False) -> str:
+    if math.isnan(value):
+        return ABSENT
+    text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
+    return text.replace("-", "\N{MINUS SIGN}")

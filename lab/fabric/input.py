@@ -73,8 +73,7 @@ class FaultsInput(Section):
     )
     silent: bool = Field(default=True, description="Links keep their carrier, so nobody is told of a fault.")
     at_s: PositiveFloat | None = Field(
-        default=None,
-        description="Begin of the first fault, s; null: the middle (`single`), or after `up_s`.",
+        default=None, description="Begin of the first fault, s; null: the middle (`single`), or after `up_s`."
     )
     down_s: PositiveFloat = Field(default=20.0, description="Length of a fault, s.")
     up_s: PositiveFloat = Field(

@@ -69,13 +69,7 @@ class Fabric(Kind):
         return len({(spec.variant, spec.policy.text) for spec in expand(scenario)})
 
     def validate(
-        self,
-        scenario: Scenario,
-        store: RunStore,
-        *,
-        repeats: int,
-        fresh: bool,
-        progress: Progress,
+        self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         from lab.fabric.validate.both import validate
         from lab.fabric.validate.judge import RULE, result
@@ -89,12 +83,9 @@ class Fabric(Kind):
         return STEPS
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
+        from lab.ask.calibration import by_section
         from lab.fabric.calibrate.measure import HEAD, QUICK, THOROUGH, measure
         from lab.fabric.calibrate.values import UNITS, write
 
         made = measure(name, QUICK if quick else THOROUGH, progress)
-        sections = {
-            section: {key: made.values[f"{section}.{key}"] for key in units}
-            for section, units in UNITS.items()
-        }
-        return Calibrated(made, sections, write(made, HEAD))
+        return Calibrated(made, by_section(made, UNITS), write(made, HEAD))

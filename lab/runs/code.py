@@ -12,19 +12,9 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TWIN = (
-    "control",
-    "lab/ask",
-    "lab/cloud",
-    "lab/cluster",
-    "lab/containers",
-    "lab/fabric",
-    "lab/kinds.py",
-    "lab/runs/manifest.py",
-    "lab/runs/metric.py",
-    "traces",
-    "twin",
-    "twinbed",
-)
+    "control", "lab/ask", "lab/cloud", "lab/cluster", "lab/containers", "lab/fabric", "lab/kinds.py",
+    "lab/runs/manifest.py", "lab/runs/metric.py", "traces", "twin", "twinbed",
+)  # fmt: skip
 """What a run on the twin is made by."""
 _TESTBED = ("kernel", "testbed")
 """What a run on this machine is made by as well."""

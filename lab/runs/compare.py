@@ -57,9 +57,8 @@ def kind_of(runs: Sequence[Run]) -> Kind:
         ids.add(run.id)
         if run.kind is not runs[0].kind:
             raise StoreError(
-                f"run {run.id} is of {run.kind.title} and {runs[0].id} of {runs[0].kind.title}: they have "
-                f"no figure "
-                "in common"
+                f"run {run.id} is of {run.kind.title} and {runs[0].id} of {runs[0].kind.title}: they have no "
+                "figure in common"
             )
     return runs[0].kind
 

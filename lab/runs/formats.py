@@ -370,11 +370,7 @@ def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[l
 
 
 def _rich_table(
-    header: list[str],
-    rigid: list[bool],
-    right: list[bool],
-    lines: list[list[str]],
-    ends: list[bool],
+    header: list[str], rigid: list[bool], right: list[bool], lines: list[list[str]], ends: list[bool]
 ) -> Table:
     from rich import box
     from rich.table import Table

@@ -40,10 +40,7 @@ def censored_key(key: str) -> str:
 
 
 def summary(
-    metrics: Sequence[Metric],
-    values: Mapping[str, float],
-    currency: str = "",
-    censored: Collection[str] = (),
+    metrics: Sequence[Metric], values: Mapping[str, float], currency: str = "", censored: Collection[str] = ()
 ) -> pa.Table:
     """Return one row per metric: metric, value (float64, NaN where it has no meaning), unit, and censored
     (bool: the value is a lower bound)."""

@@ -161,12 +161,7 @@ def encode(table: pa.Table, handle: BinaryIO) -> None:
     # Dictionary pages pay off for the container column only; floats compress as well without.
     encoded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
     pq.write_table(
-        table,
-        handle,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=encoded,
-        row_group_size=1 << 18,
+        table, handle, compression="zstd", compression_level=1, use_dictionary=encoded, row_group_size=1 << 18
     )
 
 

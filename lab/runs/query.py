@@ -31,10 +31,7 @@ def tables_of(sql: str) -> set[str]:
 
 
 def answered(
-    sql: str,
-    listing: pd.DataFrame,
-    file_of: Callable[[str, str], str],
-    connection: duckdb.DuckDBPyConnection,
+    sql: str, listing: pd.DataFrame, file_of: Callable[[str, str], str], connection: duckdb.DuckDBPyConnection
 ) -> pd.DataFrame:
     """Return the answer. Raises duckdb.Error.
 

@@ -16,8 +16,8 @@ from lab.charts import sweep as charts
 from lab.runs.formats import grid
 from lab.runs.metric import Metric
 from lab.runs.page import bullets, facts_list, figure, page, section, table
-from lab.sweep.front import unbeaten
 from lab.sweep.result import means, result
+from lab.sweep.rules import unbeaten
 from lab.sweep.sweep import Swept
 
 

@@ -1,4 +1,4 @@
-"""Rules about a metric: when a point has had enough seeds, and what a tuning must keep.
+"""Rules about a metric: when a point has had enough seeds, what a tuning must keep, and whom none beats.
 
 For: `--until` and `--subject-to`, and finding a metric by a short name. Not for: deciding what is run next.
 """
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lab.ask.kind import Kind
 from lab.runs.compare import mean_ci95
@@ -94,3 +95,17 @@ def _number(text: str, where: str) -> float:
         return float(text)
     except ValueError:
         raise ScenarioError(f"{where}: {text} is no number") from None
+
+
+def unbeaten(costs: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return for each row whether no other row is at most as large everywhere and smaller somewhere.
+
+    costs: candidates × figures, smaller is better. A row with NaN is beaten.
+    """
+    known: NDArray[np.bool_] = np.asarray(np.isfinite(costs).all(axis=1))
+    best: NDArray[np.bool_] = np.array(known)
+    for number in np.flatnonzero(known):
+        others = costs[known]
+        worse = (others <= costs[number]).all(axis=1) & (others < costs[number]).any(axis=1)
+        best[number] = not worse.any()
+    return best

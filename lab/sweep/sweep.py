@@ -17,8 +17,7 @@ from lab.engine.ports import Engine, Outcome
 from lab.engine.running import run as carry_out
 from lab.runs.runner import make, units
 from lab.runs.store import RunStore
-from lab.sweep.book import Book
-from lab.sweep.noted import note
+from lab.sweep.book import Book, note
 from lab.sweep.plan import Plan
 from lab.sweep.rules import Until
 

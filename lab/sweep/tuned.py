@@ -18,7 +18,7 @@ from lab.runs.compare import mean_ci95
 from lab.runs.files import write_whole
 from lab.runs.formats import Column, Result
 from lab.runs.metric import Metric
-from lab.sweep.front import unbeaten
+from lab.sweep.rules import unbeaten
 from lab.sweep.tuning import Question, Trial, tuned_scenario
 
 

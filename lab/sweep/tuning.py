@@ -21,8 +21,7 @@ from scipy import stats
 
 from lab.ask import guard
 from lab.ask import policy as policies
-from lab.ask.assignments import names_policy
-from lab.ask.scenario import Scenario, with_overrides
+from lab.ask.scenario import Scenario, names_policy, with_overrides
 from lab.engine.ports import Engine
 from lab.runs.formats import Value
 from lab.runs.store import RunStore

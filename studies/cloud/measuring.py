@@ -21,9 +21,8 @@ import numpy as np
 from control.jobs import InstanceType
 from lab.ask import shipped
 from lab.cloud.input import job_file
-from lab.cloud.input.data_set import COLUMNS, TABLE
+from lab.cloud.input.data_set import COLUMNS, TABLE, instance_type
 from lab.cloud.input.job_file import JobFile
-from lab.cloud.input.listed import instance_type
 from studies.harness import Asked, say
 from testbed.cloud.emulated import SCALE, Cluster, Measured, emulated
 from testbed.containers import machine

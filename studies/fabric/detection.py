@@ -24,7 +24,7 @@ from lab.fabric.calibrate.values import fabric, load_calibration
 from lab.fabric.real.bench import Bench, bench
 from lab.fabric.real.campaign import fault, told
 from lab.fabric.real.settings import Road, Setting
-from lab.fabric.validate.figures import simulated
+from lab.fabric.validate.judge import simulated
 from studies.fabric.data_planes import sessions_table, stopped, stops_table
 from studies.harness import Asked, dash, say, table
 from testbed.fabric import sentinel

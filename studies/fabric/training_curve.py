@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.fabric.run.curve import PATH
+from lab.fabric.run.training import CURVE
 from studies import harness
 from studies.harness import Asked
 from twin.fabric.model import Floats, Whole
@@ -89,5 +89,5 @@ def _model(nn: Any) -> Any:
 def make(_: Asked) -> int:
     """Train, and write the CSV: epoch, accuracy."""
     rows = (f"{epoch},{accuracy:.4f}\r\n" for epoch, accuracy in enumerate(train(EPOCHS)))
-    harness.write(PATH, "epoch,accuracy\r\n" + "".join(rows))
+    harness.write(CURVE, "epoch,accuracy\r\n" + "".join(rows))
     return 0

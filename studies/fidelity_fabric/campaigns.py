@@ -32,8 +32,7 @@ from lab.fabric.real.bench import Bench, bench, load
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Road, setting
 from lab.fabric.real.store import Store
-from lab.fabric.validate.figures import measured, simulated
-from lab.fabric.validate.judge import compared
+from lab.fabric.validate.judge import compared, measured, simulated
 from studies import harness
 from studies.fidelity_fabric import application_rows
 from studies.fidelity_fabric.page import Measurements, document

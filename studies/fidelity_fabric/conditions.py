@@ -11,7 +11,7 @@ import numpy as np
 
 from lab.fabric.real.settings import Road, Setting
 from lab.fabric.real.store import Measured, Watched
-from lab.fabric.validate.figures import STALL_S, Floats, measured
+from lab.fabric.validate.judge import STALL_S, Floats, measured
 from lab.runs.formats import Column, Record, Result, markdown
 
 LEAST_FAULTS = 15

@@ -19,8 +19,7 @@ from lab.fabric.real.chain import CHAIN
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Measured, Watched
 from lab.fabric.validate import judge
-from lab.fabric.validate.figures import FLOWS, RATE_PER_S, STALL_S, Floats, measured
-from lab.fabric.validate.judge import RULE, Compared
+from lab.fabric.validate.judge import FLOWS, RATE_PER_S, RULE, STALL_S, Compared, Floats, measured
 from lab.runs.formats import Column, Record, Result, markdown
 from studies import harness
 from studies.fidelity_fabric import conditions

@@ -174,8 +174,8 @@ def _scenario(path: Path) -> object:
 
 
 def _app(path: Path) -> object:
+    from lab.containers.input.services.application import load_app
     from lab.containers.input.services.graph import compile_graph
-    from lab.containers.input.services.load import load_app
 
     return compile_graph(load_app(path))
 

@@ -1,20 +1,20 @@
 """A small trace as a file, and a store with its four runs."""
 
-from pathlib import Path
+import sys
 
 import pytest
 
 from lab.ask.scenario import build
 from lab.cli.main import call
 from lab.runs.runner import run_scenario
-from lab.runs.store import Run, RunStore
-from tests.lab.cli_calls import Ended, Twinbed
+from lab.runs.store import RunStore
+from tests.lab.cli_calls import Ended
 from tests.lab.sample_traces import usage_trace, whatif
 from traces import parquet
 
 
 @pytest.fixture(scope="session")
-def trace_path(tmp_path_factory) -> Path:
+def trace_path(tmp_path_factory):
     """`usage_trace()` as a file: 3 containers, 30 s."""
     path = tmp_path_factory.mktemp("trace") / "sample.parquet"
     parquet.write(usage_trace(), path)
@@ -22,7 +22,7 @@ def trace_path(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stored(tmp_path_factory, trace_path) -> tuple[RunStore, list[Run]]:
+def stored(tmp_path_factory, trace_path):
     """`sample` under the four policies. Not to be changed: copy before removing."""
     store = RunStore(tmp_path_factory.mktemp("store"))
     runs = whatif(trace_path, ["escra", "autopilot", "vpa", "static"], store=store)
@@ -30,7 +30,7 @@ def stored(tmp_path_factory, trace_path) -> tuple[RunStore, list[Run]]:
 
 
 @pytest.fixture(scope="session")
-def asked(tmp_path_factory) -> tuple[RunStore, list[Run]]:
+def asked(tmp_path_factory):
     """TeaStore for 12 s under Escra and a static limit that is too low. Not to be changed."""
     raw = {
         "name": "tea",
@@ -42,14 +42,20 @@ def asked(tmp_path_factory) -> tuple[RunStore, list[Run]]:
 
 
 @pytest.fixture
-def store_path(tmp_path, monkeypatch) -> Path:
+def store(tmp_path):
+    """An empty store."""
+    return RunStore(tmp_path / "runs")
+
+
+@pytest.fixture
+def store_path(tmp_path, monkeypatch):
     root = tmp_path / "store"
     monkeypatch.setenv("TWINBED_STORE", str(root))
     return root
 
 
 @pytest.fixture
-def twinbed(store_path, capsys, monkeypatch) -> Twinbed:
+def twinbed(store_path, capsys, monkeypatch):
     """Calls `twinbed ARGUMENTS…` on an empty store, 100 columns wide."""
     monkeypatch.setenv("COLUMNS", "100")
 
@@ -60,3 +66,11 @@ def twinbed(store_path, capsys, monkeypatch) -> Twinbed:
         return Ended(code, written.out, written.err)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _main_stays_what_it_is():
+    """Streamlit replaces `__main__` by the page, which processes that later tests spawn would run."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main

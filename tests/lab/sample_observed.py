@@ -26,21 +26,14 @@ def observed(names: tuple[str, ...], periods: int, **changes: Any) -> Observed:
         reported=np.ones(shape, np.bool_),
     )
     given: dict[str, Any] = {
-        "names": names,
-        "app": np.zeros(len(names), np.int64),
-        "period_s": 0.1,
-        "began_s": 1.7e9,
+        "names": names, "app": np.zeros(len(names), np.int64), "period_s": 0.1, "began_s": 1.7e9,
         "series": series,
         "events": ObservedEvents([0.0, 0.5, 99.0], [0, 0, 0], ["join", "oom", "leave"], [0, 1, 0]),
-        "limit_changes": 3,
-        "done_s": np.full(len(names), 0.03 * periods),
+        "limit_changes": 3, "done_s": np.full(len(names), 0.03 * periods),
         "nr_periods": np.full(len(names), periods, np.int64),
-        "nr_throttled": np.full(len(names), periods // 4, np.int64),
-        "reports": periods * len(names),
+        "nr_throttled": np.full(len(names), periods // 4, np.int64), "reports": periods * len(names),
         "decide_s": 0.01,
         "times": LoopTimes(np.array([1e-4, 2e-2]), np.array([3e-5]), np.array([]), 0.02, 1, 0),
-        "telemetry": "polling",
-        "facts": {"cgroup_version": "1"},
-        "exit_codes": (None,) * len(names),
-    }
+        "telemetry": "polling", "facts": {"cgroup_version": "1"}, "exit_codes": (None,) * len(names),
+    }  # fmt: skip
     return Observed(**(given | changes))

@@ -19,10 +19,9 @@ import numpy as np
 from control.jobs import Configuration, InstanceType, Job, candidates
 from control.predictor.examples import Examples, of_one_job
 from lab.cloud.input import job_file
-from lab.cloud.input.listed import instance_type
 from lab.cloud.run import expected
 from traces import rows
-from traces.catalogue.catalogue import Catalogue
+from traces.catalogue.catalogue import Catalogue, Listing
 from twin.cloud import performance, pricing
 from twinbed import ScenarioError
 
@@ -145,3 +144,8 @@ def one(
     kinds, prices, rules = _priced(catalogue, region, [configuration.instance])
     row = candidates(kinds, prices, [configuration])
     return of_one_job(job, row, expected.job_s(job, row, rules.startup_s))
+
+
+def instance_type(listing: Listing) -> InstanceType:
+    """Return the type of a listing, without its region, market, price and date."""
+    return InstanceType(**{column.name: getattr(listing, column.name) for column in fields(InstanceType)})

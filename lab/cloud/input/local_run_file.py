@@ -62,19 +62,11 @@ def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], pat
         }
     )
     stated = {
-        "version": VERSION,
-        "interval_s": run.interval_s,
-        "processes": list(processes),
-        "batch": run.batch,
-        "parameters": run.parameters,
-        "layers": list(run.layers),
-        "optimiser": run.optimiser,
-        "non_trainable": _whole(run.non_trainable),
-        "input_size": _whole(run.input_size),
-        "output_size": _whole(run.output_size),
-        "step_s": run.step_s.tolist(),
-        "facts": dict(facts),
-    }
+        "version": VERSION, "interval_s": run.interval_s, "processes": list(processes), "batch": run.batch,
+        "parameters": run.parameters, "layers": list(run.layers), "optimiser": run.optimiser,
+        "non_trainable": _whole(run.non_trainable), "input_size": _whole(run.input_size),
+        "output_size": _whole(run.output_size), "step_s": run.step_s.tolist(), "facts": dict(facts),
+    }  # fmt: skip
     table = table.replace_schema_metadata({_KEY: json.dumps(stated).encode()})
     return write_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
 

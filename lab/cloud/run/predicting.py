@@ -180,22 +180,15 @@ def train_with_card(
     else:
         raise ScenarioError(f"no model {name!r} can be stored; there are {', '.join(TRAINED)}")
     card = {
-        "model": name,
-        "predicts": str(by),
-        "rows": len(rows),
-        "applications": list(model.jobs),
-        "table": table.name,
-        "table_sha256": hashlib.sha256(table.read_bytes()).hexdigest(),
-        "corrector": corrector,
-        "median_error_rows": float(np.expm1(np.median(model.row_errors))),
+        "model": name, "predicts": str(by), "rows": len(rows), "applications": list(model.jobs),
+        "table": table.name, "table_sha256": hashlib.sha256(table.read_bytes()).hexdigest(),
+        "corrector": corrector, "median_error_rows": float(np.expm1(np.median(model.row_errors))),
         "median_error_applications": float(np.expm1(np.median(model.job_errors))),
         "interval_factor_rows": intervals.factor(model.row_errors),
-        "interval_factor_applications": intervals.factor(model.job_errors),
-        "seed": seed,
-        "trained_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "twinbed_version": __version__,
+        "interval_factor_applications": intervals.factor(model.job_errors), "seed": seed,
+        "trained_at": datetime.now(UTC).isoformat(timespec="seconds"), "twinbed_version": __version__,
         "not_for": "other machines than the table's, GPUs, and configurations far from those in it",
-    }
+    }  # fmt: skip
     return model, card
 
 

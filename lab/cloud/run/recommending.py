@@ -19,11 +19,11 @@ from control.recommender.fc2 import Server, choose_server
 from control.recommender.ports import Interval, Proposal, Recommendation, Recommender, Request, Stop
 from control.recommender.prior import usable_jobs
 from control.recommender.transfer import Transfer, TransferSearch
-from lab.cloud.input.listed import instance_type
+from lab.cloud.input.data_set import instance_type
 from lab.cloud.input.shipped_runs import shipped_runs
 from lab.cloud.input.store import Measurements, Run, as_history, network_use, trials_of
 from lab.cloud.run import expected, on_gpus
-from lab.cloud.run.notes import Facts, note_of_use, notes
+from lab.cloud.run.table import Facts, note_of_use, notes
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
 from twinbed.own import find
@@ -333,10 +333,7 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
 
 
 def _request(
-    question: Question,
-    catalogue: Catalogue,
-    runs: Sequence[Run],
-    keep: Callable[[Candidates], Flags] | None,
+    question: Question, catalogue: Catalogue, runs: Sequence[Run], keep: Callable[[Candidates], Flags] | None
 ) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
     """Return the question with what is known, the listings used, and the types that nothing known tells of.
 

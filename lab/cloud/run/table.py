@@ -1,45 +1,45 @@
-"""A recommendation as a table: one row for each cluster of the ranking.
+"""A recommendation as a table, one row for each cluster of the ranking, and the notes below it.
 
 For: `twinbed recommend` and the Python API. Not for: the recommendation (recommending.py).
 """
 
 from __future__ import annotations
 
-from lab.cloud.run.recommending import Answer
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from control.jobs import Candidates
+from control.recommender.fc2 import Fc2, Rule
+from control.recommender.ports import Recommender, Request
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 
+if TYPE_CHECKING:
+    from lab.cloud.run.recommending import Answer, Question
+
 _COLUMNS = (
-    Column("rank", "rank"),
-    Column("configuration", "configuration"),
-    Column("time_h", "time", "h", 2),
-    Column("time_low_h", "from", "h", 2),
-    Column("time_high_h", "to", "h", 2),
-    Column("cost_usd", "cost", "$", 2),
-    Column("cost_low_usd", "from", "$", 2),
-    Column("cost_high_usd", "to", "$", 2),
-    Column("price_usd_h", "price", "$/h", 3),
+    Column("rank", "rank"), Column("configuration", "configuration"), Column("time_h", "time", "h", 2),
+    Column("time_low_h", "from", "h", 2), Column("time_high_h", "to", "h", 2),
+    Column("cost_usd", "cost", "$", 2), Column("cost_low_usd", "from", "$", 2),
+    Column("cost_high_usd", "to", "$", 2), Column("price_usd_h", "price", "$/h", 3),
     Column("reason", "reason"),
-)
+)  # fmt: skip
 
 
 def result(answer: Answer, by: str) -> Result:
     """Return the table of an answer. by: cost or time, what it is ranked by."""
     rows: tuple[Record, ...] = tuple(
         {
-            "rank": rank,
-            "configuration": str(row.configuration),
-            "time_h": row.time_s / 3600,
-            "time_low_h": row.time_interval.low / 3600,
-            "time_high_h": row.time_interval.high / 3600,
-            "cost_usd": row.cost_usd,
-            "cost_low_usd": row.cost_interval.low,
-            "cost_high_usd": row.cost_interval.high,
-            "price_usd_h": row.price_usd_h,
-            "reason": row.reason,
+            "rank": rank, "configuration": str(row.configuration), "time_h": row.time_s / 3600,
+            "time_low_h": row.time_interval.low / 3600, "time_high_h": row.time_interval.high / 3600,
+            "cost_usd": row.cost_usd, "cost_low_usd": row.cost_interval.low,
+            "cost_high_usd": row.cost_interval.high, "price_usd_h": row.price_usd_h, "reason": row.reason,
         }
         for rank, row in enumerate(answer.ranking, start=1)
-    )
+    )  # fmt: skip
     return Result(
         _COLUMNS,
         rows,
@@ -55,3 +55,82 @@ def result(answer: Answer, by: str) -> Result:
 
 def _price(listing: Listing) -> str:
     return f"{listing.name} {listing.price_usd_h:g} $/h of {listing.as_of.isoformat()}"
+
+
+def note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candidates) -> Iterator[str]:
+    """Yield where a rule that needs the network use of the types has it from."""
+    if not isinstance(chosen, Fc2) or chosen.rule not in (Rule.SCALE, Rule.SCALE_MANUAL):
+        return
+    types = sorted({str(name) for name in among.name})
+    known = ", ".join(name for name in types if name in measured) or "no type"
+    yield (
+        f"Network use of one worker: measured on {known}, in runs with one server and one worker. For other "
+        "types the analytic model of the local run tells it."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the notes tell.
+
+    sized: as Answer.sized.
+    left_out: types that nothing known tells of.
+    own_jobs: number of past jobs of the user's.
+    method: class of the recommender.
+    """
+
+    sized: bool
+    left_out: Sequence[str]
+    own_jobs: int
+    method: str
+
+
+def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
+    """Yield what the answer knows, what it left out, and where its times and prices come from."""
+    local_run, trials = question.job.local_run, len(request.observed)
+    known = f"Known: {facts.own_jobs} other jobs of yours, {trials} trials of this job."
+    yield f"{known} {facts.method} made every row."
+    if facts.left_out:
+        yield f"Left out, because nothing was measured on GPUs: {', '.join(facts.left_out)}."
+    if facts.method == "Transfer":
+        jobs = len(request.history.jobs) - facts.own_jobs if request.history else 0
+        if jobs:
+            yield (
+                f"Past experience includes {jobs} shipped jobs, measured on emulated types; "
+                "--no-shipped-runs leaves them out."
+            )
+        elif not facts.own_jobs:
+            yield (
+                "Without past jobs the ranking follows from laws of scaling alone; add past jobs with "
+                "twinbed measurements import."
+            )
+    if facts.method == "AcrossGpus":
+        yield (
+            "Only GPUs whose peak speed and memory bandwidth are known are ranked, and no types without "
+            "GPUs. Times on other GPUs than those of your trials follow from these two by physics, and hold "
+            "within a factor of about three. Whether the job fits a GPU's memory is not judged."
+        )
+    if not facts.sized and (np.isfinite(question.deadline_s) or np.isfinite(question.budget_usd)):
+        yield "Whether a cluster keeps deadline and budget cannot be told before that."
+    if local_run is None:
+        yield (
+            "The job has no local run: how long it takes is not known before the first trial, and the "
+            "intervals are wider. twinbed profile makes one."
+        )
+    elif not np.isfinite(question.job.samples):
+        yield (
+            "The job's file states no samples, so the local run tells how fast the job computes but not how "
+            "long it takes."
+        )
+    if facts.method == "Analytic":
+        yield (
+            "Times come from the analytic model: the local run's CPU time per sample on a type's vCPUs, and "
+            "the exchange of gradients over its network. A vCPU there may be half or twice as fast as a core "
+            "here. The intervals include that, and one trial shows it."
+        )
+    dates = sorted({listing.as_of.isoformat() for listing in used.values()})
+    spread = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    yield (
+        f"Prices: {question.market.market}, {question.market.region}, US$, catalogue rows of {spread}; "
+        "instances only, without disks and management fees."
+    )

@@ -19,8 +19,7 @@ import numpy as np
 from control.jobs import Candidates, Configuration, Flags, Job
 from control.provisioner import Order, Provisioner, Reading
 from control.recommender.ports import Observations, Stop, stop
-from lab.cloud.input.data_set import rules_of
-from lab.cloud.input.listed import instance_type
+from lab.cloud.input.data_set import instance_type, rules_of
 from lab.cloud.input.store import Measurements, Run
 from lab.cloud.run.recommending import Prepared, Question, prepared
 from lab.cloud.search.held import nothing_left

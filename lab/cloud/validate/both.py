@@ -88,20 +88,14 @@ def agree(rows: Sequence[Compared]) -> bool:
 
 
 _COLUMNS = (
-    Column("variant", "Variant"),
-    Column("policy", "Policy"),
-    Column("seed", "Seed", decimals=0),
-    Column("runs", "Real runs", decimals=0),
-    Column("twin_usd", "Twin cost", "$", 2),
-    Column("testbed_usd", "Testbed cost", "$", 2),
-    Column("cost_error", "Error", "1", 1, percent=True),
-    Column("twin_h", "Twin end", "h", 2),
-    Column("testbed_h", "Testbed end", "h", 2),
+    Column("variant", "Variant"), Column("policy", "Policy"), Column("seed", "Seed", decimals=0),
+    Column("runs", "Real runs", decimals=0), Column("twin_usd", "Twin cost", "$", 2),
+    Column("testbed_usd", "Testbed cost", "$", 2), Column("cost_error", "Error", "1", 1, percent=True),
+    Column("twin_h", "Twin end", "h", 2), Column("testbed_h", "Testbed end", "h", 2),
     Column("finish_error", "Error", "1", 1, percent=True),
-    Column("spread", "Own spread", "1", 1, percent=True),
-    Column("starts", "Starts twin, testbed"),
+    Column("spread", "Own spread", "1", 1, percent=True), Column("starts", "Starts twin, testbed"),
     Column("verdict", "Verdict"),
-)
+)  # fmt: skip
 
 
 def result(rows: Sequence[Compared]) -> Result:
@@ -120,17 +114,9 @@ def _record(row: Compared) -> Record:
     cost, finish = row.mean
     ends = [end for _, end in row.testbed]
     return {
-        "variant": row.variant or "–",
-        "policy": row.policy,
-        "seed": row.seed,
-        "runs": len(row.testbed),
-        "twin_usd": row.twin[0],
-        "testbed_usd": cost,
-        "cost_error": row.errors[0],
-        "twin_h": row.twin[1],
-        "testbed_h": finish,
-        "finish_error": row.errors[1],
+        "variant": row.variant or "–", "policy": row.policy, "seed": row.seed, "runs": len(row.testbed),
+        "twin_usd": row.twin[0], "testbed_usd": cost, "cost_error": row.errors[0], "twin_h": row.twin[1],
+        "testbed_h": finish, "finish_error": row.errors[1],
         "spread": (max(ends) - min(ends)) / finish if len(ends) > 1 else math.nan,
-        "starts": f"{row.starts[0]:g}, {row.starts[1]:g}",
-        "verdict": "agrees" if row.agrees else "outside",
-    }
+        "starts": f"{row.starts[0]:g}, {row.starts[1]:g}", "verdict": "agrees" if row.agrees else "outside",
+    }  # fmt: skip

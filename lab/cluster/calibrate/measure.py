@@ -16,7 +16,7 @@ import numpy as np
 from lab.ask import shipped
 from lab.ask.calibration import Calibration, Value
 from lab.cluster.calibrate.values import key_of
-from lab.cluster.real.trainings import training
+from lab.cluster.real.backend import training
 from testbed.cluster.gangs import Gangs
 from testbed.containers import machine
 from twinbed import BackendError

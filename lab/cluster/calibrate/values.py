@@ -28,11 +28,7 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     Its values have dotted keys, `times.start_s`. Raises as lab.ask.calibration.read.
     """
     cure = f"{DEFAULT_PATH.name} shows how one looks"
-    head, held = calibration.read(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
-    values = {
-        f"{section}.{key}": value for section, entries in held.items() for key, value in entries.items()
-    }
-    return Calibration(**head, values=values)
+    return calibration.read_flat(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
 
 
 def write(calibrated: Calibration, head: str) -> str:
@@ -43,14 +39,7 @@ def write(calibrated: Calibration, head: str) -> str:
 
 def sections(calibrated: Calibration) -> dict[str, Values]:
     """Return the values by section and key."""
-    return {
-        section: {
-            key.partition(".")[2]: value
-            for key, value in calibrated.values.items()
-            if key.partition(".")[0] == section
-        }
-        for section in UNITS
-    }
+    return calibration.by_section(calibrated, UNITS)
 
 
 def key_of(job: str, gpus: int) -> str:

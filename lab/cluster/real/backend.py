@@ -10,18 +10,22 @@ import time
 from functools import partial
 
 from control.scheduler import POLICIES
+from lab.ask import shipped
+from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
-from lab.cluster.input import EmulationInput, cluster_of
-from lab.cluster.real.trainings import trainings
+from lab.cloud.input import job_file
+from lab.cluster.calibrate.values import speed
+from lab.cluster.input import ClusterInput, EmulationInput, cluster_of
+from lab.cluster.run.jobs import Jobs
 from lab.cluster.run.runner import Drawn, blamed, stored
 from lab.runs.manifest import identified
 from lab.runs.store import Run, RunStore
 from testbed.cluster.carrying_out import carry_out
-from testbed.cluster.gangs import Gangs
+from testbed.cluster.gangs import Gangs, Training
 from testbed.cluster.slurm import Backfill, SlurmGangs
 from testbed.containers import machine
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 
 NAME = "testbed"
 _ASK_SLURM_S = 0.3
@@ -93,3 +97,40 @@ def emulation_of(spec: RunSpec) -> EmulationInput:
             "the twin, or choose another policy"
         )
     return emulation
+
+
+LEAST_STEPS = 10
+"""Fewest steps of training that may stand for a job."""
+
+
+def training(job: str, gpus: int, steps: int, every: int) -> Training:
+    """Return a shipped job, or a user's job file, as a program of so many steps. Raises ScenarioError."""
+    path = shipped.path_of("job", job)
+    return Training(job_file.load(path).command_line(steps=steps), path.parent, gpus, steps, every)
+
+
+def trainings(
+    asked: ClusterInput, emulation: EmulationInput, jobs: Jobs, calibration: Calibration
+) -> list[Training]:
+    """Return a program for each job: as many steps as its duration at speed 1, compressed, has room for.
+
+    Raises ScenarioError for a model that is no job, or a job too short to be seen; BackendError for input
+    whose work has no duration.
+    """
+    if asked.measured is not None:
+        raise BackendError("cluster.measured: its jobs cannot be run here; use --backend twin")
+    made = []
+    for number, (model, gpus) in enumerate(zip(jobs.models, jobs.workload.gpus.tolist(), strict=True)):
+        if not model:
+            known = ", ".join(shipped.names("job"))
+            raise ScenarioError(f"cluster.models: name jobs that train, for the testbed; shipped are {known}")
+        per_s = emulation.gpu_cores * speed(calibration, model, gpus)
+        steps = round(float(jobs.workload.steps[number]) / emulation.compression * per_s)
+        if steps < LEAST_STEPS:
+            raise ScenarioError(
+                f"cluster.emulation.compression: job {number} would train {steps} steps; at least "
+                f"{LEAST_STEPS} can be seen: make it smaller, or jobs longer"
+            )
+        every = max(round(asked.checkpoint_s / emulation.compression * per_s), 1)
+        made.append(training(model, gpus, steps, every))
+    return made

@@ -89,20 +89,12 @@ def tables(jobs: Jobs, done: Outcome, counts: Flags) -> dict[str, pa.Table]:
     """Return the tables `jobs`, `queue` and, for small runs, `spans`."""
     load = jobs.workload
     columns = {
-        "job": np.arange(len(load)),
-        "queue": [jobs.queues[place] for place in load.queue],
-        "model": list(jobs.models),
-        "gpus": load.gpus,
-        "submit_s": load.submit_s,
-        "first_start_s": done.first_start_s,
-        "finish_s": done.finish_s,
-        "held_s": done.held_s,
-        "preemptions": done.preemptions,
-        "restart_s": done.restart_s,
-        "undone_s": done.undone_s,
-        "real_wait_s": jobs.waited_s,
-        "watched": counts,
-    }
+        "job": np.arange(len(load)), "queue": [jobs.queues[place] for place in load.queue],
+        "model": list(jobs.models), "gpus": load.gpus, "submit_s": load.submit_s,
+        "first_start_s": done.first_start_s, "finish_s": done.finish_s, "held_s": done.held_s,
+        "preemptions": done.preemptions, "restart_s": done.restart_s, "undone_s": done.undone_s,
+        "real_wait_s": jobs.waited_s, "watched": counts,
+    }  # fmt: skip
     series = done.series
     some = np.unique(np.linspace(0, max(series.at_s.size - 1, 0), _MOST_MOMENTS).astype(int))
     made = {

@@ -1,7 +1,7 @@
 """Makes cluster runs on the twin: a scenario's jobs once per seed, under one scheduler after another.
 
-For: `run_all`, from RunSpecs with a cluster to Runs in the store. Not for: drawing jobs (jobs.py), simulating
-(twin.cluster) or figures (figures.py). Every policy meets the same jobs and the same faults.
+For: `run_all`, from RunSpecs with a cluster to Runs in the store. Not for: drawing jobs (jobs.py),
+simulating (twin.cluster) or figures (figures.py). Every policy meets the same jobs and the same faults.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lab.ask.policy import PolicySpec
 from lab.ask.scenario import RunSpec
 from lab.check.driven_fleet import BrokenPromiseError
 from lab.check.watched_scheduler import WatchedScheduler
-from lab.cluster.input import ClusterInput, cluster_of
+from lab.cluster.input import ClusterInput, FaultsInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
-from lab.cluster.run.faults import DAY_S, traced_downtime
 from lab.cluster.run.jobs import build
 from lab.runs.manifest import identified, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
+from traces.fault_rates import read_downtimes
 from twin.cluster.simulation import random_downtime, simulate
 from twinbed import InvariantError, ScenarioError
 from twinbed.own import OwnCodeError
@@ -192,3 +192,35 @@ def about(asked: ClusterInput) -> str:
             f"from day {asked.faults.from_day:g}"
         )
     return f"{servers}; {asked.faults.per_server_day:g} faults per server and day"
+
+
+DAY_S = 86_400.0
+
+
+def traced_downtime(given: FaultsInput, servers: int, seed: int) -> Downtime:
+    """Return the faults of so many servers between begin_s and end_s, each those of a server of the trace.
+
+    A server that is out of order on the trace's first day that is used is down from begin_s on. A fault that
+    begins before end_s lasts as long as in the trace. Raises ScenarioError for more servers than the trace
+    has, or days after its last one.
+    """
+    assert given.trace is not None, "the caller asks for a trace"
+    traced = read_downtimes(given.trace)
+    if servers > len(traced):
+        raise ScenarioError(
+            f"cluster.faults.trace: it has {len(traced)} servers, the cluster {servers}; take fewer, or "
+            "per_server_day"
+        )
+    until = given.from_day + (given.end_s - given.begin_s) / DAY_S
+    last = max(float(days.max(initial=0.0)) for days in traced)
+    if given.from_day >= last:
+        raise ScenarioError(f"cluster.faults.from_day: the trace ends on day {last:g}; begin before it")
+    found: list[tuple[int, float, float]] = []
+    chosen = np.random.default_rng(seed).permutation(len(traced))[:servers]
+    for server, place in enumerate(chosen.tolist()):
+        for begin, end in traced[place].tolist():
+            if end > given.from_day and begin < until:
+                shifted = np.array([max(begin, given.from_day), end]) - given.from_day
+                found.append((server, *(given.begin_s + shifted * DAY_S).tolist()))
+    rows = np.array(sorted(found, key=lambda row: (row[1], row[0])), float).reshape(-1, 3)
+    return Downtime(rows[:, 0].astype(np.int64), rows[:, 1], rows[:, 2])

@@ -135,17 +135,12 @@ def agree(rows: Sequence[Compared]) -> bool:
 
 
 _COLUMNS = (
-    Column("variant", "Variant"),
-    Column("policy", "Policy"),
-    Column("jobs", "Jobs", decimals=0),
-    Column("runs", "Real runs", decimals=0),
-    Column("twin_s", "Twin JCT", "s", 0),
-    Column("testbed_s", "Testbed JCT", "s", 0),
-    Column("spread", "Own spread", "1", 1, percent=True),
-    Column("error", "Error", "1", 1, percent=True),
-    Column("places", "Place twin, testbed"),
+    Column("variant", "Variant"), Column("policy", "Policy"), Column("jobs", "Jobs", decimals=0),
+    Column("runs", "Real runs", decimals=0), Column("twin_s", "Twin JCT", "s", 0),
+    Column("testbed_s", "Testbed JCT", "s", 0), Column("spread", "Own spread", "1", 1, percent=True),
+    Column("error", "Error", "1", 1, percent=True), Column("places", "Place twin, testbed"),
     Column("verdict", "Verdict"),
-)
+)  # fmt: skip
 
 
 def result(rows: Sequence[Compared]) -> Result:
@@ -157,14 +152,9 @@ def _record(row: Compared) -> Record:
     mean = float(np.mean(row.testbed_s))
     several = len(row.testbed_s) > 1
     return {
-        "variant": row.variant or "–",
-        "policy": row.policy,
-        "jobs": row.jobs,
-        "runs": len(row.testbed_s),
-        "twin_s": row.twin_s,
-        "testbed_s": mean,
+        "variant": row.variant or "–", "policy": row.policy, "jobs": row.jobs, "runs": len(row.testbed_s),
+        "twin_s": row.twin_s, "testbed_s": mean,
         "spread": (max(row.testbed_s) - min(row.testbed_s)) / mean if several else math.nan,
-        "error": row.error,
-        "places": f"{row.twin_place}, {row.testbed_place}",
+        "error": row.error, "places": f"{row.twin_place}, {row.testbed_place}",
         "verdict": "agrees" if row.agrees and row.twin_place == row.testbed_place else "outside",
-    }
+    }  # fmt: skip

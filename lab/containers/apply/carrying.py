@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from lab.containers.apply.conditions import Condition
-from lab.containers.apply.figures import Figures
+from lab.containers.apply.conditions import Condition, Figures
 from lab.containers.apply.journal import Journal, Made, State, number
 from lab.containers.apply.plan import Change, Plan, worded
 from lab.containers.apply.ports import Places

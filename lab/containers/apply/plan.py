@@ -108,15 +108,10 @@ def table(plan: Plan) -> Result:
     """Return the plan for people and programs."""
     rows = tuple(_record(change) for change in plan.changes)
     columns = (
-        Column("row", "row"),
-        Column("container", "container"),
-        Column("quantity", "quantity"),
-        Column("unit", "unit"),
-        Column("current", "current", digits="decimals"),
-        Column("new", "new", digits="decimals"),
-        Column("action", "action"),
-        Column("reason", "reason"),
-    )
+        Column("row", "row"), Column("container", "container"), Column("quantity", "quantity"),
+        Column("unit", "unit"), Column("current", "current", digits="decimals"),
+        Column("new", "new", digits="decimals"), Column("action", "action"), Column("reason", "reason"),
+    )  # fmt: skip
     return Result(columns, rows, notes=plan.notes)
 
 
@@ -133,16 +128,11 @@ def _record(change: Change) -> dict[str, Value]:
         for value in (worded(change.found), worded(change.wanted))
     )
     return {
-        "row": change.row,
-        "container": change.target,
-        "quantity": _TITLES[change.quantity],
-        "unit": "MiB" if memory else "cores",
-        "current": current,
-        "new": new,
-        "action": "refused" if change.refused else "set",
-        "reason": change.refused or change.reason,
+        "row": change.row, "container": change.target, "quantity": _TITLES[change.quantity],
+        "unit": "MiB" if memory else "cores", "current": current, "new": new,
+        "action": "refused" if change.refused else "set", "reason": change.refused or change.reason,
         "decimals": 0 if memory else 3,
-    }
+    }  # fmt: skip
 
 
 def _changes(row: Row, target: Target, unset: set[str]) -> list[Change]:

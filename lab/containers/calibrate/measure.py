@@ -1,19 +1,29 @@
 """Makes all measurements of `twinbed calibrate`, one after another, as one calibration.
 
-For: `twinbed calibrate`. Not for: the measurements themselves. No workload that validations use is used here.
+For: `twinbed calibrate`. The start of the service program is measured here. Not for: the other
+measurements. No workload that validations use is used here.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
-from lab.containers.calibrate import limits, loop, probe, program, starting
+from control.services import Handler, Service, ServiceApp
+from lab.ask.calibration import Value
+from lab.containers.calibrate import limits, loop, probe, program
+from lab.containers.calibrate.figures import distribution
 from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
-from testbed.containers import leftovers, machine
-from testbed.containers.cgroup.drivers import detect
+from testbed.containers import leftovers, machine, ownership
+from testbed.containers.cgroup.drivers import Driver, detect
+from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.host.identity import own
+from testbed.containers.services.deploy import deploy
 from twin.containers.model import Machine
+from twinbed import BackendError
 
 Progress = Callable[[str, float], None]
 
@@ -70,7 +80,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ma
         "telemetry_loss": kept.loss,
     }
     costs = program.measure(effort.program_s, lambda fraction: tell(STEPS[5], fraction))
-    values |= starting.measure(driver, effort.starts)
+    values |= _starting(driver, effort.starts)
     facts = machine.facts()
     return MachineCalibration(
         name=name,
@@ -88,3 +98,43 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ma
 
 def _nobody(_step: str, _fraction: float) -> None:
     """Ignore progress."""
+
+
+_POLL_S = 0.002
+_DEADLINE_S = 30.0
+
+
+def _starting(driver: Driver, starts: int) -> dict[str, Value]:
+    """Return fields of twin.containers.model.Machine from `starts` starts. Raises BackendError if one does
+    not answer."""
+    app = ServiceApp("calibration", {"alone": Service({"work": Handler(0.0)})}, {"page": "alone.work"})
+    taken_s: list[float] = []
+    burnt_s: list[float] = []
+    with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
+        (container,) = placed.containers
+        for _ in range(starts):
+            run = ownership.new_run()
+            group = driver.create(run, "start")
+            started = HostedContainer(
+                "start", container.spec, group, ready=container.ready, identity=own(os.environ)
+            )
+            began = time.monotonic()
+            try:
+                started.start((), None, time.monotonic_ns(), lasting=False)
+                while not started.is_ready():
+                    if started.reap() or time.monotonic() - began > _DEADLINE_S:
+                        raise BackendError("calibration: the service program does not start; see its message")
+                    time.sleep(_POLL_S)
+                taken_s.append(time.monotonic() - began)
+                burnt_s.append(group.read().cpu_ns * 1e-9)
+            finally:
+                started.kill()
+                while started.exit_code is None and not started.reap():
+                    time.sleep(_POLL_S)
+                group.remove()
+                driver.finish(run)
+    source = "measured: the service program, alone and under no limits, from its start to its first answer"
+    return {
+        "restart_s": distribution(taken_s, "s", source),
+        "restart_cpu_s": distribution(burnt_s, "s", f"{source}: CPU time"),
+    }

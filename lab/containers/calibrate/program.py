@@ -23,7 +23,7 @@ from lab.containers.calibrate.figures import distribution, per_request
 from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import service_app
 from lab.containers.real.backend import CLIENT_GRACE_S
-from lab.containers.real.busy import Busy
+from lab.containers.real.outcome import Busy
 from testbed.containers import ownership
 from testbed.containers.host import loop
 from testbed.containers.host.identity import own

@@ -15,11 +15,10 @@ import numpy as np
 
 from control.allocator.model import Application
 from lab.containers.calibrate.values import Program
-from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.application import AppSpec, build_app
 from lab.containers.input.services.arrivals import Exponential, generate
 from lab.containers.input.services.costs import beside, with_program
 from lab.containers.input.services.graph import compile_graph
-from lab.containers.input.services.load import build_app
 from twin.containers.cfs import Flags
 from twin.containers.model import Floats
 from twin.containers.requests.model import Arrivals, Client, Index, RequestWorkload

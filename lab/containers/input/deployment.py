@@ -94,14 +94,12 @@ class ContainerEntry(_Strict):
     runtime: RuntimeName = Field(
         default="process",
         description="How the command runs: as a process of the host in a cgroup of its own, or as an OCI "
-        "container "
-        "(runc) that sees the host's files read-only.",
+        "container (runc) that sees the host's files read-only.",
     )
     attach: CgroupPath | AttachPaths | None = Field(
         default=None,
-        description="Path of an existing cgroup instead of a command, as in /proc/PID/cgroup; two paths, "
-        "for cpu and "
-        "memory, if they differ between hierarchies.",
+        description="Path of an existing cgroup instead of a command, as in /proc/PID/cgroup; two paths, for "
+        "cpu and memory, if they differ between hierarchies.",
     )
     container: NameOfContainer | None = Field(
         default=None,

@@ -32,8 +32,7 @@ class TraceInput(Section):
     source: str = Field(
         min_length=1,
         description="Name of a shipped recording, or a path, relative to the scenario file, else to the "
-        "working "
-        "directory.",
+        "working directory.",
     )
     format: str | None = Field(default=None, description="Format of the trace; recognised when left out.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the format's reader.")
@@ -86,8 +85,7 @@ class JobInput(Section):
     file: str = Field(
         min_length=1,
         description="File of containers as for `twinbed record --file`, in the host's network; relative to "
-        "the "
-        "scenario file, else to the working directory. `python` is the interpreter that runs twinbed.",
+        "the scenario file, else to the working directory. `python` is the interpreter that runs twinbed.",
     )
     duration_s: PositiveFloat = Field(
         default=30.0, le=3600.0, description="How long the job is recorded and replayed, seconds."
@@ -100,8 +98,7 @@ class ServicesInput(Section):
     app: str = Field(
         min_length=1,
         description="Name of a shipped application, or the path of its file, relative to the scenario file, "
-        "else to "
-        "the working directory.",
+        "else to the working directory.",
     )
     arrivals: ArrivalSpec = Field(
         description="When requests arrive: the name of a shipped pattern, or a mapping with its `kind`."
@@ -120,8 +117,7 @@ class ServicesInput(Section):
     connections: NonNegativeInt = Field(
         default=0,
         description="Most requests that all clients together have open at once; 0: no limit. Further "
-        "requests wait, "
-        "and their latency counts from when they were due.",
+        "requests wait, and their latency counts from when they were due.",
     )
     client_queue: NonNegativeInt = Field(
         default=1_000_000,
@@ -137,8 +133,7 @@ class ServicesInput(Section):
         default=4,
         le=1000,
         description="Number of offsets, evenly spread over a period, from which each container's CFS period "
-        "draws "
-        "its own; 1: all periods end together.",
+        "draws its own; 1: all periods end together.",
     )
     program: Literal["none", "twinbed"] = Field(
         default="none",
@@ -286,8 +281,7 @@ class Price(Section):
     currency: str = Field(default="USD", description="Currency of both prices.")
     source: str = Field(
         default="Google Compute Engine, N1 predefined, us-central1, on demand: the rates that give the "
-        "listed "
-        "n1-standard-4 0.189999, n1-highcpu-16 0.5667888 and n1-highmem-8 0.473212 per hour",
+        "listed n1-standard-4 0.189999, n1-highcpu-16 0.5667888 and n1-highmem-8 0.473212 per hour",
         description="Where the prices are from.",
     )
     as_of: datetime.date | None = Field(

@@ -1,9 +1,9 @@
 """Turns the trace that a scenario names into the twin's `Workload`: loads, refines, profiles, sets the
 ceilings.
 
-For: what all policies of a scenario share. Not for: parsing traces (traces), requests
-(services/prepare.py), nor for what a policy does with the profile. Every assumption becomes a note on the
-run.
+For: what all policies of a scenario share, and the replicas of containers under the HPA. Not for: parsing
+traces (traces), requests (services/prepare.py), nor for what a policy does with the profile. Every
+assumption becomes a note on the run.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.hpa import HpaSettings
 from control.allocator.model import PAGE_BYTES
 from lab.containers.input.ceilings import applications, given_threads, given_weights, profile_peaks
 from lab.containers.input.replay import Replay
-from lab.containers.input.replicas import replicated
-from lab.containers.input.sections import ContainerScenario, SyntheticContainer
+from lab.containers.input.sections import ContainerScenario, HpaInput, SyntheticContainer
 from traces.load import load
 from traces.refine import DEFAULT, Burstiness, refine
 from traces.schema import MAX_CELLS, UsageTrace
-from twin.containers.model import Floats, Machine, Workload
+from twin.containers.model import Floats, Machine, Replication, Workload
 from twinbed import ScenarioError
 
 LEAST_HOST_CORES = 4
@@ -236,4 +236,32 @@ def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTr
         memory_bytes=memory,
         present=present,
         notes=("The demand is synthetic: written in the scenario, not recorded.",),
+    )
+
+
+def replicated(workload: Workload, hpa: HpaInput, own_hosts: bool) -> Workload:
+    """Return the workload with max_replicas columns for each container, NAME-0, NAME-1, …
+
+    Each replica is profiled as one of the first replicas that share the demand. own_hosts: whether each
+    replica has a host of its own; otherwise they are placed on the hosts in turn.
+    """
+    settings = HpaSettings(**hpa.model_dump(exclude_none=True, exclude={"replicas"}))
+    count, most = len(workload.names), settings.max_replicas
+    of, number = np.repeat(np.arange(count), most), np.tile(np.arange(most), count)
+    hosts = count * most if own_hosts else len(np.unique(workload.host))
+    demand = workload.demand_cores
+    return replace(
+        workload,
+        names=tuple(f"{workload.names[index]}-{replica}" for index, replica in zip(of, number, strict=True)),
+        app=workload.app[of],
+        demand_cores=demand[:, of] / hpa.replicas,
+        memory_bytes=workload.memory_bytes[:, of],
+        present=workload.present[:, of],
+        threads=workload.threads[of],
+        host=np.arange(count * most) % hosts,
+        host_cores=workload.host_cores[of],
+        weight=workload.weight[of],
+        peak_cores=workload.peak_cores[of] / hpa.replicas,
+        peak_bytes=workload.peak_bytes[of],
+        replication=Replication(of, number, demand, hpa.replicas, settings),
     )

@@ -21,9 +21,8 @@ from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.containers.calibrate.probe import probe
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
-from lab.containers.real.busy import Busy
 from lab.containers.real.deployments import deployed
-from lab.containers.real.outcome import outcome, request_log
+from lab.containers.real.outcome import Busy, outcome, request_log
 from lab.containers.run.runner import identity_of, load_source, policy_of, store_run, streams
 from lab.runs.store import Run, RunStore
 from testbed.containers import machine as here
@@ -198,17 +197,11 @@ def _client(load: LoadResult) -> dict[str, Any]:
 def _times(times: LoopTimes) -> Mapping[str, Any]:
     late, write, grant = times.lateness_s, times.write_s, times.grant_s
     return {
-        "ticks": len(late),
-        "on_time_share": float(np.mean(late <= ON_TIME_S)) if len(late) else None,
-        **_spread("lateness", late),
-        "writes": len(write),
-        **_spread("write", write),
-        "grants": len(grant),
-        **_spread("grant", grant),
-        "own_cores": round(times.own_cores, 5),
-        "skipped": times.skipped,
+        "ticks": len(late), "on_time_share": float(np.mean(late <= ON_TIME_S)) if len(late) else None,
+        **_spread("lateness", late), "writes": len(write), **_spread("write", write), "grants": len(grant),
+        **_spread("grant", grant), "own_cores": round(times.own_cores, 5), "skipped": times.skipped,
         "lost": times.lost,
-    }
+    }  # fmt: skip
 
 
 def _spread(name: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float | None]:

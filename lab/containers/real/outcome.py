@@ -1,8 +1,8 @@
 """What the control loop observed, in the shape in which the twin returns a simulation.
 
-For: `Outcome` and `RequestLog` of a run on real containers, so that metrics and tables are the twin's. Not
-for: running anything. What a kernel does not tell (demand, backlog, visits) is NaN, and so is every figure
-made of it.
+For: `Outcome` and `RequestLog` of a run on real containers, so that metrics and tables are the twin's, and
+how busy the machine was meanwhile. Not for: running anything. What a kernel does not tell (demand, backlog,
+visits) is NaN, and so is every figure made of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from testbed.containers.host.observed import Observed, ObservedSeries
 from testbed.containers.load.plan import LoadResult
+from testbed.containers.machine import cpu_times
 from twin.containers.model import Events, Outcome, Series
 from twin.containers.requests.model import RequestLog
 
@@ -86,3 +87,33 @@ def _events(observed: Observed, end_s: float) -> Events:
         if row[0] < end_s
     ]
     return Events(*(list(column) for column in zip(*rows, strict=True))) if rows else Events([], [], [], [])
+
+
+_EVERY_S = 1.0
+
+
+class Busy:
+    """CPU use of the whole machine between the first and the last `note`, which may be called often."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float, float] | None = None
+        self._last = (0.0, 0.0, 0.0)
+
+    def note(self, elapsed_s: float) -> None:
+        """Note the counters at a moment of the run; they are read once a second at most."""
+        if self._first is None or elapsed_s >= self._last[0] + _EVERY_S:
+            self._last = (elapsed_s, *_read())
+            self._first = self._first or self._last
+
+    def cores(self) -> tuple[float, float]:
+        """Return (used, stolen by the hypervisor), mean cores; both 0 for less than a second."""
+        if self._first is None or self._last[0] <= self._first[0]:
+            return 0.0, 0.0
+        wall_s = self._last[0] - self._first[0]
+        return (self._last[1] - self._first[1]) / wall_s, (self._last[2] - self._first[2]) / wall_s
+
+
+def _read() -> tuple[float, float]:
+    """Return (seconds used, seconds stolen) since the machine started, summed over CPUs."""
+    times = cpu_times()
+    return times.used_s, times.stolen_s

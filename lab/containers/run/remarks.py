@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from lab.containers.metrics import GIB, MIB
-from lab.containers.run.savings import savings
+from lab.containers.run.savings import savings, signed
 from lab.runs.formats import Record
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -168,10 +168,8 @@ def _never_gives_back(run: Run) -> list[str]:
         return []
     return [
         f"{run.policy} starts every container with an equal share, {share:.3g} cores in this run, and takes "
-        f"back "
-        f"only what is unused beyond gamma = {gamma:g} cores: no container can give anything back, so the "
-        f"pool "
-        f"stays empty. Try --policy escra:gamma={share / 10:.1g}."
+        f"back only what is unused beyond gamma = {gamma:g} cores: no container can give anything back, so "
+        f"the pool stays empty. Try --policy escra:gamma={share / 10:.1g}."
     ]
 
 
@@ -226,15 +224,11 @@ def _invented(runs: Sequence[Run]) -> list[str]:
     for label, saving in savings(runs, labels(runs)).items():
         if not math.isnan(saving.flat):
             texts.append(
-                f"{label} reserves {_signed(saving.counted)} CPU against static: {_signed(saving.low)} to "
-                f"{_signed(saving.high)} with samples refined by a random model, {_signed(saving.flat)} "
+                f"{label} reserves {signed(saving.counted)} CPU against static: {signed(saving.low)} to "
+                f"{signed(saving.high)} with samples refined by a random model, {signed(saving.flat)} "
                 "without. The smaller saving counts."
             )
     return texts
-
-
-def _signed(change: float) -> str:
-    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def _workload_key(run: Run) -> str:

@@ -11,35 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lab.runs.formats import Column, Value
 from lab.runs.store import Run
 
 _BASELINE = "static"
 
+_reserved = partial(Column, decimals=2, percent=True, section="reserved")
+
 COLUMNS = (
-    Column(
-        "against_static_share",
-        "Reserved CPU against static, smaller saving",
-        decimals=2,
-        percent=True,
-        section="reserved",
+    _reserved("against_static_share", "Reserved CPU against static, smaller saving"),
+    _reserved(
+        "against_static_refined_share", "… with refined samples", upto="against_static_refined_high_share"
     ),
-    Column(
-        "against_static_refined_share",
-        "… with refined samples",
-        decimals=2,
-        percent=True,
-        section="reserved",
-        upto="against_static_refined_high_share",
-    ),
-    Column(
-        "against_static_flat_share",
-        "… without refinement",
-        decimals=2,
-        percent=True,
-        section="reserved",
-    ),
+    _reserved("against_static_flat_share", "… without refinement"),
 )
 """Changes of mean_reserved_cores against the first static run; −0.5 is half as much."""
 
@@ -83,6 +69,11 @@ def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
         if base is not None and _policy(run) != _BASELINE:
             changes.setdefault(name, []).append(_changes(run, base))
     return {name: _over(rows) for name, rows in changes.items()}
+
+
+def signed(change: float) -> str:
+    """Return a relative change with a true minus sign: −54 %."""
+    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def _changes(run: Run, base: Run) -> tuple[list[float], float]:

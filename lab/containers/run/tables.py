@@ -23,17 +23,9 @@ from twin.containers.requests.model import RequestLog, RequestWorkload, SpanLog
 from twin.containers.serverless_model import ServerlessWorkload
 
 _SERIES = (
-    "demand_cores",
-    "usage_cores",
-    "quota_cores",
-    "backlog_s",
-    "throttled",
-    "throttled_s",
-    "memory_bytes",
-    "limit_bytes",
-    "cpu_reason",
-    "up",
-)
+    "demand_cores", "usage_cores", "quota_cores", "backlog_s", "throttled", "throttled_s", "memory_bytes",
+    "limit_bytes", "cpu_reason", "up",
+)  # fmt: skip
 
 
 def of_run(

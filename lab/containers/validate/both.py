@@ -1,20 +1,20 @@
 """Runs one scenario on both backends, the testbed several times, and judges each cell.
 
-For: `twinbed validate` and the results page. Not for: the rule (rule.py) or showing (present.py). A cell
-is one policy on one variant of the scenario. Both backends get the same arrivals and demand, those of the
-seed. The twin of one seed is the same to the bit, so it runs once. The testbed is repeated, more often
-where the machine was disturbed (disturbance.py).
+For: `twinbed validate`, the results page, and the page "Validation", which finds cells among stored runs.
+Not for: the rule (rule.py) or showing (present.py). A cell is one policy on one variant of the scenario.
+Both backends get the same arrivals and demand, those of the seed. The twin of one seed is the same to the
+bit, so it runs once. The testbed is repeated, more often where the machine was disturbed (measures.py).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.containers.real import backend
-from lab.containers.validate.disturbance import divided, undisturbed
-from lab.containers.validate.measures import measures
+from lab.containers.validate.measures import divided, measures, undisturbed
 from lab.containers.validate.rule import LEAST_REPEATS, QUANTITIES, Judgement, Quantity, judge, own_agreement
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
@@ -127,3 +127,41 @@ def _named(backend_name: str, progress: Progress | None) -> Progress | None:
     if progress is None:
         return None
     return lambda label, fraction: progress(f"{backend_name}: {label}", fraction)
+
+
+@dataclass(slots=True)
+class _Pair:
+    twin: list[Run] = field(default_factory=list)
+    testbed: list[Run] = field(default_factory=list)
+
+
+def cells(runs: Sequence[Run]) -> list[Cell]:
+    """Return every policy and variant that both backends have run, by the scenario's name, in the order of
+    making.
+
+    Runs belong together if all that they depend on is the same except backend, seed and repeat. Seeds that
+    only one backend has run are left out.
+    """
+    pairs: dict[str, _Pair] = {}
+    for run in sorted(runs, key=lambda run: str(run.manifest["created_at"])):
+        pair = pairs.setdefault(_question(run), _Pair())
+        (pair.testbed if run.manifest["backend"] == "testbed" else pair.twin).append(run)
+    made = [_cell(pair) for pair in pairs.values()]
+    return sorted((cell for cell in made if cell is not None), key=lambda cell: cell.scenario)
+
+
+def _question(run: Run) -> str:
+    spec = {key: value for key, value in run.manifest["spec"].items() if key != "seed"}
+    contents = [source["sha256"] for source in run.manifest["inputs"]]
+    return json.dumps([spec, contents, run.manifest["calibration"]["sha256"]], sort_keys=True)
+
+
+def _cell(pair: _Pair) -> Cell | None:
+    seeds = {run.seed for run in pair.twin} & {run.seed for run in pair.testbed}
+    twin = [run for run in pair.twin if run.seed in seeds]
+    testbed = [run for run in pair.testbed if run.seed in seeds]
+    if not seeds:
+        return None
+    manifest = twin[0].manifest
+    variant = str(manifest["workload"].get("arrivals", ""))
+    return judged(str(manifest["name"]), variant, twin[0].policy, twin, testbed)

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from lab.containers.validate.both import Cell
-from lab.containers.validate.disturbance import MOST
-from lab.containers.validate.measures import measures
+from lab.containers.validate.measures import MOST_CPU, measures
 from lab.containers.validate.rule import (
     LEAST_REPEATS,
     QUANTITIES,
@@ -30,19 +29,12 @@ COMPANY_CORES = 0.2
 """Mean CPU that other programs may use beside a run before a warning is given, cores."""
 
 COLUMNS = (
-    Column("cell", "Cell"),
-    Column("policy", "Policy"),
-    Column("quantity", "Quantity"),
-    Column("unit", "Unit"),
-    Column("twin", "Twin", digits="decimals"),
-    Column("testbed", "Testbed", digits="decimals"),
-    Column("error", "Error", digits="decimals"),
-    Column("relative_error", "Error", decimals=1, percent=True),
-    Column("low", "Least", digits="decimals"),
-    Column("high", "Most", digits="decimals"),
-    Column("limit", "Limit"),
-    Column("verdict", "Verdict"),
-)
+    Column("cell", "Cell"), Column("policy", "Policy"), Column("quantity", "Quantity"),
+    Column("unit", "Unit"), Column("twin", "Twin", digits="decimals"),
+    Column("testbed", "Testbed", digits="decimals"), Column("error", "Error", digits="decimals"),
+    Column("relative_error", "Error", decimals=1, percent=True), Column("low", "Least", digits="decimals"),
+    Column("high", "Most", digits="decimals"), Column("limit", "Limit"), Column("verdict", "Verdict"),
+)  # fmt: skip
 
 
 def result(cells: Sequence[Cell]) -> Result:
@@ -64,20 +56,12 @@ def row(cell: Cell, judgement: Judgement) -> Record:
     """Return one comparison as a record of COLUMNS."""
     quantity = judgement.quantity
     return {
-        "cell": cell.name,
-        "policy": cell.policy,
-        "quantity": quantity.title,
-        "unit": "" if quantity.unit == "1" else quantity.unit,
-        "twin": judgement.twin,
-        "testbed": judgement.testbed,
-        "error": judgement.error,
-        "relative_error": judgement.relative_error,
-        "low": judgement.low,
-        "high": judgement.high,
-        "limit": quantity.limit,
-        "verdict": str(judgement.verdict),
-        "decimals": quantity.decimals,
-    }
+        "cell": cell.name, "policy": cell.policy, "quantity": quantity.title,
+        "unit": "" if quantity.unit == "1" else quantity.unit, "twin": judgement.twin,
+        "testbed": judgement.testbed, "error": judgement.error, "relative_error": judgement.relative_error,
+        "low": judgement.low, "high": judgement.high, "limit": quantity.limit,
+        "verdict": str(judgement.verdict), "decimals": quantity.decimals,
+    }  # fmt: skip
 
 
 def shares(cells: Sequence[Cell]) -> Iterator[str]:
@@ -91,8 +75,7 @@ def shares(cells: Sequence[Cell]) -> Iterator[str]:
         return
     yield (
         f"{len(good)} of {len(counted)} comparisons agree ({len(good) / len(counted):.0%}; the aim is "
-        f"{TARGET:.0%}): "
-        f"{inside} inside their limit, {len(good) - inside} inside the spread. "
+        f"{TARGET:.0%}): {inside} inside their limit, {len(good) - inside} inside the spread. "
         f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree in everything."
     )
     yield (
@@ -134,10 +117,10 @@ def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
         good = sum(judgement.verdict.agrees for judgement in counted)
         yield (
             f"{left} of {left + sum(len(cell.testbed) for cell in cells)} runs on the testbed were disturbed "
-            f"and do not count: they took over {MOST - 1:.0%} more CPU for the same requests than another "
-            "repeat, so that something else used the processor. The cell was repeated instead, to twice as "
-            f"many runs at most. With every cell's first runs, whatever they took, {good} of {len(counted)} "
-            f"comparisons agree ({share(counted):.0%})."
+            f"and do not count: they took over {MOST_CPU - 1:.0%} more CPU for the same requests than "
+            "another repeat, so that something else used the processor. The cell was repeated instead, to "
+            f"twice as many runs at most. With every cell's first runs, whatever they took, {good} of "
+            f"{len(counted)} comparisons agree ({share(counted):.0%})."
         )
 
 
@@ -158,10 +141,8 @@ def company(cells: Sequence[Cell]) -> Iterator[str]:
     if busy:
         yield (
             f"{busy} of {len(used_cores)} runs on the testbed had company: something else on the machine "
-            f"used "
-            f"more than {COMPANY_CORES:g} cores ({max(used_cores):.2f} at most). The twin knows nothing of "
-            f"it; "
-            "repeat them on a quiet machine."
+            f"used more than {COMPANY_CORES:g} cores ({max(used_cores):.2f} at most). The twin knows nothing "
+            "of it; repeat them on a quiet machine."
         )
 
 

@@ -63,18 +63,11 @@ UNITS: Mapping[str, Mapping[str, str]] = {
     },
     "retry_floor_off": {"first": "timeouts"},
     "retry_adp": {
-        "base_s": "s",
-        "granularity": "exponent",
-        "first_low": "units",
-        "first_range": "units",
-        "first_share": "1",
-        "low": "units",
-        "size": "units",
-        "tries": "tries",
-        "total": "exponent",
+        "base_s": "s", "granularity": "exponent", "first_low": "units", "first_range": "units",
+        "first_share": "1", "low": "units", "size": "units", "tries": "tries", "total": "exponent",
         "slack": "timeouts",
     },
-}
+}  # fmt: skip
 """Section → its values and their units."""
 
 _SERIES = {
@@ -119,19 +112,12 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     Its values have dotted keys, `control.hold_s`. Raises as lab.ask.calibration.read.
     """
     cure = f"{DEFAULT_PATH.name} shows how one looks"
-    head, sections = calibration.read(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
-    values = {
-        f"{section}.{key}": value for section, entries in sections.items() for key, value in entries.items()
-    }
-    return Calibration(**head, values=values)
+    return calibration.read_flat(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
 
 
 def write(calibrated: Calibration, head: str = "") -> str:
     """Return the calibration as the text of a file that begins with the comment `head`."""
-    sections = {
-        section: {key: calibrated.values[f"{section}.{key}"] for key in units}
-        for section, units in UNITS.items()
-    }
+    sections = calibration.by_section(calibrated, UNITS)
     return calibration.written(calibrated, sections, DEFAULT_PATH.read_text(encoding="utf-8"), head)
 
 

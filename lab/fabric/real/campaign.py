@@ -2,7 +2,7 @@
 
 For: filling the store with a setting's faults, or with a time without faults. Not for: the choice of settings
 (plan.py), the fabric (bench.py), several fabrics at once (studies/fidelity_fabric), or the meaning of the
-figures (lab.fabric.validate.figures).
+figures (lab.fabric.validate.judge).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lab.fabric.real.chain import chain
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Setting, What
 from lab.fabric.real.store import Measured, Store, Watched
-from lab.fabric.validate.figures import RATE_PER_S
+from lab.fabric.validate.judge import RATE_PER_S
 from testbed.containers.machine import CpuTimes, cpu_times
 from testbed.fabric import faults, ownership, probe, sentinel
 from testbed.fabric.witness import Seen

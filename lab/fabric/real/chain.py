@@ -2,7 +2,7 @@
 journal.
 
 For: calibrating the twin's delays on real faults. Not for: observing (testbed.fabric.witness), or the
-distributions over many faults (lab.fabric.validate.figures).
+distributions over many faults (lab.fabric.validate.judge).
 """
 
 from __future__ import annotations

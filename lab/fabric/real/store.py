@@ -1,7 +1,7 @@
 """Keeps measured faults, one line of JSON each, so that an interrupted campaign continues.
 
 For: writing and reading them, per setting. Not for: measuring (campaign.py) or their meaning
-(lab.fabric.validate.figures).
+(lab.fabric.validate.judge).
 """
 
 from __future__ import annotations

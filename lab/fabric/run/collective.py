@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lab.fabric.input import CollectiveInput
-from lab.fabric.run.measured import Measured, of_outages
-from lab.fabric.run.world import World, outages_on, plan, story_of
+from lab.fabric.run.world import Measured, World, of_outages, outages_on, plan, story_of
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
 from twin.fabric.model import Floats, Outages

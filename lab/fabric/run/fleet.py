@@ -14,8 +14,7 @@ import pyarrow as pa
 from control.fabric import FaultKind
 from lab.fabric.input import FleetInput
 from lab.fabric.run import planned
-from lab.fabric.run.measured import Measured
-from lab.fabric.run.world import World
+from lab.fabric.run.world import Measured, World
 from traces.fault_rates import FLEETS, per_gpu_s
 from twin.fabric.checkpoints import Checkpointing, daly_s
 from twin.fabric.failover import gap_samples

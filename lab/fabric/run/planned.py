@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lab.fabric.input import FleetInput, PlanInput
-from lab.fabric.run.measured import Measured
-from lab.fabric.run.world import World
+from lab.fabric.run.world import Measured, World
 from twin.fabric.failover import gap_samples
 from twin.fabric.model import Scheme
 from twin.fabric.planner import BINS, Action, Failure, Loss, Outcome, Plan, Tier, simulate

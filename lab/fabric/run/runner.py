@@ -17,8 +17,7 @@ from lab.ask.scenario import RunSpec
 from lab.fabric import nccl
 from lab.fabric.input import MEASURES, FabricInput, FaultsInput
 from lab.fabric.metrics import METRICS
-from lab.fabric.run.measured import Measured
-from lab.fabric.run.world import World, build_world
+from lab.fabric.run.world import Measured, World, build_world
 from lab.runs.manifest import identified, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore

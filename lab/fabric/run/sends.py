@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lab.fabric.input import SendsInput
-from lab.fabric.run.measured import Measured, of_outages
-from lab.fabric.run.world import World, outages_on, plan
+from lab.fabric.run.world import Measured, World, of_outages, outages_on, plan
 from twin.fabric import rdma
 from twin.fabric.model import Floats
 

@@ -8,20 +8,20 @@ them. Any other job ends, and restarts from its last save as soon as the lost pa
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from lab.fabric.input import TrainingInput
-from lab.fabric.run import curve
-from lab.fabric.run.measured import Measured, of_outages
-from lab.fabric.run.world import World, outages_on, plan, story_of
+from lab.fabric.run.world import Measured, World, of_outages, outages_on, plan, story_of
 from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import NO_SPANS, Cluster, Job
 from twin.fabric.model import Floats, Outages, Scheme
 from twin.fabric.rdma import NO_OUTAGES, Link, goodput_bps, in_order
 from twin.fabric.transports import Rdma, Reconnecting, Transport
-from twinbed import ScenarioError
+from twinbed import InvariantError, ScenarioError
 
 _WATCHED = 2.0
 """A job is watched for this multiple of the time that it needs undisturbed."""
@@ -34,7 +34,7 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         raise ScenarioError(
             f"fabric.training: {job.gpus} GPUs on {world.topology.hosts} hosts: give a host per GPU"
         )
-    recorded = len(curve.accuracy()) - 1
+    recorded = len(accuracy_curve()) - 1
     if asked.epochs is not None and asked.epochs > recorded:
         raise ScenarioError(
             f"fabric.training.epochs: {asked.epochs} is more than the {recorded} recorded epochs"
@@ -113,7 +113,7 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
     if asked.epochs is None:
         return _Learnt({}, {})
     work_s = asked.iterations * usual_s
-    accuracy = curve.accuracy()[: asked.epochs + 1]
+    accuracy = accuracy_curve()[: asked.epochs + 1]
     ends_s = training_curve.epoch_ends_s(asked.epochs, work_s / asked.epochs, at_s, done_s)
     # An epoch that ends at work_s but for rounding has ended.
     now = np.array([work_s * (1 + 1e-9)])
@@ -186,3 +186,17 @@ def _means(values: Floats, group: int) -> Floats:
     whole = len(values) // group * group
     means: Floats = values[:whole].reshape(-1, group).mean(axis=1)
     return means
+
+
+CURVE = Path(__file__).with_name("training_curve.csv")
+
+
+@cache
+def accuracy_curve() -> Floats:
+    """Return float64[epochs + 1], read-only: test accuracy before the first epoch and after each."""
+    table = np.loadtxt(CURVE, delimiter=",", skiprows=1)
+    if table.ndim != 2 or not np.array_equal(table[:, 0], np.arange(len(table))):
+        raise InvariantError(f"{CURVE}: expected epochs 0, 1, 2 … and their accuracy")
+    values = np.ascontiguousarray(table[:, 1])
+    values.flags.writeable = False
+    return values

@@ -20,8 +20,7 @@ from lab.fabric.real import campaign
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Store
-from lab.fabric.validate.figures import measured, simulated
-from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared
+from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared, measured, simulated
 from twin.fabric.model import Scheme
 from twin.fabric.steps import OVERLAYS
 from twinbed import ScenarioError

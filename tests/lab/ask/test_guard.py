@@ -2,7 +2,6 @@
 
 import os
 import tracemalloc
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,7 +13,7 @@ from lab.ask.guard import MOST_BYTES, MOST_DEPTH, parse, parse_json, parse_toml,
 from lab.ask.scenario import load
 from lab.cloud.input import job_file
 from lab.containers.input import deployment, recording
-from lab.containers.input.services.load import load_app
+from lab.containers.input.services.application import load_app
 from lab.fabric.real import plan_file
 from twinbed import ScenarioError
 
@@ -161,7 +160,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_no_reader_waits_for_a_file_or_reads_one_without_end(read, tmp_path: Path):
+def test_no_reader_waits_for_a_file_or_reads_one_without_end(read, tmp_path):
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "zero.yaml").symlink_to("/dev/zero")
     with (tmp_path / "huge.yaml").open("wb") as file:
@@ -178,14 +177,14 @@ def test_no_reader_waits_for_a_file_or_reads_one_without_end(read, tmp_path: Pat
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_every_reader_keeps_the_limits(read, tmp_path: Path):
+def test_every_reader_keeps_the_limits(read, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("name = " + "[" * 3_000 if read is READERS["calibration"] else "name: " + "[" * 3_000)
     with pytest.raises(ScenarioError, match=f"nested deeper than {MOST_DEPTH} levels"):
         read(path)
 
 
-def test_a_file_without_keys_is_told_what_is_expected(tmp_path: Path):
+def test_a_file_without_keys_is_told_what_is_expected(tmp_path):
     (tmp_path / "empty.yaml").touch()
     with pytest.raises(ScenarioError, match=r"empty\.yaml: empty file; expected keys"):
         read_keys(tmp_path / "empty.yaml", "keys")

@@ -41,10 +41,7 @@ def problem(text, tmp_path):
             "name: a\ntrace: {source: x}\nbudget: {cpu_cores: -1, memory_bytes: 5}",
             "budget.cpu_cores: Input should be greater than 0, not -1",
         ),
-        (
-            "name: a\ntrace: {source: x}\nbudget_factor: .nan",
-            "budget_factor: nan is not a finite number",
-        ),
+        ("name: a\ntrace: {source: x}\nbudget_factor: .nan", "budget_factor: nan is not a finite number"),
         ("name: a\ntrace: {source: x}\nthreads: {c: -1}", "threads: Input should be greater than 0, not -1"),
         ("name: a\ntrace: {source: x}\npolicies: [escrow]", "policies.0: "),
         ("name: a\ntrace: {source: x}\npolicies: ['escra:kapa=1']", "policies.0: "),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from control.allocator.model import Reason
 from lab.charts import series
-from lab.containers.run.latency import quantiles
+from lab.containers.run.figures import quantiles
 
 
 def frame(values, up=None, throttled=None) -> pd.DataFrame:

@@ -24,7 +24,7 @@ STATUSES = ["ok", *services.NOT_ANSWERED]
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory) -> Run:
+def bare(tmp_path_factory):
     """A run of 4 s whose clients are still to be written."""
     return publish(RunStore(tmp_path_factory.mktemp("store")))
 

@@ -1,16 +1,12 @@
 """`twinbed advise`: from a trace or a server to a table, a file, patches and a page."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lab.containers.advise import model
-from tests.lab.cli.test_traces_import import SERIES
-from tests.lab.cli_calls import Twinbed
+from tests.lab.cli.test_cli_traces import SERIES
 from tests.lab.connect.made_up import START_S, answering
 from tests.lab.connect.servers import http_server
 from tests.lab.containers.advise.histories import MIB, history, trace
@@ -18,7 +14,7 @@ from traces.prometheus import kept
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def shop(tmp_path):
     """An imported history of a Deployment with two replicas, far too large."""
     path = tmp_path / "shop.parquet"
     random = np.random.default_rng(0)
@@ -29,9 +25,7 @@ def shop(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_imported_history_becomes_an_advice_patches_and_a_page(
-    twinbed: Twinbed, shop: Path, tmp_path: Path
-) -> None:
+def test_an_imported_history_becomes_an_advice_patches_and_a_page(twinbed, shop, tmp_path):
     out, page, folder = tmp_path / "advice.json", tmp_path / "advice.html", tmp_path / "patches"
     ended = twinbed(
         "advise",
@@ -57,7 +51,7 @@ def test_an_imported_history_becomes_an_advice_patches_and_a_page(
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_the_table_has_figures_before_and_after(twinbed: Twinbed, shop: Path) -> None:
+def test_the_table_has_figures_before_and_after(twinbed, shop):
     ended = twinbed("advise", shop, "--seeds", "1", "--price", "1,1,EUR", "--risk", "0.01")
     assert ended.code == 0, ended.err
     assert "Risk         1 % of periods throttled" in ended.out
@@ -65,12 +59,12 @@ def test_the_table_has_figures_before_and_after(twinbed: Twinbed, shop: Path) ->
     assert "→" in ended.out
 
 
-def test_a_form_goes_to_standard_output_alone(twinbed: Twinbed, shop: Path) -> None:
+def test_a_form_goes_to_standard_output_alone(twinbed, shop):
     ended = twinbed("advise", shop, "--as", "vpa", "--policy", "krr")
     assert ended.out.startswith("---\napiVersion: autoscaling.k8s.io/v1\n")
 
 
-def test_a_server_is_read_as_by_traces_import(twinbed: Twinbed) -> None:
+def test_a_server_is_read_as_by_traces_import(twinbed):
     with http_server(answering(SERIES)) as url:
         ended = twinbed(
             "advise", "--prometheus", url, "--selector", 'namespace="shop"', "--since", "10m",
@@ -101,11 +95,11 @@ def test_a_server_is_read_as_by_traces_import(twinbed: Twinbed) -> None:
         (("no-such-trace",), "no such file or folder"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(twinbed: Twinbed, options: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_done_is_one_line(twinbed, options, words):
     assert words in twinbed("advise", *options).refused
 
 
-def test_an_empty_and_a_damaged_trace_are_one_line(twinbed: Twinbed, tmp_path: Path) -> None:
+def test_an_empty_and_a_damaged_trace_are_one_line(twinbed, tmp_path):
     empty = tmp_path / "empty.csv"
     empty.write_text("container,time_s,cpu_cores\n")
     assert str(empty) in twinbed("advise", empty).refused

@@ -21,7 +21,7 @@ from tests.lab.containers.apply.apply_world import FOUND, MIB, WANTED, World, ad
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path, monkeypatch):
     world = World(tmp_path / "world")
     monkeypatch.setattr(places, "detect", lambda: detect(world.proc))
     for variable in ("DOCKER_HOST", "CONTAINER_HOST"):
@@ -36,9 +36,7 @@ def twinbed(world: World, *arguments: str) -> int:
     return call(["apply", str(path), "--state", str(world.state), "--no-progress", *arguments])
 
 
-def test_without_yes_it_only_shows_what_would_change_and_why(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_yes_it_only_shows_what_would_change_and_why(world, capsys):
     assert twinbed(world, "--map", "a=/pods/a", "--format", "json") == 0
     said = json.loads(capsys.readouterr().out)
     cpu, memory = said["rows"]
@@ -51,9 +49,7 @@ def test_without_yes_it_only_shows_what_would_change_and_why(
     assert not world.state.exists()
 
 
-def test_metrics_need_something_to_watch_and_a_free_port(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_need_something_to_watch_and_a_free_port(world, capsys):
     assert twinbed(world, "--map", "a=/pods/a", "--metrics", "9117") == 2
     assert "--metrics: only with --yes" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as used:
@@ -63,7 +59,7 @@ def test_metrics_need_something_to_watch_and_a_free_port(
     assert world.values("a") == FOUND[1]
 
 
-def test_yes_carries_it_out_and_undo_takes_it_back(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_yes_carries_it_out_and_undo_takes_it_back(world, capsys):
     assert twinbed(world, "--yes", "--map", "a=/pods/a") == 0
     assert "In force: 2 changes" in capsys.readouterr().out
     assert world.values("a") == WANTED
@@ -78,23 +74,19 @@ def test_yes_carries_it_out_and_undo_takes_it_back(world: World, capsys: pytest.
     assert "nothing to take back" in said["notes"][0]
 
 
-def test_a_row_with_care_is_applied_when_asked_for(world: World) -> None:
+def test_a_row_with_care_is_applied_when_asked_for(world):
     assert twinbed(world, "--yes", "--include-care", "--map", "a=/pods/a", "--map", "b=/pods/b") == 0
     assert world.values("b") == WANTED
 
 
-def test_a_row_that_would_not_leave_room_is_a_problem_that_was_found(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_that_would_not_leave_room_is_a_problem_that_was_found(world, capsys):
     world.make("a", used=60 * MIB)
     assert twinbed(world, "--yes", "--map", "a=/pods/a") == 1
     assert "refused" in capsys.readouterr().out
     assert world.values("a") == FOUND[1]
 
 
-def test_what_a_killed_apply_left_is_taken_back_first_and_said(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_killed_apply_left_is_taken_back_first_and_said(world, capsys):
     twinbed(world, "--yes", "--map", "a=/pods/a")
     state = world.state / "apply-000001.json"
     state.write_text(state.read_text().replace('"applied"', '"carrying"'))
@@ -127,9 +119,7 @@ def test_what_a_killed_apply_left_is_taken_back_first_and_said(
         (["--undo"], "needs no other option"),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    world: World, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
+def test_what_is_wrong_is_one_line(world, capsys, arguments, said):
     assert twinbed(world, *arguments) == 2
     line = capsys.readouterr().err
     assert said in line
@@ -138,7 +128,7 @@ def test_what_is_wrong_is_one_line(
     assert world.values("a") == FOUND[1]
 
 
-def test_a_damaged_state_file_is_named(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_state_file_is_named(world, capsys):
     world.state.mkdir()
     (world.state / "apply-000001.json").write_text('{"version": 1, "phase": "carrying"')
     assert twinbed(world, "--yes", "--map", "a=/pods/a") == 2
@@ -156,9 +146,7 @@ def limited(world: World) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_in_the_watch_takes_everything_back(
-    world: World, number: signal.Signals, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_in_the_watch_takes_everything_back(world, number, capsys):
     code = (
         "import sys\n"
         "from pathlib import Path\n"

@@ -51,10 +51,7 @@ def test_json_has_every_metric_even_those_that_nobody_has(twinbed, tmp_path, app
 def test_what_varies_stands_in_the_labels_and_can_be_fixed(twinbed, tmp_path, app):
     path = scenario_file(tmp_path, app, vary={"services.arrivals": ["fixed", "burst"]})
     both = twinbed("run", path, "--jobs", "1", "--format", "csv").out.splitlines()
-    assert [line.split(",")[0] for line in both[1:]] == [
-        "static arrivals=fixed",
-        "static arrivals=burst",
-    ]
+    assert [line.split(",")[0] for line in both[1:]] == ["static arrivals=fixed", "static arrivals=burst"]
     one = twinbed("run", path, "--set", "services.arrivals=burst", "--format", "csv").out.splitlines()
     assert [line.split(",")[0] for line in one[1:]] == ["static"]
 

@@ -9,17 +9,8 @@ import pytest
 from twinbed import __version__
 
 HEAVY = [
-    "altair",
-    "duckdb",
-    "numba",
-    "pandas",
-    "pyarrow",
-    "scipy",
-    "simpy",
-    "streamlit",
-    "torch",
-    "vl_convert",
-]
+    "altair", "duckdb", "numba", "pandas", "pyarrow", "scipy", "simpy", "streamlit", "torch", "vl_convert",
+]  # fmt: skip
 
 
 def test_the_command_line_imports_nothing_heavy_before_a_verb_runs():

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -27,7 +26,7 @@ applications:
 
 
 @pytest.fixture
-def pki(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+def pki(tmp_path, capsys):
     assert call(["controller", "init", "--pki", str(tmp_path / "pki")]) == 0
     assert "is good until" in capsys.readouterr().out
     return tmp_path / "pki"
@@ -40,9 +39,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return said
 
 
-def test_a_certificate_goes_from_the_controller_to_the_host(
-    pki: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_certificate_goes_from_the_controller_to_the_host(pki, tmp_path, capsys):
     bundle, identity = tmp_path / "h1.pem", tmp_path / "etc" / "agent.pem"
     assert call(["controller", "enroll", "h1", "--pki", str(pki), "--out", str(bundle)]) == 0
     assert call(["agent", "enroll", str(bundle), "--identity", str(identity)]) == 0
@@ -55,13 +52,11 @@ def test_a_certificate_goes_from_the_controller_to_the_host(
     assert "--metrics x: expected PORT" in refused(capsys, *run, "10.0.0.1:7117", "--metrics", "x")
 
 
-def test_the_controllers_own_certificate_is_no_agents(pki: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_controllers_own_certificate_is_no_agents(pki, capsys):
     assert "the controller's own" in refused(capsys, "agent", "enroll", pki / "server.pem")
 
 
-def test_what_is_wrong_is_said_before_anything_runs(
-    pki: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_wrong_is_said_before_anything_runs(pki, tmp_path, capsys):
     file = tmp_path / "shop.yaml"
     file.write_text(SHOP)
     assert "--listen nowhere: expected HOST:PORT" in refused(
@@ -85,15 +80,11 @@ def test_what_is_wrong_is_said_before_anything_runs(
     )
 
 
-def test_an_agent_name_with_shell_characters_is_refused(
-    pki: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_agent_name_with_shell_characters_is_refused(pki, capsys):
     assert "agent name" in refused(capsys, "controller", "enroll", "a;b", "--pki", pki)
 
 
-def test_revoking_needs_an_agent_that_was_enrolled(
-    pki: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_revoking_needs_an_agent_that_was_enrolled(pki, tmp_path, capsys):
     for _ in range(2):
         assert call(["controller", "enroll", "h1", "--pki", str(pki), "--out", str(tmp_path / "h1.pem")]) == 0
     serial = capsys.readouterr().out.split()[-1]
@@ -104,7 +95,7 @@ def test_revoking_needs_an_agent_that_was_enrolled(
     assert "h2: no agent with a certificate of" in refused(capsys, "controller", "revoke", "h2", "--pki", pki)
 
 
-def test_a_running_controller_says_what_it_reloaded_on_sighup(pki: Path, tmp_path: Path) -> None:
+def test_a_running_controller_says_what_it_reloaded_on_sighup(pki, tmp_path):
     file = tmp_path / "shop.yaml"
     file.write_text(SHOP)
     enroll = ["controller", "enroll", "h1", "--pki", str(pki), "--out", str(tmp_path / "h1.pem")]
@@ -139,9 +130,7 @@ class _Rotated:
         self.identities.append(identity)
 
 
-def test_an_agent_takes_a_good_certificate_of_its_own_name_only_on_sighup(
-    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_agent_takes_a_good_certificate_of_its_own_name_only_on_sighup(pki, tmp_path, caplog):
     agent, path = _Rotated(), tmp_path / "agent.pem"
     mine, other = certificates.enroll(pki, "h1"), certificates.enroll(pki, "h2")
     for content in (mine.bundle(), other.bundle(), b"damaged"):

@@ -1,7 +1,6 @@
 """`twinbed policies`, and code of a user's own in the verbs that take it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -109,7 +108,7 @@ class Wild(Greedy):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     files = {"spot.py": SPOT, "scheduler.py": SCHEDULER, "reader.py": READER, "policy.py": POLICY}
     for name, code in files.items():
         (tmp_path / name).write_text(code)
@@ -188,15 +187,9 @@ def test_spot_takes_a_policy_of_ones_own(twinbed, folder, tmp_path):
     market = tmp_path / "zone.csv"
     market.write_text("t_s,available\n" + "".join(f"{t * 600},{t % 3 > 0:d}\n" for t in range(200)))
     asked = (
-        "--work",
-        "4h",
-        "--deadline",
-        "8h",
-        "--starts",
-        3,
-        "--policy",
+        "--work", "4h", "--deadline", "8h", "--starts", 3, "--policy",
         f"greedy,{folder}/spot.py:Sure(reason=1)",
-    )
+    )  # fmt: skip
     rows = json.loads(twinbed("spot", market, *asked, "--format", "json").out)["rows"]
     assert {row["policy"] for row in rows} == {"optimum", "greedy", "spot.py:Sure(reason=1)"}
 

@@ -4,9 +4,7 @@ import bz2
 import functools
 import json
 import threading
-from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +14,12 @@ from tests.traces.made_sparecores import made
 
 
 @pytest.fixture(autouse=True)
-def _own_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_updates(tmp_path, monkeypatch):
     monkeypatch.setenv("TWINBED_PRICES", str(tmp_path / "kept" / "prices.parquet"))
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
+def served(tmp_path):
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             pass
@@ -38,7 +36,7 @@ def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return listed
 
 
-def test_the_list_is_filtered_and_the_cheapest_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_is_filtered_and_the_cheapest_comes_first(capsys):
     arguments = ["--gpu", "a100", "--cloud", "aws", "--vcpus", "90:", "--memory", ":1200", "--format", "json"]
     assert call(["prices", "list", *arguments]) == 0
     listed = rows(capsys)
@@ -48,12 +46,12 @@ def test_the_list_is_filtered_and_the_cheapest_comes_first(capsys: pytest.Captur
     assert costs == sorted(costs)
 
 
-def test_a_table_says_how_many_rows_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_says_how_many_rows_it_leaves_out(capsys):
     assert call(["prices", "list", "--region", "us-central1", "--top", "3"]) == 0
     assert "more rows; --top N or --format csv shows them" in capsys.readouterr().out
 
 
-def test_the_history_of_a_type_is_dated(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_history_of_a_type_is_dated(capsys):
     options = ["--region", "us-central1", "--market", "spot", "--format", "json"]
     assert call(["prices", "history", "g2-standard-4", *options]) == 0
     days = [str(row["as_of"]) for row in rows(capsys)]
@@ -75,9 +73,7 @@ def test_the_history_of_a_type_is_dated(capsys: pytest.CaptureFixture[str]) -> N
         (["update", "http://127.0.0.1:9/it.db"], "http://127.0.0.1:9/it.db: "),
     ],
 )
-def test_what_cannot_be_is_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_is_one_line(arguments, message, capsys):
     assert call(["prices", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -85,9 +81,7 @@ def test_what_cannot_be_is_one_line(
 
 
 @pytest.mark.parametrize("way", ["file", "url", "bz2"])
-def test_an_update_is_used_from_then_on(
-    way: str, tmp_path: Path, served: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_update_is_used_from_then_on(way, tmp_path, served, capsys):
     path = made(tmp_path / "it.db")
     (tmp_path / "it.db.bz2").write_bytes(bz2.compress(path.read_bytes()))
     source = {"file": str(path), "url": f"{served}/it.db", "bz2": f"{served}/it.db.bz2"}[way]
@@ -101,9 +95,7 @@ def test_an_update_is_used_from_then_on(
     assert in_use().price("g4dn.2xlarge", "us-east-1").source != after.source
 
 
-def test_without_the_package_the_cure_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_package_the_cure_is_named(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "sc_data", None)
     assert call(["prices", "update"]) == 2
     assert "pip install sparecores-data, or give its SQLite file" in capsys.readouterr().err

@@ -1,14 +1,11 @@
 """`twinbed record` as a user meets it: requests read, traces written, failures in one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from twinbed import BackendError, ScenarioError
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
+def written(tmp_path):
     path = tmp_path / "shop.yaml"
     path.write_text(
         "network: own\n"
@@ -39,13 +36,13 @@ def written(tmp_path: Path) -> Path:
 # --- requests ----------------------------------------------------------------------------------------
 
 
-def test_one_command_is_named_after_its_program() -> None:
+def test_one_command_is_named_after_its_program():
     request = from_arguments(["/usr/bin/python3.11", "-c", "pass"], [], None)
     assert request.name == "python3-11"
     assert request.specs == (ContainerSpec("python3-11", ("/usr/bin/python3.11", "-c", "pass")),)
 
 
-def test_several_containers_are_split_where_the_next_is_named() -> None:
+def test_several_containers_are_split_where_the_next_is_named():
     words = ["serve", "--port", "1", "--container", "name=db,cpu_quota_cores=0.5", "--", "store", "--", "x"]
     request = from_arguments(words, ["name=web"], "shop")
     assert request.name == "shop"
@@ -55,7 +52,7 @@ def test_several_containers_are_split_where_the_next_is_named() -> None:
     )
 
 
-def test_a_single_commands_own_container_option_is_left_alone() -> None:
+def test_a_single_commands_own_container_option_is_left_alone():
     words = ["docker", "--container", "name=x", "--", "y"]
     assert from_arguments(words, [], None).specs[0].command == tuple(words)
 
@@ -71,12 +68,12 @@ def test_a_single_commands_own_container_option_is_left_alone() -> None:
         (["x"], ["name=a", "name=b"], "--container name=b: the one before it has no command"),
     ],
 )
-def test_a_wrong_command_line_is_refused(words: list[str], containers: list[str], message: str) -> None:
+def test_a_wrong_command_line_is_refused(words, containers, message):
     with pytest.raises(ScenarioError, match=message):
         from_arguments(words, containers, None)
 
 
-def test_a_file_says_it_all_and_its_commands_run_beside_it(written: Path) -> None:
+def test_a_file_says_it_all_and_its_commands_run_beside_it(written):
     request = from_file(written, None)
     assert (request.name, request.network, request.interval_s, request.duration_s) == ("shop", "own", 0.1, 5)
     web, db = request.specs
@@ -101,14 +98,14 @@ def test_a_file_says_it_all_and_its_commands_run_beside_it(written: Path) -> Non
         ),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_key(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_file_is_refused_with_its_key(tmp_path, text, message):
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     with pytest.raises(ScenarioError, match=message):
         from_file(path, None)
 
 
-def test_failures_are_one_line_and_exit_2(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_one_line_and_exit_2(tmp_path, capfd):
     assert call(["record", "--file", str(tmp_path / "none.yaml")]) == 2
     assert call(["record", "--out", str(tmp_path / "no" / "x.parquet"), "--", "true"]) == 2
     assert call(["record", "--file", "x.yaml", "--", "true"]) == 2
@@ -119,7 +116,7 @@ def test_failures_are_one_line_and_exit_2(tmp_path: Path, capfd: pytest.CaptureF
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without rights")
-def test_without_root_it_says_what_is_missing_and_the_cure(tmp_path: Path) -> None:
+def test_without_root_it_says_what_is_missing_and_the_cure(tmp_path):
     # Rights are given up after everything is imported, by a call that fails as this one is to: the
     # interpreter may lie where nobody can read.
     program = (
@@ -141,7 +138,7 @@ def test_without_root_it_says_what_is_missing_and_the_cure(tmp_path: Path) -> No
 
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_a_trace_is_written_and_summed_up(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_is_written_and_summed_up(tmp_path, capfd):
     path = tmp_path / "x.parquet"
     program = "import time\nprint('from the command')\nwhile time.process_time() < 0.3: pass"
     assert call(["record", "--out", str(path), "--format", "json", "--", sys.executable, "-c", program]) == 0
@@ -159,9 +156,7 @@ def test_a_trace_is_written_and_summed_up(tmp_path: Path, capfd: pytest.CaptureF
 
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_a_failing_command_still_makes_a_trace_and_exit_1(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_command_still_makes_a_trace_and_exit_1(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--container", "name=good", "--", "true", "--container", "name=bad", "--", "sh", "-c", "exit 5"]
     assert call(["record", "--name", "pair", *words]) == 1
@@ -174,7 +169,7 @@ def test_a_failing_command_still_makes_a_trace_and_exit_1(
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_a_file_records_its_containers(written: Path, tmp_path: Path) -> None:
+def test_a_file_records_its_containers(written, tmp_path):
     assert call(["record", "--file", str(written), "--network", "host", "--out", str(tmp_path / "y")]) == 0
     trace = parquet.read(tmp_path / "y")
     assert trace.containers == ("web", "db")
@@ -184,9 +179,7 @@ def test_a_file_records_its_containers(written: Path, tmp_path: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_commands_of_a_user_and_their_trace_are_the_user_s(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_a_user_and_their_trace_are_the_user_s(capfd, monkeypatch):
     monkeypatch.setenv("A_SECRET", "x")
     words = ["--user", "nobody", "--env", "GIVEN=y", "--", "sh", "-c", "echo $(id -un) $A_SECRET$GIVEN"]
     # Not below tmp_path, which root alone enters.
@@ -204,9 +197,7 @@ def test_commands_of_a_user_and_their_trace_are_the_user_s(
 
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_commands_that_ran_as_root_unasked_are_told(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_that_ran_as_root_unasked_are_told(tmp_path, capfd, monkeypatch):
     monkeypatch.delenv("SUDO_USER", raising=False)
     for words, told in (([], True), (["--user", "root"], False)):
         arguments = ["record", "--format", "json", "--out", str(tmp_path / "x.parquet"), *words]
@@ -216,7 +207,7 @@ def test_commands_that_ran_as_root_unasked_are_told(
 
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_a_command_that_cannot_run_leaves_no_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_cannot_run_leaves_no_file(tmp_path, capfd):
     assert call(["record", "--out", str(tmp_path / "x.parquet"), "--", "no-such-command"]) == 2
     assert "no-such-command: cannot be executed" in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -225,7 +216,7 @@ def test_a_command_that_cannot_run_leaves_no_file(tmp_path: Path, capfd: pytest.
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
     program = "import sys; from lab.cli.main import call; sys.exit(call(sys.argv[1:]))"
     words = ["record", "--out", str(tmp_path / "x.parquet"), "--", "sh", "-c", "echo up; sleep 60"]
     command = [sys.executable, "-c", program, *words]
@@ -242,7 +233,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def full(tmp_path: Path) -> Iterator[Path]:
+def full(tmp_path):
     """A folder on a disk of its own that has no room left."""
     folder = tmp_path / "full"
     folder.mkdir()
@@ -259,16 +250,13 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
-def test_a_recording_on_a_full_disk_is_kept_among_temporary_files(tmp_path: Path, full: Path) -> None:
+def test_a_recording_on_a_full_disk_is_kept_among_temporary_files(tmp_path, full):
     other = tmp_path / "other"
     other.mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "lab.cli.main", "record", "--out", full / "job.parquet", "--", "true"],
-        env={**os.environ, "TMPDIR": str(other)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        env={**os.environ, "TMPDIR": str(other)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 2
     assert "job.parquet: cannot be written (No space left on device)" in done.stderr
     [kept] = other.glob("twinbed-trace-*/job.parquet")
@@ -279,9 +267,7 @@ def test_a_recording_on_a_full_disk_is_kept_among_temporary_files(tmp_path: Path
 
 
 @pytest.mark.root
-def test_a_recording_without_room_anywhere_is_said_to_be_lost(
-    full: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_without_room_anywhere_is_said_to_be_lost(full, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(full))
     with pytest.raises(BackendError, match=r"job\.parquet: .*The recording is lost: .* no room in TMPDIR"):
         write_or_keep(usage_trace(), full / "job.parquet")

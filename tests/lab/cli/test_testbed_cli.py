@@ -23,38 +23,23 @@ from testbed.fabric.capture import CapturedPacket
 from testbed.fabric.leftovers import Standing
 from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.plan import fabric_of
-from tests.lab.cli_calls import Twinbed
 from twinbed import BackendError
 
 RUNS = (
     Run(
-        "run-10-20-0",
-        alive=True,
-        pid=10,
-        groups=3,
-        processes=2,
-        networks=0,
-        containers=0,
-        attached=0,
+        "run-10-20-0", alive=True, pid=10, groups=3, processes=2, networks=0, containers=0, attached=0,
         folders=0,
     ),
     Run(
-        "run-11-20-0",
-        alive=False,
-        pid=11,
-        groups=3,
-        processes=0,
-        networks=2,
-        containers=1,
-        attached=1,
+        "run-11-20-0", alive=False, pid=11, groups=3, processes=0, networks=2, containers=1, attached=1,
         folders=1,
     ),
-)
+)  # fmt: skip
 FABRIC = Standing("lab1", alive=True, pid=None, hosts=4, tors=2, namespaces=10, daemons=18, processes=18)
 
 
 @pytest.fixture
-def fabrics(monkeypatch: pytest.MonkeyPatch) -> list[Standing]:
+def fabrics(monkeypatch):
     """Fabrics on this machine, none at first; `down` takes the one that is named, or all."""
     there: list[Standing] = []
 
@@ -71,7 +56,7 @@ def fabrics(monkeypatch: pytest.MonkeyPatch) -> list[Standing]:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, fabrics: list[Standing]) -> list[bool]:
+def here(monkeypatch, fabrics):
     """A machine with the two runs above; what `down` was asked for."""
     asked: list[bool] = []
 
@@ -85,7 +70,7 @@ def here(monkeypatch: pytest.MonkeyPatch, fabrics: list[Standing]) -> list[bool]
     return asked
 
 
-def test_status_lists_runs_and_says_how_to_remove_what_is_left(twinbed: Twinbed, here: list[bool]) -> None:
+def test_status_lists_runs_and_says_how_to_remove_what_is_left(twinbed, here):
     shown = twinbed("testbed", "status")
     assert shown.code == 1
     assert "left over" in shown.out
@@ -95,17 +80,13 @@ def test_status_lists_runs_and_says_how_to_remove_what_is_left(twinbed: Twinbed,
     assert rows[1]["networks"] == 2
 
 
-def test_status_of_a_tidy_machine_is_no_problem(
-    twinbed: Twinbed, here: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_of_a_tidy_machine_is_no_problem(twinbed, here, monkeypatch):
     monkeypatch.setattr(leftovers, "runs", lambda driver: RUNS[:1])
     assert twinbed("testbed", "status").code == 0
 
 
 @pytest.mark.parametrize("verb", ["status", "down"])
-def test_a_run_whose_owner_cannot_be_seen_is_named_with_what_ends_it(
-    twinbed: Twinbed, here: list[bool], monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_a_run_whose_owner_cannot_be_seen_is_named_with_what_ends_it(twinbed, here, monkeypatch, verb):
     unseen = replace(RUNS[0], alive=None, pid=None)
     monkeypatch.setattr(leftovers, "runs", lambda driver: (unseen,))
     shown = twinbed("testbed", verb)
@@ -117,17 +98,13 @@ def test_a_run_whose_owner_cannot_be_seen_is_named_with_what_ends_it(
 
 
 @pytest.mark.parametrize(("arguments", "live", "count"), [((), False, "1"), (("--all",), True, "2")])
-def test_down_removes_leftovers_and_live_runs_only_with_all(
-    twinbed: Twinbed, here: list[bool], arguments: tuple[str, ...], live: bool, count: str
-) -> None:
+def test_down_removes_leftovers_and_live_runs_only_with_all(twinbed, here, arguments, live, count):
     ended = twinbed("testbed", "down", *arguments)
     assert (ended.code, here) == (0, [live])
     assert f"{count} removed." in ended.out
 
 
-def test_status_of_a_fabric_says_what_it_has_and_lacks(
-    twinbed: Twinbed, here: list[bool], fabrics: list[Standing], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_of_a_fabric_says_what_it_has_and_lacks(twinbed, here, fabrics, monkeypatch):
     monkeypatch.setattr(leftovers, "runs", lambda driver: ())
     fabrics.append(FABRIC)
     whole = twinbed("testbed", "status")
@@ -140,9 +117,7 @@ def test_status_of_a_fabric_says_what_it_has_and_lacks(
     assert (row["pillar"], row["run"], row["missing"], row["daemons"]) == ("fabric", "lab1", 2, 18)
 
 
-def test_down_takes_a_fabric_only_by_its_name_or_with_all(
-    twinbed: Twinbed, here: list[bool], fabrics: list[Standing]
-) -> None:
+def test_down_takes_a_fabric_only_by_its_name_or_with_all(twinbed, here, fabrics):
     fabrics.append(FABRIC)
     left = twinbed("testbed", "down")
     assert "Still up: twinbed testbed down lab1 removes it." in left.out
@@ -154,9 +129,7 @@ def test_down_takes_a_fabric_only_by_its_name_or_with_all(
     assert "not both" in twinbed("testbed", "down", "lab1", "--all").refused
 
 
-def test_up_makes_what_the_file_and_the_options_say(
-    twinbed: Twinbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_makes_what_the_file_and_the_options_say(twinbed, tmp_path, monkeypatch):
     made: list[Plan] = []
 
     def make(plan: Plan, *, lasting: bool, progress: object) -> Fabric:
@@ -185,9 +158,7 @@ class Mine(Topo):
 """
 
 
-def test_up_takes_a_users_own_topology_and_says_which_node_is_which(
-    twinbed: Twinbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_takes_a_users_own_topology_and_says_which_node_is_which(twinbed, tmp_path, monkeypatch):
     made: list[Plan] = []
     monkeypatch.setattr(fabric_up, "up", lambda plan, **_: made.append(plan) or fabric_of(plan))
     (tmp_path / "mine.py").write_text(TOPO)
@@ -199,9 +170,7 @@ def test_up_takes_a_users_own_topology_and_says_which_node_is_which(
     assert "--topo decides hosts" in twinbed("testbed", "up", "--topo", spec, "--hosts", 3).refused
 
 
-def test_capture_shows_the_columns_that_the_packets_have(
-    twinbed: Twinbed, fabrics: list[Standing], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monkeypatch):
     packet = CapturedPacket(0.0015, "tor0", "VXLAN", "10.255.0.1", "10.255.0.2", 148, vni=100)
     asked: list[tuple[str, float, int]] = []
 
@@ -229,21 +198,17 @@ def test_capture_shows_the_columns_that_the_packets_have(
         ("hosts: two", "plan.yaml: hosts: "),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused_by_its_key(
-    twinbed: Twinbed, tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_plan_that_cannot_be_is_refused_by_its_key(twinbed, tmp_path, text, said):
     (tmp_path / "plan.yaml").write_text(text)
     assert said in twinbed("testbed", "up", tmp_path / "plan.yaml").refused
 
 
-def test_up_without_root_says_so(twinbed: Twinbed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_without_root_says_so(twinbed, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert twinbed("testbed", "up").refused == "a fabric needs root: run sudo twinbed testbed up"
 
 
-def test_a_machine_without_cgroups_is_refused_in_one_line(
-    twinbed: Twinbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_cgroups_is_refused_in_one_line(twinbed, monkeypatch):
     def refuse() -> None:
         raise BackendError("no cgroup controller cpu is mounted here")
 
@@ -252,9 +217,7 @@ def test_a_machine_without_cgroups_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("missing", 1), ("not allowed", 1)])
-def test_doctor_ends_with_1_where_something_needed_is_missing(
-    twinbed: Twinbed, monkeypatch: pytest.MonkeyPatch, status: str, code: int
-) -> None:
+def test_doctor_ends_with_1_where_something_needed_is_missing(twinbed, monkeypatch, status, code):
     findings = (
         Finding("cgroups", status, "found this", "for that", "" if code == 0 else "do so", needed=True),  # type: ignore[arg-type]
         Finding("runc", "missing", "not installed", "containers", "sudo apt install runc"),
@@ -272,14 +235,14 @@ def test_doctor_ends_with_1_where_something_needed_is_missing(
 
 
 @pytest.mark.root
-def test_the_verbs_work_on_this_machine(twinbed: Twinbed, cgroups: None) -> None:
+def test_the_verbs_work_on_this_machine(twinbed, cgroups):
     assert "The container testbed can run here." in twinbed("testbed", "doctor").out
     assert twinbed("testbed", "status").code in (0, 1)
     assert twinbed("testbed", "down").code == 0
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+def broken(monkeypatch):
     """What was done to the links of a fabric that is up, in order."""
     done: list[tuple[object, ...]] = []
     monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(Plan(name)))
@@ -290,7 +253,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
     return done
 
 
-def test_fault_breaks_a_link_until_it_is_cleared(twinbed: Twinbed, broken: list[tuple[object, ...]]) -> None:
+def test_fault_breaks_a_link_until_it_is_cleared(twinbed, broken):
     said = twinbed("testbed", "fault", "h0:tor1", "--loss", "5%").out
     assert broken == [("lose", True, 0.05)]
     assert "--clear" in said
@@ -314,14 +277,12 @@ def test_fault_breaks_a_link_until_it_is_cleared(twinbed: Twinbed, broken: list[
         (("h0:tor1", "--one-way", "up"), "out or in"),
     ],
 )
-def test_fault_refuses_what_it_cannot_do(
-    twinbed: Twinbed, broken: list[tuple[object, ...]], options: tuple[str, ...], said: str
-) -> None:
+def test_fault_refuses_what_it_cannot_do(twinbed, broken, options, said):
     assert said in twinbed("testbed", "fault", *options).refused
     assert broken == []
 
 
-def test_graph_shows_every_link(twinbed: Twinbed, broken: list[tuple[object, ...]]) -> None:
+def test_graph_shows_every_link(twinbed, broken):
     shown = twinbed("testbed", "graph").out
     assert "t1[t1] ---|tor1| h0[h0]" in shown
     assert "h1 ---|vf0| h1e0([h1e0 10.0.2.1])" in shown

@@ -44,7 +44,7 @@ def small(cloud: dict[str, Any] | None = None, **more: Any) -> Scenario:
     return build(raw)
 
 
-def test_runs_are_stored_with_what_was_held_and_offered_and_come_out_the_same_again(tmp_path) -> None:
+def test_runs_are_stored_with_what_was_held_and_offered_and_come_out_the_same_again(tmp_path):
     runs = run_scenario(small(seeds=[0, 1]), RunStore(tmp_path / "one"))
     again = run_scenario(small(seeds=[0, 1]), RunStore(tmp_path / "two"))
     assert [run.id for run in runs] == [run.id for run in again]
@@ -60,7 +60,7 @@ def test_runs_are_stored_with_what_was_held_and_offered_and_come_out_the_same_ag
     assert runs[0].frame("market").equals(next(run for run in runs[1:] if run.seed == 0).frame("market"))
 
 
-def test_a_market_is_drawn_from_its_seed_in_whole_minutes() -> None:
+def test_a_market_is_drawn_from_its_seed_in_whole_minutes():
     asked, calibration = cloud_of(small()), expand(small())[0].calibration
     first, same, other = (drawn(asked, seed, calibration).market for seed in (3, 3, 4))
     for zone, twin in zip(first.zones, same.zones, strict=True):
@@ -71,7 +71,7 @@ def test_a_market_is_drawn_from_its_seed_in_whole_minutes() -> None:
     assert not np.array_equal(first.zones[0].available.t_s, other.zones[0].available.t_s)
 
 
-def test_a_trace_is_cut_at_a_random_minute(tmp_path) -> None:
+def test_a_trace_is_cut_at_a_random_minute(tmp_path):
     path = tmp_path / "trace.csv"
     rows = [f"{hour * 3600},{zone},{hour % 2},{1 + hour / 100}" for zone in "ab" for hour in range(40)]
     path.write_text("\n".join(["t_s,zone,available,spot_usd_h", *rows]))
@@ -105,12 +105,12 @@ def test_a_trace_is_cut_at_a_random_minute(tmp_path) -> None:
         ({"tick": 5}, "tick"),
     ],
 )
-def test_mistakes_are_named(change: dict[str, Any], problem: str) -> None:
+def test_mistakes_are_named(change, problem):
     with pytest.raises(ScenarioError, match=problem):
         small(change)
 
 
-def test_a_deadline_that_cannot_be_met_and_a_missing_emulation_are_refused(twinbed, tmp_path) -> None:
+def test_a_deadline_that_cannot_be_met_and_a_missing_emulation_are_refused(twinbed, tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(json.dumps(SMALL))
     said = twinbed("run", str(path), "--set", "cloud.job.deadline_hours=3").refused
@@ -128,13 +128,13 @@ class Steady:
         return Decision(np.full(1, ON_DEMAND), np.full(1, TAKE))
 
 
-def test_a_policy_of_ones_own_runs(tmp_path) -> None:
+def test_a_policy_of_ones_own_runs(tmp_path):
     (run,) = run_scenario(small(policies=[f"{__file__}:Steady"]), RunStore(tmp_path))
     assert run.metrics["on_demand_h"] == pytest.approx(run.metrics["finish_h"])
     assert run.metrics["starts"] == 1
 
 
-def test_training_is_as_long_as_the_work_compressed() -> None:
+def test_training_is_as_long_as_the_work_compressed():
     asked = cloud_of(TESTBED.scenario)
     shared = drawn(asked, 0, TESTBED.calibration)
     pace = Pace(steps_per_s=17.0, cores={})
@@ -150,7 +150,7 @@ def test_training_is_as_long_as_the_work_compressed() -> None:
         training(shared, short, pace)
 
 
-def test_four_of_five_cells_within_a_twentieth_agree() -> None:
+def test_four_of_five_cells_within_a_twentieth_agree():
     row = Compared("", "greedy", 0, (1.04, 2.0), ((1.0, 2.0), (1.0, 2.02)), (2.0, 2.0))
     assert row.agrees
     off = replace(row, twin=(1.06, 2.0))

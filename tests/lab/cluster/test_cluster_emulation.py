@@ -1,7 +1,5 @@
 """A cluster that this machine stands for: what the twin takes from the calibration, and the comparison."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -9,7 +7,7 @@ import pytest
 
 from lab.ask.scenario import expand, load
 from lab.cluster.calibrate.values import load_calibration, write
-from lab.cluster.real.trainings import trainings
+from lab.cluster.real.backend import trainings
 from lab.cluster.run.runner import Drawn
 from lab.cluster.validate.both import Compared, agree
 from twinbed import ScenarioError
@@ -17,14 +15,14 @@ from twinbed import ScenarioError
 SPEC = expand(load("cluster_testbed"))[0]
 
 
-def test_starts_and_restarts_count_as_many_times_as_time_is_compressed() -> None:
+def test_starts_and_restarts_count_as_many_times_as_time_is_compressed():
     timing = Drawn(SPEC.scenario.cluster, 0).timing(SPEC.calibration)
     values = SPEC.calibration.values
     assert timing.start_s == pytest.approx(60 * values["times.start_s"].value)
     assert timing.restart_s == pytest.approx(60 * values["times.restart_s"].value)
 
 
-def test_training_is_as_long_as_its_duration_compressed() -> None:
+def test_training_is_as_long_as_its_duration_compressed():
     asked = SPEC.scenario.cluster
     jobs = Drawn(asked, 0).jobs
     programs = trainings(asked, asked.emulation, jobs, SPEC.calibration)
@@ -47,40 +45,34 @@ def test_training_is_as_long_as_its_duration_compressed() -> None:
         ("calibration=some.toml", "some.toml"),
     ],
 )
-def test_what_the_testbed_cannot_do_is_said_in_one_line(twinbed, change: str, problem: str) -> None:
+def test_what_the_testbed_cannot_do_is_said_in_one_line(twinbed, change, problem):
     cell = (
-        "--set",
-        "policies=[tiresias]",
-        "--set",
-        "vary={}",
-        "--set",
-        "cluster.round_s=2000000",
-        "--backend",
+        "--set", "policies=[tiresias]", "--set", "vary={}", "--set", "cluster.round_s=2000000", "--backend",
         "testbed",
-    )
+    )  # fmt: skip
     assert problem in twinbed("run", "cluster_testbed", *cell, "--set", change).refused
 
 
-def test_rounds_shorter_than_a_restart_are_refused() -> None:
+def test_rounds_shorter_than_a_restart_are_refused():
     asked = SPEC.scenario.cluster.model_copy(update={"round_s": 60.0})
     with pytest.raises(ScenarioError, match=r"cluster\.round_s: 60 s, and a restart takes"):
         Drawn(asked, 0).timing(SPEC.calibration)
 
 
-def test_the_shipped_calibration_is_written_as_it_is_read(tmp_path) -> None:
+def test_the_shipped_calibration_is_written_as_it_is_read(tmp_path):
     shipped = load_calibration()
     (tmp_path / "again.toml").write_text(write(shipped, "head"))
     again = load_calibration(str(tmp_path / "again.toml"))
     assert again.values == shipped.values
 
 
-def test_the_twin_agrees_within_a_tenth_and_in_the_order() -> None:
+def test_the_twin_agrees_within_a_tenth_and_in_the_order():
     row = Compared("", "fifo", 40, 105.0, (100.0, 98.0), 0, 0, 4.0, 5.0, 1, 1)
     assert agree([row])
     assert not agree([replace(row, twin_s=120.0)])
     assert not agree([replace(row, twin_place=2)])
 
 
-def test_calibrating_is_offered(twinbed) -> None:
+def test_calibrating_is_offered(twinbed):
     assert "cluster" in twinbed("calibrate", "--pillar", "nothing").refused
     assert json.dumps(sorted(SPEC.calibration.values)).count("_x2") == 7

@@ -4,17 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from lab.cluster.input import ClusterInput
+from lab.cluster.input import ClusterInput, FaultsInput
 from lab.cluster.run.figures import nearest_rank
 from lab.cluster.run.jobs import build
-from twinbed import TwinbedError
+from lab.cluster.run.runner import DAY_S, traced_downtime
+from twinbed import ScenarioError, TwinbedError
 
 HEADER = "gpu,placement,model,batch_size,num_gpus,throughput_steps_per_s\n"
 
 
 @pytest.fixture
-def speeds(tmp_path: Path) -> Path:
+def speeds(tmp_path):
     path = tmp_path / "speeds.csv"
     rows = [
         f"{kind},{place},net,{batch},1,{speed * factor}\n"
@@ -32,7 +34,7 @@ def asked(path: Path, **more: object) -> ClusterInput:
     return ClusterInput.model_validate({"servers": servers, "measured": measured})
 
 
-def test_jobs_from_measured_speeds_have_the_generators_distribution(speeds: Path) -> None:
+def test_jobs_from_measured_speeds_have_the_generators_distribution(speeds):
     jobs = build(asked(speeds), np.random.SeedSequence(0)).workload
     hours = jobs.steps / jobs.throughput[:, 0, 0] / 3600
     # 80 % of 60·10^U(1.5, 3) s and 20 % of 60·10^U(3, 4) s: mean 60,362 s, which is 16.8 h.
@@ -44,7 +46,7 @@ def test_jobs_from_measured_speeds_have_the_generators_distribution(speeds: Path
     assert np.allclose(jobs.throughput[:, 0, 1] / jobs.throughput[:, 0, 0], 0.5)
 
 
-def test_measured_pairs_say_what_each_job_keeps_of_its_speed(speeds: Path, tmp_path: Path) -> None:
+def test_measured_pairs_say_what_each_job_keeps_of_its_speed(speeds, tmp_path):
     pairs = tmp_path / "pairs.csv"
     job = "model_{0},batch_{0},num_gpus_{0}"
     head = f"gpu,placement,{job.format('a')},{job.format('b')},thr_a_steps_per_s,thr_b_steps_per_s"
@@ -60,18 +62,62 @@ def test_measured_pairs_say_what_each_job_keeps_of_its_speed(speeds: Path, tmp_p
         build(asked(speeds, pairs=str(pairs)), np.random.SeedSequence(0))
 
 
-def test_the_same_seed_draws_the_same_jobs(speeds: Path) -> None:
+def test_the_same_seed_draws_the_same_jobs(speeds):
     one, two, other = (build(asked(speeds), np.random.SeedSequence(seed)).workload for seed in (1, 1, 2))
     assert np.array_equal(one.steps, two.steps)
     assert not np.array_equal(one.steps, other.steps)
 
 
-def test_a_type_that_was_not_measured_is_refused(speeds: Path) -> None:
+def test_a_type_that_was_not_measured_is_refused(speeds):
     with pytest.raises(TwinbedError, match="has no type 'a100'"):
         build(asked(speeds, reference="a100"), np.random.SeedSequence(0))
 
 
-def test_nearest_rank() -> None:
+def test_nearest_rank():
     values = np.arange(1.0, 101.0)
     assert [nearest_rank(values, share) for share in (0.5, 0.99, 1.0)] == [50.0, 99.0, 100.0]
     assert np.isnan(nearest_rank(values[:0], 0.5))
+
+
+TRACE = (
+    "node,event_time_days,event,level,fault_class,desc\n"
+    "n1,1.0,fault_start,Hardware Failure,GPU,Lost\n"
+    "n2,2.0,fault_start,Hardware Failure,NIC,Error\n"
+    "n3,2.5,fault_start,Other Failure,Stress Test Failure,Unknown\n"
+    "n1,3.0,fault_end,Hardware Failure,GPU,Lost\n"
+    "n3,3.5,fault_end,Other Failure,Stress Test Failure,Unknown\n"
+    "n2,4.0,fault_end,Hardware Failure,NIC,Error\n"
+    "n1,6.0,fault_start,Hardware Failure,GPU,Lost\n"
+)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "fault_events.csv"
+    path.write_text(TRACE)
+    return str(path)
+
+
+def test_a_stretch_of_the_trace_becomes_times_in_which_servers_are_down(trace):
+    given = FaultsInput(trace=trace, from_day=1.5, begin_s=100.0, end_s=100.0 + 3 * DAY_S)
+    down = traced_downtime(given, 400, 0)
+    # Of day 1.5 to 4.5: one server is out of order from the begin, to day 3; the other from 2 to 4. People's
+    # stress test does not count, and the fault of day 6 comes later.
+    begins = [(at - 100) / DAY_S for at in down.begin_s]
+    assert begins == pytest.approx([0.0, 0.5])
+    assert [(at - 100) / DAY_S for at in down.end_s] == pytest.approx([1.5, 2.5])
+    assert len(set(down.server.tolist())) == 2
+
+
+def test_a_fault_without_an_end_lasts_to_the_end_of_the_trace(trace):
+    down = traced_downtime(FaultsInput(trace=trace, from_day=5.0), 400, 0)
+    assert down.end_s.tolist() == pytest.approx([(348 - 5) * DAY_S])
+
+
+def test_what_the_trace_cannot_tell_is_refused(trace):
+    with pytest.raises(ScenarioError, match="it has 400 servers, the cluster 401"):
+        traced_downtime(FaultsInput(trace=trace), 401, 0)
+    with pytest.raises(ScenarioError, match="the trace ends on day 348"):
+        traced_downtime(FaultsInput(trace=trace, from_day=348.0), 1, 0)
+    with pytest.raises(ValidationError, match="give one of per_server_day and trace"):
+        FaultsInput(trace=trace, per_server_day=1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -20,7 +19,7 @@ SMALL["cluster"]["synthetic"]["gpus"] = [1, 2, 4]
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(SMALL))
     return path
@@ -31,7 +30,7 @@ def rows(result) -> dict[str, dict]:
     return {row["label"]: row for row in json.loads(result.out)["rows"]}
 
 
-def test_it_runs_and_compares_and_reports(small: Path, twinbed, tmp_path: Path) -> None:
+def test_it_runs_and_compares_and_reports(small, twinbed, tmp_path):
     ran = rows(twinbed("run", small, "--format", "json"))
     assert set(ran) == {"fifo", "tiresias", "gavel"}
     assert all(row["finished"] == 12 for row in ran.values())
@@ -48,7 +47,7 @@ def test_it_runs_and_compares_and_reports(small: Path, twinbed, tmp_path: Path) 
     assert counted["rows"] == [{"n": 36}]
 
 
-def test_the_same_question_has_the_same_answer(small: Path, twinbed) -> None:
+def test_the_same_question_has_the_same_answer(small, twinbed):
     first, second = (rows(twinbed("run", small, "--format", "json")) for _ in range(2))
     assert first == second
 
@@ -62,14 +61,14 @@ def test_the_same_question_has_the_same_answer(small: Path, twinbed) -> None:
         ("cluster.faults={per_server_day: 20, repair_s: 3600}", "lost_gpu_h", False),
     ],
 )
-def test_what_if(small: Path, twinbed, change: str, key: str, better: bool) -> None:
+def test_what_if(small, twinbed, change, key, better):
     base = rows(twinbed("run", small, "--set", "policies=[tiresias]", "--format", "json"))["tiresias"]
     changed = twinbed("run", small, "--set", "policies=[tiresias]", "--set", change, "--format", "json")
     other = next(iter(rows(changed).values()))
     assert (other[key] < base[key]) if better else (other[key] > base[key])
 
 
-def test_quotas_of_queues_bind_under_yarn(small: Path, twinbed) -> None:
+def test_quotas_of_queues_bind_under_yarn(small, twinbed):
     options = ("--set", "policies=[yarn]", "--set", "cluster.synthetic.gpus=[1]", "--format", "json")
     free = rows(twinbed("run", small, *options))["yarn"]
     quota = "cluster.queues={a: {share: 0.5, most: 0.125}, b: {share: 0.5, most: 0.125}}"
@@ -77,13 +76,13 @@ def test_quotas_of_queues_bind_under_yarn(small: Path, twinbed) -> None:
     assert bound["first_wait_mean_s"] > free["first_wait_mean_s"]
 
 
-def test_deadlines_are_counted_and_heeded(small: Path, twinbed) -> None:
+def test_deadlines_are_counted_and_heeded(small, twinbed):
     options = ("--set", "policies=[gavel-cost, fifo]", "--set", "cluster.deadlines=[1.2, 2, 10]")
     both = rows(twinbed("run", small, *options, "--format", "json"))
     assert all(0 <= row["in_time"] <= 1 for row in both.values())
 
 
-def test_jobs_of_a_log_beside_the_scenario(small: Path, twinbed, tmp_path: Path) -> None:
+def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
     (tmp_path / "jobs.csv").write_text("submit_s,duration_s,gpus,queue\n0,100,4,a\n0,100,4,b\n")
     document = yaml.safe_load(small.read_text())
     del document["cluster"]["synthetic"]
@@ -110,11 +109,11 @@ def test_jobs_of_a_log_beside_the_scenario(small: Path, twinbed, tmp_path: Path)
         ("calibration=some.toml", "some.toml"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(small: Path, twinbed, change: str, problem: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(small, twinbed, change, problem):
     assert problem in twinbed("run", small, "--set", change).refused
 
 
-def test_the_shipped_scenario_is_read() -> None:
+def test_the_shipped_scenario_is_read():
     from lab.ask.scenario import expand, load
 
     assert len(expand(load("cluster"))) == 6

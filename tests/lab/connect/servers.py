@@ -44,12 +44,9 @@ def prometheus(folder: Path, openmetrics: str) -> Iterator[str]:
     text.write_text(openmetrics)
     config.write_text("global: {scrape_interval: 1h}\n")
     made = subprocess.run(
-        [promtool, "tsdb", "create-blocks-from", "openmetrics", text, data],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+        [promtool, "tsdb", "create-blocks-from", "openmetrics", text, data], capture_output=True, text=True,
+        timeout=50, check=False,
+    )  # fmt: skip
     assert made.returncode == 0, made.stderr[-2000:]
     port = free_port()
     command = [server, f"--config.file={config}", f"--storage.tsdb.path={data}"]
@@ -185,17 +182,8 @@ def certificate(folder: Path) -> Path:
     both = folder / "server.pem"
     ca, key = folder / "ca.pem", folder / "key.pem"
     command = [
-        openssl,
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
+        openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+    ]  # fmt: skip
     command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(ca)]
     subprocess.run(command, check=True, capture_output=True, timeout=50)
     both.write_text(key.read_text() + ca.read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from lab.cli.main import call
 from lab.connect.kubernetes import amount
 from lab.containers.advise import model
 from lab.containers.advise.model import Setting
-from tests.lab.connect.emulated_cluster import Emulated, served
+from tests.lab.connect.emulated_cluster import served
 from tests.lab.containers.apply.apply_world import MIB, advice, row
 from twinbed import BackendError
 
@@ -24,7 +23,7 @@ NEW = {"requests": {"cpu": "200m", "memory": "67108864"}, "limits": {"cpu": "500
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulated]:
+def cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     web = row("shop/web/app", namespace="shop", workload="web", container="app", advised=WANTED)
     model.write(advice(web), tmp_path / "advice.json")
@@ -42,7 +41,7 @@ def twinbed(folder: Path, *arguments: str) -> int:
     return call(["apply", str(folder / "advice.json"), "--kubernetes", *state, *arguments])
 
 
-def test_pods_of_the_workload_are_resized_and_taken_back(cluster: Emulated, tmp_path: Path) -> None:
+def test_pods_of_the_workload_are_resized_and_taken_back(cluster, tmp_path):
     assert twinbed(tmp_path) == 0
     assert cluster.patches == []
     assert twinbed(tmp_path, "--yes") == 0
@@ -52,9 +51,7 @@ def test_pods_of_the_workload_are_resized_and_taken_back(cluster: Emulated, tmp_
     assert cluster.resources("web-7d4b9-a") == cluster.resources("web-7d4b9-b") == OLD
 
 
-def test_a_conflict_is_tried_again_and_then_said(
-    cluster: Emulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_conflict_is_tried_again_and_then_said(cluster, tmp_path, capsys):
     cluster.refusals = [(409, "the object has been modified")] * 2
     assert twinbed(tmp_path, "--yes") == 0
     twinbed(tmp_path, "--undo")
@@ -68,9 +65,7 @@ def test_a_conflict_is_tried_again_and_then_said(
 
 
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
-def test_a_resize_that_does_not_fit_takes_everything_back(
-    cluster: Emulated, tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: str
-) -> None:
+def test_a_resize_that_does_not_fit_takes_everything_back(cluster, tmp_path, capsys, reason):
     pending = {"type": "PodResizePending", "status": "True", "reason": reason, "message": "no\x1b room"}
     cluster.condition = pending
     # What was there fits.
@@ -83,12 +78,9 @@ def test_a_resize_that_does_not_fit_takes_everything_back(
 
     cluster._resize = fits_only_what_was_there  # type: ignore[method-assign]
     web = row(
-        "shop/web/app",
-        namespace="shop",
-        workload="web",
-        container="app",
+        "shop/web/app", namespace="shop", workload="web", container="app",
         advised=Setting(memory_limit_bytes=512 * MIB),
-    )
+    )  # fmt: skip
     model.write(advice(web), tmp_path / "advice.json")
     assert twinbed(tmp_path, "--yes") == 2
     said = capsys.readouterr().err
@@ -97,9 +89,7 @@ def test_a_resize_that_does_not_fit_takes_everything_back(
     assert cluster.resources("web-7d4b9-a") == OLD
 
 
-def test_a_pod_that_vanished_is_said_and_the_others_are_taken_back(
-    cluster: Emulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_that_vanished_is_said_and_the_others_are_taken_back(cluster, tmp_path, capsys):
     assert twinbed(tmp_path, "--yes") == 0
     del cluster.pods["shop", "web-7d4b9-a"]
     capsys.readouterr()
@@ -108,9 +98,7 @@ def test_a_pod_that_vanished_is_said_and_the_others_are_taken_back(
     assert cluster.resources("web-7d4b9-b") == OLD
 
 
-def test_another_pod_that_takes_the_name_meanwhile_is_not_resized(
-    cluster: Emulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_pod_that_takes_the_name_meanwhile_is_not_resized(cluster, tmp_path, capsys):
     serve = cluster.serve
 
     def replaced(request):
@@ -124,9 +112,7 @@ def test_another_pod_that_takes_the_name_meanwhile_is_not_resized(
     assert cluster.resources("web-7d4b9-a") == cluster.resources("web-7d4b9-b") == OLD
 
 
-def test_a_restart_in_the_watch_takes_everything_back(
-    cluster: Emulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_restart_in_the_watch_takes_everything_back(cluster, tmp_path, capsys):
     serve, looks = cluster.serve, []
 
     def crash(request):
@@ -149,19 +135,17 @@ def test_a_restart_in_the_watch_takes_everything_back(
 @pytest.mark.parametrize(
     ("text", "value"), [("500m", 0.5), ("1", 1.0), ("64Mi", 64 * MIB), ("1e3", 1000.0), ("2k", 2000.0)]
 )
-def test_quantities_are_read(text: str, value: float) -> None:
+def test_quantities_are_read(text, value):
     assert amount(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "nan", "Mi", "1\x1bMi"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_what_is_no_quantity_is_refused(text):
     with pytest.raises(BackendError, match="which is no quantity"):
         amount(text)
 
 
-def test_no_cluster_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_cluster_is_one_line(tmp_path, monkeypatch, capsys):
     model.write(advice(row("a")), tmp_path / "advice.json")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert twinbed(tmp_path) == 2

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,14 +82,14 @@ def raw_server(reply: bytes) -> Iterator[str]:
         (200, b"[1, 2]", "JSON, but not an answer of Prometheus; is the URL's path right?"),
     ],
 )
-def test_an_answer_that_is_an_error_is_told_with_its_cure(status: int, body: bytes, words: str) -> None:
+def test_an_answer_that_is_an_error_is_told_with_its_cure(status, body, words):
     with http_server(lambda handler, _: say(handler, status, body)) as url:
         text = refused(url)
     assert text.startswith(f"{url}/api/v1/series: ")
     assert words in text
 
 
-def test_a_range_that_is_no_matrix_is_told() -> None:
+def test_a_range_that_is_no_matrix_is_told():
     names = answering({CPU: [(container("web-0"), steady())]})
     for body, words in (
         (b'{"status":"success","data":{"resultType":"vector","result":[]}}', "a result of type 'vector'"),
@@ -131,19 +130,19 @@ def test_a_range_that_is_no_matrix_is_told() -> None:
         (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
     ],
 )
-def test_a_connection_that_is_cut_is_told(reply: bytes, words: str) -> None:
+def test_a_connection_that_is_cut_is_told(reply, words):
     with raw_server(reply) as url:
         assert words in refused(url)
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_a_server_that_is_not_there_is_told():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         assert "nobody listens there" in refused(f"http://127.0.0.1:{probe.getsockname()[1]}")
     assert "cannot be reached" in refused("http://no-such-host.invalid:9090")
 
 
-def test_a_server_that_does_not_answer_is_given_up() -> None:
+def test_a_server_that_does_not_answer_is_given_up():
     waiting = threading.Event()
     with http_server(lambda handler, body: waiting.wait(10) and None) as url:
         try:
@@ -163,11 +162,11 @@ def test_a_server_that_does_not_answer_is_given_up() -> None:
         ("http://localhost/a b", "has no blanks"),
     ],
 )
-def test_a_url_that_is_none_is_refused(url: str, words: str) -> None:
+def test_a_url_that_is_none_is_refused(url, words):
     assert words in refused(url)
 
 
-def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+def test_a_password_in_a_url_is_refused_and_not_repeated():
     text = refused("http://me:secret@localhost:9090")
     assert "secret" not in text
     assert "--password-file" in text
@@ -182,13 +181,13 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
         ('namespace="shop"} or vector(1', "'namespace"),
     ],
 )
-def test_a_selector_that_is_none_is_shown(selector: str, wrong: str) -> None:
+def test_a_selector_that_is_none_is_shown(selector, wrong):
     with pytest.raises(ScenarioError, match="is no matcher; expected label=") as error:
         parsed(selector)
     assert wrong in str(error.value)
 
 
-def test_a_selector_may_stand_in_braces_and_have_any_text() -> None:
+def test_a_selector_may_stand_in_braces_and_have_any_text():
     assert parsed(r'{a="x,y}",b!~"\"z\"" , c=~"d"}') == [
         ("a", 'a="x,y}"'),
         ("b", r'b!~"\"z\""'),
@@ -196,7 +195,7 @@ def test_a_selector_may_stand_in_braces_and_have_any_text() -> None:
     ]
 
 
-def test_a_wrong_label_and_a_wrong_value_are_told_with_what_is_there() -> None:
+def test_a_wrong_label_and_a_wrong_value_are_told_with_what_is_there():
     def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
         there = {"labels": '["namespace","pod"]', "label/namespace/values": '["shop","cart"]'}
         data = there.get(handler.path.removeprefix("/api/v1/"), "[]")
@@ -209,12 +208,12 @@ def test_a_wrong_label_and_a_wrong_value_are_told_with_what_is_there() -> None:
     assert "its label namespace has the values cart, shop; change --selector or --since" in wrong_value
 
 
-def test_a_server_without_containers_is_told() -> None:
+def test_a_server_without_containers_is_told():
     with http_server(answering({})) as url:
         assert "does this server scrape the kubelets' cAdvisor" in refused(url)
 
 
-def test_too_many_cells_are_refused_before_they_are_read() -> None:
+def test_too_many_cells_are_refused_before_they_are_read():
     series = {CPU: [(container(f"web-{number}"), steady()) for number in range(40)]}
     with http_server(answering(series)) as url:
         assert "more than 12000000 cells; take a longer step" in refused(
@@ -222,7 +221,7 @@ def test_too_many_cells_are_refused_before_they_are_read() -> None:
         )
 
 
-def test_a_partial_answer_is_refused_and_a_warning_becomes_a_note() -> None:
+def test_a_partial_answer_is_refused_and_a_warning_becomes_a_note():
     series = {CPU: [(container("web-0"), steady())]}
     with http_server(answering(series, isPartial=True)) as url:
         assert "the answer is partial" in refused(url)
@@ -231,7 +230,7 @@ def test_a_partial_answer_is_refused_and_a_warning_becomes_a_note() -> None:
     assert "The server warns: a store is slow" in history.trace.notes
 
 
-def test_batches_and_chunks_give_what_one_question_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_and_chunks_give_what_one_question_gives(monkeypatch):
     series = {CPU: [(container(f"web-{number}"), steady(0.1 * number)) for number in range(7)]}
     done: list[float] = []
     with http_server(answering(series)) as url:
@@ -244,14 +243,14 @@ def test_batches_and_chunks_give_what_one_question_gives(monkeypatch: pytest.Mon
     assert done[-1] == 1
 
 
-def test_pods_are_asked_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_are_asked_in_batches(monkeypatch):
     containers = [("shop", f"web.{number}", "app") for number in range(5)]
     monkeypatch.setattr(prometheus, "BATCH_CELLS", 40)
     assert list(prometheus._batches(containers, 20)) == [["web.0", "web.1"], ["web.2", "web.3"], ["web.4"]]
     assert prometheus._escaped("web.0") == r"web\\.0"
 
 
-def test_the_window_lies_on_multiples_of_the_step() -> None:
+def test_the_window_lies_on_multiples_of_the_step():
     window = window_of(Question("", START_S + 7, START_S + 127, 30.0))
     assert (window.start_s, window.intervals) == (START_S, 4)
     for start_s, step_s in ((START_S, 0.00001), (START_S, 0.0), (START_S + 600, 30.0), (START_S - 1e9, 30.0)):
@@ -259,7 +258,7 @@ def test_the_window_lies_on_multiples_of_the_step() -> None:
             window_of(Question("", start_s, START_S + 600, step_s))
 
 
-def test_a_token_goes_over_tls_to_a_server_whose_certificate_is_given(tmp_path: Path) -> None:
+def test_a_token_goes_over_tls_to_a_server_whose_certificate_is_given(tmp_path):
     pem, token = certificate(tmp_path), tmp_path / "token"
     token.write_text("open-sesame\n")
     series = {CPU: [(container("web-0"), steady())]}
@@ -277,9 +276,7 @@ def test_a_token_goes_over_tls_to_a_server_whose_certificate_is_given(tmp_path: 
         assert "does the server speak https" in refused(url.replace("http", "https"))
 
 
-def test_secrets_come_from_files_or_the_environment_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_come_from_files_or_the_environment_only(tmp_path, monkeypatch):
     password = tmp_path / "password"
     password.write_text("pass\n")
     monkeypatch.setenv("MY_TOKEN", "abc")
@@ -297,7 +294,7 @@ def test_secrets_come_from_files_or_the_environment_only(
             authorization(*given)
 
 
-def test_a_ca_file_without_certificates_is_refused(tmp_path: Path) -> None:
+def test_a_ca_file_without_certificates_is_refused(tmp_path):
     empty = tmp_path / "ca.pem"
     empty.write_text("no certificate\n")
     assert "no certificates in PEM form" in refused("https://localhost:1", ca_file=empty)

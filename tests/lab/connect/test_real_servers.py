@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lab.connect.http import Access
 from lab.connect.prometheus import Question, fetch
-from tests.lab.cli_calls import Twinbed
 from tests.lab.connect import servers
 from tests.traces.prometheus.exposition import START_S, exposition, openmetrics, samples
 from traces.load import load
@@ -63,7 +61,7 @@ def check(original: UsageTrace, found: UsageTrace, step_s: float) -> None:
     [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
     ids=["prometheus", "victoria-metrics"],
 )
-def test_a_recording_comes_back_as_its_means_per_step(server, text, tmp_path: Path) -> None:
+def test_a_recording_comes_back_as_its_means_per_step(server, text, tmp_path):
     recording = bursty()
     with server(tmp_path, text(samples(recording))) as url:
         found = asked(url, recording, 1.0, 'namespace="shop"')
@@ -75,7 +73,7 @@ def test_a_recording_comes_back_as_its_means_per_step(server, text, tmp_path: Pa
     [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
     ids=["prometheus", "victoria-metrics"],
 )
-def test_a_public_set_comes_back(server, text, tmp_path: Path, public_data: Callable[[str], Path]) -> None:
+def test_a_public_set_comes_back(server, text, tmp_path, public_data):
     pods = load(public_data("nezha_pod_metrics_1min"))
     with server(tmp_path, text(samples(pods))) as url:
         found = asked(url, pods, 60.0)
@@ -87,7 +85,7 @@ def test_a_public_set_comes_back(server, text, tmp_path: Path, public_data: Call
     [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
     ids=["prometheus", "victoria-metrics"],
 )
-def test_scrapes_between_the_edges_move_a_mean_by_less_than_a_scrape(server, text, tmp_path: Path) -> None:
+def test_scrapes_between_the_edges_move_a_mean_by_less_than_a_scrape(server, text, tmp_path):
     """A server answers at an edge with its last scrape, which is up to d (one scrape interval) old.
 
     So the mean is over a stretch of the step's length that lies up to d earlier. Where use lies between 0 and
@@ -113,7 +111,7 @@ def test_scrapes_between_the_edges_move_a_mean_by_less_than_a_scrape(server, tex
     assert len(rows) > 15
 
 
-def test_a_pod_that_ended_does_not_live_on_for_the_look_back(tmp_path: Path) -> None:
+def test_a_pod_that_ended_does_not_live_on_for_the_look_back(tmp_path):
     """The samples have no stale markers, so a server repeats the last one for five minutes."""
     recording = bursty()
     gone = recording.present.copy()
@@ -125,23 +123,14 @@ def test_a_pod_that_ended_does_not_live_on_for_the_look_back(tmp_path: Path) -> 
     assert np.flatnonzero(found.present[:, by_column(short, found)[0]])[-1] == 99
 
 
-def test_a_prometheus_behind_tls_wants_its_token(tmp_path: Path, twinbed: Twinbed, monkeypatch) -> None:
+def test_a_prometheus_behind_tls_wants_its_token(tmp_path, twinbed, monkeypatch):
     recording, out = bursty(), tmp_path / "shop.parquet"
     pem = servers.certificate(tmp_path)
     monkeypatch.setenv("SHOP_TOKEN", "open-sesame")
     end_s = START_S + recording.duration_s
     question = (
-        "--selector",
-        'namespace="shop"',
-        "--since",
-        "30s",
-        "--until",
-        end_s,
-        "--step",
-        "1s",
-        "--out",
-        out,
-    )
+        "--selector", 'namespace="shop"', "--since", "30s", "--until", end_s, "--step", "1s", "--out", out,
+    )  # fmt: skip
     with (
         servers.prometheus(tmp_path, openmetrics(samples(recording))) as inner,
         servers.http_server(servers.proxy(inner, "open-sesame"), pem) as url,
@@ -185,7 +174,7 @@ def stated(rows: int) -> Iterator[tuple[str, str, float, float]]:
     [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
     ids=["prometheus", "victoria-metrics"],
 )
-def test_every_pod_is_asked_for_by_its_own_name_in_batches(server, text, tmp_path: Path, monkeypatch) -> None:
+def test_every_pod_is_asked_for_by_its_own_name_in_batches(server, text, tmp_path, monkeypatch):
     monkeypatch.setattr("lab.connect.prometheus.MOST_PODS", 1)
     question = Question('namespace="shop",job="kubelet"', START_S, START_S + 30.0 * 39, 30.0)
     with server(tmp_path, text(stated(40))) as url:

@@ -1,11 +1,19 @@
 """Whose waiting makes a run's p99: a service with too little CPU is named; a run without spans says why."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from lab import api
+from lab.ask.scenario import build
+from lab.charts.palette import shown
+from lab.containers.run.savings import savings
 from lab.containers.run.waiting import explained, told, waiting
+from lab.explorer import html
+from lab.runs.compare import as_result
+from lab.runs.formats import table
+from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.sample_runs import publish
 from tests.lab.sample_services import question, write_app
@@ -57,3 +65,56 @@ def test_a_run_without_spans_says_why(run, tmp_path):
         bare = replace(run, manifest={**run.manifest, "tables": tables, "backend": backend})
         with pytest.raises(ScenarioError, match=why):
             explained(bare)
+
+
+def of(store, text, cores, refinement=None):
+    """A run that reserves so much; refinement: what it reserved with other refinements."""
+    run = publish(store, text, metrics={"mean_reserved_cores": cores})
+    return replace(run, manifest={**run.manifest, "refinement": refinement or {}})
+
+
+def refined(store):
+    static = of(store, "static", 4.0, {"seeds": [5.0], "flat": [2.0]})
+    return [of(store, "escra", 1.0, {"seeds": [1.0], "flat": [1.0]}), static]
+
+
+def test_the_smaller_saving_counts_and_the_interval_is_over_refinement_seeds(store):
+    saving = savings(refined(store), ["escra", "static"])["escra"]
+    # 1/4 and 1/5 with refinement, 1/2 without.
+    assert (saving.low, saving.high) == (pytest.approx(-0.8), pytest.approx(-0.75))
+    assert saving.counted == saving.flat == pytest.approx(-0.5)
+
+
+def test_without_refinement_there_is_one_saving(store):
+    runs = [of(store, "escra", 1.0), of(store, "static", 4.0)]
+    saving = savings(runs, ["escra", "static"])["escra"]
+    assert saving.counted == saving.low == saving.high == pytest.approx(-0.75)
+    assert math.isnan(saving.flat)
+
+
+def test_without_a_static_run_there_is_none(store):
+    assert savings([of(store, "escra", 1.0)], ["escra"]) == {}
+
+
+def test_table_and_card_lead_with_the_smaller_saving(store):
+    runs = refined(store)
+    assert "-50.00" in table(as_result(runs))
+    assert "-80.00 to -75.00" in table(as_result(runs))
+    text = html.cards(shown(runs))
+    assert "\N{MINUS SIGN}50 % against Static" in text
+    assert "\N{MINUS SIGN}80 % to \N{MINUS SIGN}75 % with it" in text
+
+
+def test_runs_of_a_coarse_trace_are_repeated_without_what_refinement_invents(store, tmp_path):
+    rows = [f"{60 * step},web,{0.2 + step % 3},1000000" for step in range(6)]
+    (tmp_path / "coarse.csv").write_text("\n".join(["timestamp,container,cpu_cores,memory_bytes", *rows]))
+    raw = {"name": "coarse", "trace": {"source": str(tmp_path / "coarse.csv")}, "policies": ["static"]}
+    (run,) = run_scenario(build(raw), store, jobs=1)
+    (flat,), seeds = run.manifest["refinement"]["flat"], run.manifest["refinement"]["seeds"]
+    assert len(seeds) == 2
+    # Flat samples of at most 2.2 cores, times 1.5.
+    assert flat == pytest.approx(3.3, rel=1e-3)
+    assert all(flat < cores for cores in [*seeds, run.metrics["mean_reserved_cores"]])
+    (plain,) = run_scenario(build(raw | {"refine": {"repeats": 0}}), store, jobs=1)
+    assert "refinement" not in plain.manifest
+    assert plain.metrics["mean_reserved_cores"] == pytest.approx(run.metrics["mean_reserved_cores"])

@@ -1,13 +1,11 @@
 """One suite over every engine: what lab.engine.ports and lab.engine.running promise."""
 
-from __future__ import annotations
-
 import multiprocessing
 
 import pytest
 
-from lab.engine.choice import engine as chosen
 from lab.engine.local import Local
+from lab.engine.local import engine as chosen
 from lab.engine.ports import Outcome, Unit
 from lab.engine.running import ATTEMPTS, run
 from tests.lab.engine import engine_work as work

@@ -2,7 +2,6 @@
 
 import hashlib
 import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ CONTENT = b"container,cpu_cores\na,1\n"
 
 
 @pytest.fixture
-def about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def about(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return dask._Input("trace.csv", hashlib.sha256(CONTENT).hexdigest())
 
@@ -31,7 +30,7 @@ def test_other_content_of_the_same_size_is_replaced(about):
     assert dask._placed(about, CONTENT).read_bytes() == CONTENT
 
 
-def test_a_folder_that_is_a_link_or_open_to_others_is_refused(about, tmp_path: Path):
+def test_a_folder_that_is_a_link_or_open_to_others_is_refused(about, tmp_path):
     place = dask._placed(about, CONTENT)
     own = place.parent.parent
     own.chmod(0o777)

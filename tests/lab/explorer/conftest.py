@@ -1,15 +1,12 @@
 """A page under test, over stored runs, in this process or in a real browser."""
 
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
 import traces.load
 from lab.ask.scenario import build
+from lab.explorer import questions
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from tests.lab.explorer.journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
@@ -19,13 +16,13 @@ APP = str(ROOT / "app.py")
 
 
 @pytest.fixture(scope="session")
-def recordings(trace_path) -> Path:
+def recordings(trace_path):
     """A folder with one recording, `sample`: 3 containers, 30 s."""
     return trace_path.parent
 
 
 @pytest.fixture
-def open_app(monkeypatch, stored, recordings) -> Callable[..., AppTest]:
+def open_app(monkeypatch, stored, recordings):
     """Opens a page of the explorer in this process over the stored runs, at an address (key=value or
     key=[values]). Without a name it is the page Containers."""
     monkeypatch.setenv("TWINBED_STORE", str(stored[0].root))
@@ -42,23 +39,37 @@ def open_app(monkeypatch, stored, recordings) -> Callable[..., AppTest]:
     return opened
 
 
+def opened(page, query: dict[str, str | list[str]]) -> AppTest:
+    """A page, given as a function, in this process at an address."""
+    app = AppTest.from_function(page, default_timeout=60)
+    for key, value in query.items():
+        app.query_params[key] = value
+    return app.run()
+
+
 @pytest.fixture
-def open_services(monkeypatch, asked) -> Callable[..., AppTest]:
+def open_services(monkeypatch, asked):
     """Opens the page Services in this process over the stored runs, at an address."""
     monkeypatch.setenv("TWINBED_STORE", str(asked[0].root))
 
-    def page() -> None:
+    def page():
         from lab.explorer import services_page
 
         services_page.page()
 
-    def opened(**query: str | list[str]) -> AppTest:
-        app = AppTest.from_function(page, default_timeout=60)
-        for key, value in query.items():
-            app.query_params[key] = value
-        return app.run()
+    return lambda **query: opened(page, query)
 
-    return opened
+
+@pytest.fixture
+def open_stored(monkeypatch):
+    """Opens a page, given as a function, in this process over a store's questions, at an address."""
+
+    def open_page(page, store, **query) -> AppTest:
+        monkeypatch.setenv("TWINBED_STORE", str(store.root))
+        questions.stored.clear()
+        return opened(page, query)
+
+    return open_page
 
 
 def _imitate(store: RunStore, run: Run, repeat: int) -> None:
@@ -69,7 +80,7 @@ def _imitate(store: RunStore, run: Run, repeat: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def validated(tmp_path_factory) -> RunStore:
+def validated(tmp_path_factory):
     """TeaStore under two policies, and each run three times as if it had been carried out here."""
     store = RunStore(tmp_path_factory.mktemp("validated"))
     services = {"app": "teastore", "arrivals": {"kind": "fixed", "rate_rps": 40}, "duration_s": 4, "hosts": 1}
@@ -81,14 +92,14 @@ def validated(tmp_path_factory) -> RunStore:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory) -> Iterator[str]:
+def address(tmp_path_factory):
     """A server of the explorer over an empty store, on a free port of this machine."""
     with serve(tmp_path_factory.mktemp("store") / "runs", tmp_path_factory.mktemp("server")) as where:
         yield where
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
+def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -97,7 +108,7 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture
-def page(browser, address) -> Iterator[object]:
+def page(browser, address):
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE_S * 1000)
     playwright = pytest.importorskip("playwright.sync_api")
@@ -106,11 +117,3 @@ def page(browser, address) -> Iterator[object]:
     opened.goto(f"{address}/containers")
     yield opened
     context.close()
-
-
-@pytest.fixture(autouse=True)
-def _main_stays_what_it_is():
-    """Streamlit replaces `__main__` by the page, which processes that later tests spawn would run."""
-    main = sys.modules["__main__"]
-    yield
-    sys.modules["__main__"] = main

@@ -19,15 +19,9 @@ ROOT = Path(__file__).parents[3]
 SHOTS = ROOT / "artefacts" / "explorer"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 PATIENCE_S = 60
 
 MARKS = [

@@ -1,12 +1,9 @@
 """The child that makes an advice: what it answers, and what it says in one line."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
 import zipfile
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,7 +13,7 @@ from lab.containers.advise.model import Advice
 from lab.explorer import advise_chooser
 from lab.explorer.advise_job import AdviceRequest, histories
 from lab.explorer.advise_results import packed
-from lab.explorer.job import Job, Status
+from lab.explorer.job import Job
 from lab.explorer.uploads import accept, lend
 from tests.lab.connect.servers import free_port
 from tests.lab.explorer.histories import STEP_S, STEPS, shop
@@ -27,7 +24,7 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def answered() -> Status:
+def answered():
     folder = lend(accept("shop.om", shop().encode(), types=("om",)))
     status = Job(AdviceRequest(source="shop.om", risk=0.02, folder=str(folder))).wait(PATIENCE_S)
     assert status.phase == "done", status.message
@@ -36,7 +33,7 @@ def answered() -> Status:
 
 
 @pytest.mark.slow
-def test_the_answer_has_the_advice_the_history_and_every_form(answered: Status) -> None:
+def test_the_answer_has_the_advice_the_history_and_every_form(answered):
     advice = Advice.model_validate(answered.answer["advice"])
     (row,) = advice.rows
     assert (row.name, row.replicas, advice.made.risk) == ("shop/web/app", 2, 0.02)
@@ -61,14 +58,14 @@ def test_the_answer_has_the_advice_the_history_and_every_form(answered: Status) 
         (AdviceRequest(url=f"http://127.0.0.1:{free_port()}"), "nobody listens there"),
     ],
 )
-def test_what_cannot_be_advised_on_is_one_line(request_: AdviceRequest, words: str) -> None:
+def test_what_cannot_be_advised_on_is_one_line(request_, words):
     status = Job(request_).wait(PATIENCE_S)
     assert status.phase == "failed"
     assert words in status.message
     assert "\n" not in status.message
 
 
-def test_a_long_history_is_thinned_to_its_largest_use(tmp_path: Path, monkeypatch) -> None:
+def test_a_long_history_is_thinned_to_its_largest_use(tmp_path, monkeypatch):
     monkeypatch.setattr("lab.explorer.advise_job._POINTS", 50)
     (tmp_path / "shop.om").write_text(shop())
     told = read(str(tmp_path / "shop.om"))
@@ -78,7 +75,7 @@ def test_a_long_history_is_thinned_to_its_largest_use(tmp_path: Path, monkeypatc
     assert max(drawn["cores"][0]) == pytest.approx(told.usage.peak_cores()[0], rel=1e-4)
 
 
-def test_an_imported_history_is_uploaded_with_the_file_beside_it(tmp_path: Path) -> None:
+def test_an_imported_history_is_uploaded_with_the_file_beside_it(tmp_path):
     (tmp_path / "shop.om").write_text(shop())
     path = tmp_path / "shop.parquet"
     kept.write(openmetrics.history(tmp_path / "shop.om"), path)
@@ -91,13 +88,13 @@ def test_an_imported_history_is_uploaded_with_the_file_beside_it(tmp_path: Path)
     assert told.usage.current.cpu_limit.tolist() == [2.0]
 
 
-def test_a_request_is_what_its_line_says() -> None:
+def test_a_request_is_what_its_line_says():
     request = AdviceRequest(url="http://x", selector='a="b"', risk=0.01)
     assert AdviceRequest.from_json(request.to_json()) == request
     assert json.loads(request.to_json())["since"] == "7d"
 
 
-def test_one_file_is_offered_as_it_is_and_several_as_one_archive() -> None:
+def test_one_file_is_offered_as_it_is_and_several_as_one_archive():
     name, make = packed("docker", {"docker-update.sh": "x\n"})
     assert (name, make()) == ("docker-update.sh", b"x\n")
     name, make = packed("systemd", {"web.service.d/50-twinbed.conf": "[Service]\n"})

@@ -82,7 +82,7 @@ def open_page(monkeypatch, recordings):
     return opened
 
 
-def test_with_nothing_chosen_it_says_what_to_do(open_page) -> None:
+def test_with_nothing_chosen_it_says_what_to_do(open_page):
     app = open_page()
     assert not app.exception
     assert "Choose a history and press **Run**" in texts(app)
@@ -91,7 +91,7 @@ def test_with_nothing_chosen_it_says_what_to_do(open_page) -> None:
     assert not app.button(key="run").disabled
 
 
-def test_a_prometheus_needs_its_address(open_page) -> None:
+def test_a_prometheus_needs_its_address(open_page):
     app = open_page()
     app.selectbox(key="advice_source").select("server").run()
     assert app.button(key="run").disabled
@@ -99,13 +99,13 @@ def test_a_prometheus_needs_its_address(open_page) -> None:
     assert not app.button(key="run").disabled
 
 
-def test_a_failure_is_one_line(open_page) -> None:
+def test_a_failure_is_one_line(open_page):
     app = open_page(failure="http://x: nobody listens there")
     assert len(app.error) == 1
     assert "nobody listens there" in app.error[0].value
 
 
-def test_a_result_has_the_table_the_verdicts_the_history_and_the_downloads(open_page) -> None:
+def test_a_result_has_the_table_the_verdicts_the_history_and_the_downloads(open_page):
     app = open_page(answer(row("web", "apply"), row("db", "care"), row("old", "leave")))
     assert not app.exception
     shown = html(app)
@@ -122,11 +122,11 @@ def test_a_result_has_the_table_the_verdicts_the_history_and_the_downloads(open_
     assert "left as it is: request now, request advised." in texts(app)
 
 
-def test_every_form_has_its_title() -> None:
+def test_every_form_has_its_title():
     assert set(advise_results.FORMS) == set(forms.FORMS)
 
 
-def test_another_risk_or_history_says_that_the_result_is_of_before(open_page) -> None:
+def test_another_risk_or_history_says_that_the_result_is_of_before(open_page):
     app = open_page(answer(row("web", "apply")))
     app.selectbox(key="advice_source").select("sample").run()
     assert "press Run" not in texts(app)
@@ -134,7 +134,7 @@ def test_another_risk_or_history_says_that_the_result_is_of_before(open_page) ->
     assert "press Run to bring them up to date" in texts(app)
 
 
-def test_names_of_others_are_shown_literally_and_the_table_is_bounded(open_page, monkeypatch) -> None:
+def test_names_of_others_are_shown_literally_and_the_table_is_bounded(open_page, monkeypatch):
     monkeypatch.setattr(advise_results, "MOST_ROWS", 2)
     app = open_page(answer(*(row(f"<b>{index}</b>", "apply") for index in range(3))))
     assert "&lt;b&gt;1" in html(app)
@@ -143,7 +143,7 @@ def test_names_of_others_are_shown_literally_and_the_table_is_bounded(open_page,
     assert "The first 2 of 3 rows" in texts(app)
 
 
-def test_lines_are_where_the_limits_are() -> None:
+def test_lines_are_where_the_limits_are():
     drawn = advise_results.chart(answer(row("web", "apply")), 0, cpu=False).to_dict()
     (levels,) = (data for data in drawn["datasets"].values() if "level" in data[0])
     assert {point["what"]: point["level"] for point in levels} == {"Limit now": 512.0, "Limit advised": 256.0}

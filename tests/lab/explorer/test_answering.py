@@ -10,16 +10,18 @@ import pytest
 from lab.cloud.input.store import Measurements
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Market, Question
-from lab.explorer import answering, cloud_job, limits
-from lab.explorer.queue import Queue
+from lab.explorer import answering, cached, cloud_question, limits
+from lab.explorer.job import Queue
+from tests.lab.sample_traces import usage_trace
+from traces import parquet
 from traces.catalogue.catalogue import load
-from twinbed import BackendError, ScenarioError
+from twinbed import BackendError, ScenarioError, TwinbedError
 
 
 @pytest.fixture
-def question(tmp_path, monkeypatch) -> Question:
+def question(tmp_path, monkeypatch):
     monkeypatch.setenv("TWINBED_MEASUREMENTS", str(tmp_path / "m.duckdb"))
-    return Question(cloud_job.load("images_vgg", None, None), Market("us-central1"))
+    return Question(cloud_question.load("images_vgg", None, None), Market("us-central1"))
 
 
 def children() -> set[str]:
@@ -87,3 +89,12 @@ def test_questions_beyond_the_places_are_refused_in_one_line(question, monkeypat
     with pytest.raises(BackendError, match="ask again in a minute"):
         ask()
     assert busy.place(first) == 0
+
+
+@pytest.mark.parametrize("read", [cached.recording, cached.application, cloud_question.title])
+@pytest.mark.parametrize("name", ["mine.parquet", "mine.yaml"])
+def test_a_choice_cannot_name_another_file_of_this_machine(read, name, tmp_path):
+    parquet.write(usage_trace(periods=10), tmp_path / "mine.parquet")
+    (tmp_path / "mine.yaml").write_text("name: mine\n")
+    with pytest.raises(TwinbedError, match="there is no"):
+        read(str(tmp_path / name))

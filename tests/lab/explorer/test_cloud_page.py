@@ -1,6 +1,5 @@
 """The page Cloud: from a job to a ranking with its reasons, and one line for whatever cannot be."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +9,13 @@ from streamlit.testing.v1 import AppTest
 from control.jobs import LocalRun
 from lab.cloud.input import local_run_file
 from lab.cloud.input.store import Measurements, Run
+from tests.lab.explorer.test_pages import charts
 
 TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Measurements:
+def database(tmp_path):
     """Trials of two jobs: CherryPick, which answers at once, needs some."""
     found = Measurements(tmp_path / "m.duckdb")
     found.add(
@@ -27,7 +27,7 @@ def database(tmp_path: Path) -> Measurements:
 
 
 @pytest.fixture
-def open_cloud(monkeypatch, database) -> Callable[[], AppTest]:
+def open_cloud(monkeypatch, database):
     monkeypatch.setenv("TWINBED_MEASUREMENTS", str(database.path))
 
     def page() -> None:
@@ -49,10 +49,6 @@ def recommend(app: AppTest) -> AppTest:
 def said(app: AppTest) -> str:
     text = "\n".join(str(each.value) for kind in (app.markdown, app.caption, app.info) for each in kind)
     return text.replace("\\", "")
-
-
-def charts(app: AppTest) -> list[object]:
-    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
 
 
 def test_nothing_is_answered_before_it_is_asked_for(open_cloud):

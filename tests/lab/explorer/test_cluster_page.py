@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from lab.ask.scenario import build
 from lab.charts.palette import shown
-from lab.explorer import cluster_page, html
+from lab.explorer import cluster_page, html, questions
 from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
-from lab.runs.store import Run, RunStore
+from lab.runs.store import RunStore
 from tests.lab.cluster.test_cluster_scenario import SMALL
 from tests.lab.explorer.test_pages import html as markup
 from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory) -> tuple[RunStore, list[Run]]:
+def clusters(tmp_path_factory):
     """Twelve jobs under three schedulers, with and without a second server. Not to be changed."""
     store = RunStore(tmp_path_factory.mktemp("clusters"))
     runs = []
@@ -31,21 +32,13 @@ def clusters(tmp_path_factory) -> tuple[RunStore, list[Run]]:
 
 
 @pytest.fixture
-def open_cluster(monkeypatch):
-    def page() -> None:
+def open_cluster(open_stored):
+    def page():
         from lab.explorer import cluster_page
 
         cluster_page.page()
 
-    def opened(store: RunStore, **query: str) -> AppTest:
-        monkeypatch.setenv("TWINBED_STORE", str(store.root))
-        cluster_page._questions.clear()
-        app = AppTest.from_function(page, default_timeout=60)
-        for key, value in query.items():
-            app.query_params[key] = value
-        return app.run()
-
-    return opened
+    return partial(open_stored, page)
 
 
 def charts(app: AppTest) -> int:
@@ -80,7 +73,9 @@ def test_a_question_shows_its_policies_side_by_side(open_cluster, clusters):
 def test_two_questions_stand_beside_each_other_and_in_the_address(open_cluster, clusters):
     app = open_cluster(clusters[0])
     first = app.selectbox(key="cluster_question").value
-    other = next(key for key in cluster_page._questions(str(clusters[0].root)) if key.key != first).key
+    other = next(
+        found.key for found in questions.stored(str(clusters[0].root), "cluster", ()) if found.key != first
+    )
     app.selectbox(key="cluster_beside").set_value(other).run()
     assert not app.exception
     assert markup(app).count('<th scope="col">') == 6

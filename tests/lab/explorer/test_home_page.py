@@ -8,7 +8,7 @@ from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture
-def begun(monkeypatch) -> list[object]:
+def begun(monkeypatch):
     """What was asked of the worker, without one."""
     requests: list[object] = []
     monkeypatch.setattr("lab.explorer.running.begin", lambda owner, request: requests.append(owner))

@@ -17,8 +17,7 @@ import pytest
 from lab.containers.input.whatif import whatif_scenario
 from lab.explorer import job as job_module
 from lab.explorer import limits
-from lab.explorer.job import Job
-from lab.explorer.queue import Queue
+from lab.explorer.job import Job, Queue
 from lab.explorer.uploads import accept, lend
 from lab.explorer.worker import Request
 from lab.runs.store import RunStore
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def long_trace(tmp_path_factory) -> Path:
+def long_trace(tmp_path_factory):
     """So long that a run of it is always still going on when a test looks."""
     path = tmp_path_factory.mktemp("long") / "long.parquet"
     parquet.write(usage_trace(periods=60_000, count=24), path)

@@ -18,16 +18,16 @@ def calls() -> list:
     found = []
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            shows = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            if (
-                not shows
-                or node.func.attr not in SINKS
-                or ast.unparse(node.func.value) in ("html", "running", "cloud_job")
-            ):
-                continue
-            if not node.args:
-                continue
-            label = node.args[1] if node.func.attr == "progress" else node.args[0]
+            match node:
+                case ast.Call(func=ast.Name("_button"), args=[_, label, *_]):
+                    pass
+                case ast.Call(func=ast.Attribute(attr="progress"), args=[_, label, *_]):
+                    pass
+                case ast.Call(func=ast.Attribute(value=value, attr=name), args=[label, *_]):
+                    if name not in SINKS or ast.unparse(value) in ("html", "running"):
+                        continue
+                case _:
+                    continue
             found.append(pytest.param(label, id=f"{path.stem}-{node.lineno}"))
     return found
 

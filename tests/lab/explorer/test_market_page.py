@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
-from lab.explorer import market_page
+from lab.explorer import market_page, questions
 from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
@@ -18,7 +18,7 @@ from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture(scope="module")
-def markets(tmp_path_factory) -> RunStore:
+def markets(tmp_path_factory):
     """Two seeds under two policies. Not to be changed."""
     store = RunStore(tmp_path_factory.mktemp("markets"))
     run_scenario(small(seeds=[0, 1], policies=["greedy", "on-demand"]), store)
@@ -26,21 +26,13 @@ def markets(tmp_path_factory) -> RunStore:
 
 
 @pytest.fixture
-def open_market(monkeypatch):
-    def page() -> None:
+def open_market(open_stored):
+    def page():
         from lab.explorer import market_page
 
         market_page.page()
 
-    def opened(store: RunStore, **query: str) -> AppTest:
-        monkeypatch.setenv("TWINBED_STORE", str(store.root))
-        market_page._questions.clear()
-        app = AppTest.from_function(page, default_timeout=60)
-        for key, value in query.items():
-            app.query_params[key] = value
-        return app.run()
-
-    return opened
+    return partial(open_stored, page)
 
 
 def test_a_question_shows_its_policies_side_by_side_and_stands_in_the_address(open_market, markets):
@@ -49,7 +41,7 @@ def test_a_question_shows_its_policies_side_by_side_and_stands_in_the_address(op
     assert markup(app).count('<th scope="col">') == 2
     assert "÷ optimum" in markup(app)
     assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 3
-    first, second = market_page._questions(str(markets.root))
+    first, second = (found.key for found in questions.stored(str(markets.root), "cloud", ()))
     assert app.query_params == {"question": first}
     assert open_market(markets, question=second).selectbox(key="market_question").value == second
     assert "gone-\\*1\\*" in texts(open_market(markets, question="gone-*1*"))

@@ -19,6 +19,10 @@ def html(app) -> str:
     return "\n".join(element.proto.body for element in app.get("html"))
 
 
+def charts(app) -> list[object]:
+    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
+
+
 def test_an_empty_page_says_in_one_sentence_what_to_do(open_app):
     app = open_app()
     assert not app.exception

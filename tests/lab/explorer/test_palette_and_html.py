@@ -3,17 +3,9 @@
 import math
 from dataclasses import replace
 
-import pytest
-
 from lab.charts.palette import Shown, shown, title
 from lab.explorer import html
-from lab.runs.store import RunStore
 from tests.lab.sample_runs import publish
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
 
 
 def test_a_policy_looks_the_same_whatever_stands_beside_it(stored):

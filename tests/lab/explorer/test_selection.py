@@ -6,14 +6,7 @@ from hypothesis import strategies as st
 
 from lab.containers.input.sections import Price
 from lab.containers.input.services.arrivals import PRESETS
-from lab.explorer.selection import (
-    MAX_POLICIES,
-    Choices,
-    ServiceChoices,
-    TraceChoices,
-    from_query,
-    to_query,
-)
+from lab.explorer.selection import MAX_POLICIES, Choices, ServiceChoices, TraceChoices, from_query, to_query
 
 _NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=12)
 _POLICIES = ["escra", "vpa", "static", "static:factor=2", "autopilot:update_interval_s=1"]

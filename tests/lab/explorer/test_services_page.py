@@ -1,29 +1,23 @@
 """The page Services: what it shows at an address, and what it makes of what is entered."""
 
 import io
+import tracemalloc
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
+from pydantic import TypeAdapter
 
 from lab.ask import shipped
 from lab.charts import services
 from lab.charts.palette import Shown, shown
-from lab.explorer import downloads, html, session
+from lab.containers.input.services.arrivals import PRESETS, ArrivalSpec, generate
+from lab.explorer import downloads, html, services_chooser, session
 from lab.explorer.job import Job
-
-
-def texts(app) -> str:
-    parts = [app.caption, app.markdown, app.info, app.warning, app.error, app.title, app.subheader]
-    return "\n".join(str(element.value) for kind in parts for element in kind)
-
-
-def shown_html(app) -> str:
-    return "\n".join(element.proto.body for element in app.get("html"))
-
-
-def charts(app) -> list[object]:
-    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
+from lab.explorer.selection import limits
+from tests.lab.explorer.test_pages import charts, texts
+from tests.lab.explorer.test_pages import html as shown_html
 
 
 def test_an_empty_page_says_what_to_do_and_shows_load_and_calls(open_services):
@@ -62,16 +56,10 @@ def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
     assert "latency p99" in shown_html(app)
     titles = [each.value for each in app.subheader]
     assert titles == [
-        "Latency over time",
-        "Throughput and failures",
-        "All latencies",
-        "Cost",
-        "Limit and use over time",
-        "Whose waiting makes the slowest 1 %",
-        "Service by service",
-        "Slack and throttling, all containers",
+        "Latency over time", "Throughput and failures", "All latencies", "Cost", "Limit and use over time",
+        "Whose waiting makes the slowest 1 %", "Service by service", "Slack and throttling, all containers",
         "All figures",
-    ]
+    ]  # fmt: skip
     assert "The slowest 1 % take" in texts(app)
     assert "Why did the limit change here?" in texts(app)
     assert "throttled in the last period: raised" in shown_html(app)
@@ -105,12 +93,9 @@ def test_another_policys_services_can_be_looked_at(open_services, asked):
 @pytest.mark.slow
 def test_results_of_the_choices_on_the_left_are_not_called_outdated(open_services, asked):
     chosen = {
-        "app": "teastore",
-        "arrivals": "burst",
-        "duration_s": "12.0",
-        "policies": ["escra", "static:factor=0.9"],
-        "runs": [run.id for run in asked[1]],
-    }
+        "app": "teastore", "arrivals": "burst", "duration_s": "12.0",
+        "policies": ["escra", "static:factor=0.9"], "runs": [run.id for run in asked[1]],
+    }  # fmt: skip
     assert "have changed since these results" not in texts(open_services(**chosen))
     assert "have changed since these results" in texts(open_services(**{**chosen, "scale": "2"}))
 
@@ -233,3 +218,36 @@ def test_a_run_whose_latency_is_a_bound_has_not_the_best_latency(asked):
     first, second = line.split("<td")[1:]
     assert "tb-best" in first
     assert "tb-best" not in second
+
+
+PREVIEW_BYTES = 8 << 20
+"""Far more than a preview takes, and far less than the arrivals of the largest load, some GiB."""
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_largest_load_is_previewed_without_its_arrivals(preset):
+    tracemalloc.start()
+    frame = services_chooser.rates(preset, limits("scale")[1], limits("duration_s")[1], 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < PREVIEW_BYTES
+    assert 0 < len(frame) <= 300
+
+
+@pytest.mark.parametrize("preset", ["fixed", "exponential", "burst"])
+@pytest.mark.parametrize("duration_s", [45.0, 1000.5])
+def test_the_rates_are_those_of_a_runs_arrivals(preset, duration_s):
+    spec = TypeAdapter(ArrivalSpec).validate_python({"kind": preset, "scale": 2.0})
+    drawn = generate(spec, duration_s, [1.0], np.random.SeedSequence(3))
+    frame = services_chooser.rates(preset, 2.0, duration_s, 0)
+    edges = np.append(frame["at_s"], duration_s)
+    expected = frame["rps"] * np.diff(edges)
+    counts, _ = np.histogram(drawn.at_s, edges)
+    # Five standard deviations of a Poisson count.
+    assert (np.abs(counts - expected) <= 5 * np.sqrt(expected) + 1).all()
+
+
+def test_wandering_rates_stay_between_their_bounds():
+    frame = services_chooser.rates("alibaba_like", 2.0, 600.0, 0)
+    assert frame["rps"].between(2 * 56, 2 * 548).all()
+    assert frame["rps"].std() > 0

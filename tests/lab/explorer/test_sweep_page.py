@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 from lab.ask.scenario import build
 from lab.engine.local import Local
 from lab.runs.store import RunStore
-from lab.sweep.noted import course, sweeps
+from lab.sweep.book import course, sweeps
 from lab.sweep.plan import Plan
 from lab.sweep.points import points
 from lab.sweep.sweep import sweep
@@ -26,7 +26,7 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory) -> RunStore:
+def swept(tmp_path_factory):
     """Four points under two schedulers with two seeds. Not to be changed."""
     store = RunStore(tmp_path_factory.mktemp("swept"))
     sweep(plan(), store, Local(1))

@@ -3,7 +3,6 @@
 import tempfile
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ BAD = GOOD.replace(b"web,7,0.5", b"web,7,-0.5")
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path, monkeypatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 

@@ -1,36 +1,22 @@
 """The page Validation: what it says with nothing to show, and what it shows of validated runs."""
 
-from collections.abc import Callable
+from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from lab.runs.store import RunStore
+from tests.lab.explorer.test_pages import charts
+from tests.lab.explorer.test_pages import html as shown_html
 
 
 @pytest.fixture
-def open_page(monkeypatch) -> Callable[..., AppTest]:
-    def page() -> None:
+def open_page(open_stored):
+    def page():
         from lab.explorer import validation_page
 
         validation_page.page()
 
-    def opened(store: RunStore, **query: str) -> AppTest:
-        monkeypatch.setenv("TWINBED_STORE", str(store.root))
-        app = AppTest.from_function(page, default_timeout=60)
-        for key, value in query.items():
-            app.query_params[key] = value
-        return app.run()
-
-    return opened
-
-
-def shown_html(app: AppTest) -> str:
-    return "\n".join(element.proto.body for element in app.get("html"))
-
-
-def charts(app: AppTest) -> list[object]:
-    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
+    return partial(open_stored, page)
 
 
 def test_with_nothing_validated_it_says_what_to_run(open_page, tmp_path):

@@ -8,8 +8,8 @@ from starlette.exceptions import HTTPException
 from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 from streamlit.testing.v1 import local_script_runner
 
-from lab.explorer import limits, server, session, uploads, visitors
-from lab.explorer.visitors import Tabs
+from lab.explorer import limits, server, session, uploads
+from lab.explorer.session import Tabs
 from tests.lab.explorer.test_pages import GOOD, upload
 
 
@@ -33,7 +33,7 @@ def test_a_tab_too_many_is_not_admitted_until_another_is_closed():
 
 
 def test_a_visitor_beyond_the_tabs_gets_one_line_and_nothing_else(open_app, monkeypatch):
-    monkeypatch.setattr(visitors, "TABS", Tabs(0))
+    monkeypatch.setattr(session, "TABS", Tabs(0))
     app = open_app()
     assert [error.value for error in app.error] == [
         f"{limits.TABS} tabs are open here, which is the most. Reload this one in some minutes."

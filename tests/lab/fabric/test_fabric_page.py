@@ -7,7 +7,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def opened(sends, monkeypatch) -> AppTest:
+def opened(sends, monkeypatch):
     monkeypatch.setenv("TWINBED_STORE", str(sends[0].root))
 
     def page() -> None:

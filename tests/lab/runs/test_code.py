@@ -1,7 +1,5 @@
 """The hash of the code that can influence a result."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab.ask.scenario import build, expand

@@ -10,14 +10,8 @@ from lab.containers.run.remarks import facts, legend, remarks
 from lab.runs.compare import as_result, comparison, over_seeds, summary
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
-from lab.runs.store import RunStore
 from tests.lab.sample_runs import publish
 from twinbed import StoreError
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
 
 
 def test_a_comparison_has_one_row_per_run_in_the_order_given_and_every_metric(store):
@@ -143,10 +137,8 @@ def test_escra_is_remarked_on_when_no_container_can_ever_give_cpu_back(store):
     assert remarks([publish(store, "escra:gamma=1.4")]) == []
     assert remarks([publish(store, "escra:gamma=1.5")]) == [
         "escra:gamma=1.5 starts every container with an equal share, 1.5 cores in this run, and takes back "
-        "only "
-        "what is unused beyond gamma = 1.5 cores: no container can give anything back, so the pool stays "
-        "empty. "
-        "Try --policy escra:gamma=0.1."
+        "only what is unused beyond gamma = 1.5 cores: no container can give anything back, so the pool "
+        "stays empty. Try --policy escra:gamma=0.1."
     ]
 
 

@@ -21,13 +21,10 @@ COLUMNS = (
 ROWS = (
     {"label": "escra", "slack": 1 / 3, "slack_ci95": 0.01, "share": 0.0123, "kills": 0.0},
     {
-        "label": "static:factor=1.5",
-        "slack": 12_345.678,
-        "slack_ci95": math.nan,
-        "share": math.nan,
+        "label": "static:factor=1.5", "slack": 12_345.678, "slack_ci95": math.nan, "share": math.nan,
         "kills": 2.0,
     },
-)
+)  # fmt: skip
 RESULT = Result(COLUMNS, ROWS, {"seed": 7}, "Lower is better.", ("One note.",), aside="label")
 
 

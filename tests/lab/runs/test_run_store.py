@@ -51,11 +51,7 @@ def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-0
         "backend": "twin",
         "inputs": [{"role": "trace", "sha256": "ab" * 32, "source": "x.csv"}],
         "calibration": {
-            "name": "here",
-            "kernel": "6.1",
-            "cpu": "a CPU",
-            "date": "2026-01-01",
-            "sha256": "cd" * 32,
+            "name": "here", "kernel": "6.1", "cpu": "a CPU", "date": "2026-01-01", "sha256": "cd" * 32,
             "values": {},
         },
         "versions": {"twinbed": "0"},
@@ -63,12 +59,7 @@ def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-0
         "created_at": created_at,
         "wall_s": 0.5,
         "metrics": {"cost": 1.5, "memory_slack_p50_mib": None},
-    }
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
+    }  # fmt: skip
 
 
 def test_a_published_run_is_listed_opened_and_read_back(store):
@@ -156,10 +147,7 @@ def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_whe
     assert served.table("requests").num_rows == 2
     assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").frame.to_dict(
         "list"
-    ) == {
-        "run": [served.id],
-        "slowest": [0.3],
-    }
+    ) == {"run": [served.id], "slowest": [0.3]}
     assert plain.tables == Containers.tables
     with pytest.raises(StoreError, match="no table 'requests'"):
         plain.table("requests")
@@ -226,21 +214,16 @@ def damage(path: Path, how: str) -> None:
         table.mkdir()
     else:
         texts = {
-            "nesting": "[" * 100_000,
-            "digits": '{"seed": ' + "9" * 5_000 + "}",
-            "bytes": "\udcff",
-            "list": "[]",
-            "time": json.dumps(said | {"created_at": 5}),
+            "nesting": "[" * 100_000, "digits": '{"seed": ' + "9" * 5_000 + "}", "bytes": "\udcff",
+            "list": "[]", "time": json.dumps(said | {"created_at": 5}),
             "no zone": json.dumps(said | {"created_at": "2026-01-01"}),
             "metric": json.dumps(said | {"metrics": {"cost": "much"}}),
             "not a number": json.dumps(said | {"metrics": {"cost": float("nan")}}),
-            "seed": json.dumps(said | {"seed": None}),
-            "tables": json.dumps(said | {"tables": 1}),
+            "seed": json.dumps(said | {"seed": None}), "tables": json.dumps(said | {"tables": 1}),
             "table elsewhere": json.dumps(said | {"tables": said["tables"] | {"../../x\0": "0"}}),
-            "schema": json.dumps(said | {"schema": 2}),
-            "spec": json.dumps(said | {"spec": ["period_s"]}),
+            "schema": json.dumps(said | {"schema": 2}), "spec": json.dumps(said | {"spec": ["period_s"]}),
             "versions": json.dumps({key: value for key, value in said.items() if key != "versions"}),
-        }
+        }  # fmt: skip
         file.write_text(texts[how], errors="surrogateescape")
 
 

@@ -20,11 +20,6 @@ POLICIES = ["escra", "autopilot:update_interval_s=1", "vpa", "static:factor=1"]
 SCENARIOS = sorted((Path(__file__).resolve().parents[3] / "scenarios").glob("*.yaml"))
 
 
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
-
-
 def test_whatif_gives_one_stored_run_per_policy_in_the_order_asked(trace_path, store):
     runs = whatif(trace_path, POLICIES, store=store)
     assert [each.policy for each in runs] == POLICIES

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -51,9 +53,7 @@ def begin(root: Path, work: str, *, former: bool) -> publishing.Working:
         ("sweep", True, {5}),
     ],
 )
-def test_a_run_is_whole_or_gone_wherever_a_process_is_killed(
-    tmp_path: Path, work: str, former: bool, rows: set[int | None]
-) -> None:
+def test_a_run_is_whole_or_gone_wherever_a_process_is_killed(tmp_path, work, former, rows):
     root, seen = tmp_path / "runs", set()
     for step in itertools.count(1):
         second = begin(root, work, former=former)
@@ -78,7 +78,7 @@ def test_a_run_is_whole_or_gone_wherever_a_process_is_killed(
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+def steps(monkeypatch, tmp_path):
     """What is renamed and synced in the store `runs`, in order; ` unlocked` where its lock is not held."""
     root, taken = tmp_path / "runs", list[str]()
     rename, fsync = os.rename, os.fsync
@@ -107,9 +107,7 @@ FILES = [f"sync .new/{name}.parquet unlocked" for name in ("summary", "container
 FILES += ["sync .new/manifest.json unlocked", "sync .new"]
 
 
-def test_everything_is_synced_before_the_rename_and_the_root_after_it(
-    tmp_path: Path, steps: list[str]
-) -> None:
+def test_everything_is_synced_before_the_rename_and_the_root_after_it(tmp_path, steps):
     store = RunStore(tmp_path / "runs")
     store.publish(manifest(RUN), tables())
     assert steps == [*FILES, f"rename .new {RUN}", "sync runs"]
@@ -121,14 +119,14 @@ def test_everything_is_synced_before_the_rename_and_the_root_after_it(
     assert steps == [f"rename {RUN} .gone", "sync runs"]
 
 
-def test_a_sweep_renames_under_the_lock(tmp_path: Path, steps: list[str]) -> None:
+def test_a_sweep_renames_under_the_lock(tmp_path, steps):
     begin(tmp_path / "runs", "sweep", former=True).discard()
     steps.clear()
     RunStore(tmp_path / "runs")
     assert steps == ["rename .new .gone", f"rename .old {RUN}", "rename .old .gone"]
 
 
-def test_two_writers_of_one_run_and_a_reader_never_see_half_a_run(tmp_path: Path) -> None:
+def test_two_writers_of_one_run_and_a_reader_never_see_half_a_run(tmp_path):
     root, writers = tmp_path / "runs", []
     RunStore(root).publish(manifest(RUN), tables(1))
     for rows in (1, 9):
@@ -149,9 +147,7 @@ def test_two_writers_of_one_run_and_a_reader_never_see_half_a_run(tmp_path: Path
     assert [entry.name for entry in root.iterdir() if entry.name.startswith(".")] == [".lock"]
 
 
-def test_an_interrupt_before_the_lock_is_taken_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_before_the_lock_is_taken_leaves_nothing(tmp_path, monkeypatch):
     store = RunStore(tmp_path)
     take = publishing.take
 
@@ -164,3 +160,52 @@ def test_an_interrupt_before_the_lock_is_taken_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         store.publish(manifest(), tables())
     assert list(store.root.glob(".new-*")) == []
+
+
+ROOT = Path(__file__).resolve().parents[3]
+WRITER = """
+import sys
+import lab.runs.store as s
+import tests.lab.runs.test_run_store as t
+
+def wait(*args, **options):
+    print("writing", flush=True)
+    sys.stdin.read()
+
+s.pq.write_table = wait
+s.RunStore(sys.argv[1]).publish(t.manifest(), t.tables())
+"""
+
+
+@pytest.mark.apart
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="a PID namespace of its own needs root")
+@pytest.mark.parametrize("apart", ["reader", "writer"])
+def test_a_list_leaves_alone_what_a_writer_of_another_pid_namespace_writes(tmp_path, apart):
+    space = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    if subprocess.run([*space, "true"], check=False).returncode:
+        pytest.skip("unshare is refused")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    writer = subprocess.Popen(
+        [*(space if apart == "writer" else ()), sys.executable, "-c", WRITER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    with writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"writing\n"
+        before = hidden(tmp_path)
+        assert len(before) >= 1
+        reader = [sys.executable, "-m", "lab.cli.main", "runs", "list", "--store", str(tmp_path)]
+        subprocess.run([*(space if apart == "reader" else ()), *reader], check=True, env=environment)
+        assert hidden(tmp_path) == before
+        writer.kill()
+        # It ends when the writer inside the namespace has ended.
+        assert writer.stdout.read() == b""
+    RunStore(tmp_path)
+    assert hidden(tmp_path) == []
+
+
+def hidden(root: Path) -> list[str]:
+    return sorted(entry.name for entry in root.iterdir() if entry.name != ".lock")

@@ -1,14 +1,11 @@
 """A kind of question that costs nothing to run, and a scenario of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab import kinds
 from lab.ask import scenario
 from lab.ask.scenario import build
 from lab.engine.local import Local
-from lab.runs.store import RunStore
 from tests.lab.kinds.dice import Dice
 
 
@@ -19,11 +16,6 @@ def dice(monkeypatch):
     scenario.any_kind.cache_clear()
     yield build({"name": "throws", "dice": {"throws": 20}})
     scenario.any_kind.cache_clear()
-
-
-@pytest.fixture
-def store(tmp_path):
-    return RunStore(tmp_path / "runs")
 
 
 @pytest.fixture

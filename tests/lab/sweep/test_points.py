@@ -1,7 +1,5 @@
 """The points and seeds of a sweep, and rules about metrics."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

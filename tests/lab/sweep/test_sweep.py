@@ -1,7 +1,5 @@
 """Sweeps: every unit once, what failed beside the others, stopping, going on, and the tables and the page."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -9,12 +7,11 @@ import pandas as pd
 import pytest
 
 from lab.runs.store import RunStore
-from lab.sweep.front import unbeaten
 from lab.sweep.page import document
 from lab.sweep.plan import Plan, Shard
 from lab.sweep.points import points
 from lab.sweep.result import chosen, means, result, write
-from lab.sweep.rules import Until
+from lab.sweep.rules import Until, unbeaten
 from lab.sweep.sweep import sweep
 from tests.lab.kinds import dice as dice_kind
 from twinbed import BackendError, ScenarioError
@@ -186,17 +183,8 @@ class TestVerb:
 
     def test_it_sweeps_writes_and_goes_on(self, file, twinbed, tmp_path):
         command = (
-            "sweep",
-            file,
-            "--vary",
-            "dice.throws=5,9",
-            "--seeds",
-            "0:3",
-            "--format",
-            "json",
-            "--jobs",
-            "1",
-        )
+            "sweep", file, "--vary", "dice.throws=5,9", "--seeds", "0:3", "--format", "json", "--jobs", "1",
+        )  # fmt: skip
         out, page = tmp_path / "all.parquet", tmp_path / "page.html"
         ended = twinbed(*command, "--out", out, "--html", page)
         assert ended.code == 0, ended.err

@@ -19,8 +19,7 @@ from lab.fabric.real.chain import chain
 from lab.fabric.real.settings import Road, Setting, What, setting
 from lab.fabric.real.store import Measured, Store, Watched
 from lab.fabric.validate.both import validate
-from lab.fabric.validate.figures import Gaps, measured, simulated
-from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared, result
+from lab.fabric.validate.judge import LEAST_FAULTS, Compared, Gaps, compared, measured, result, simulated
 from lab.runs.formats import table
 from studies.fidelity_fabric import campaigns, conditions
 from studies.fidelity_fabric.page import Measurements, document

@@ -1,7 +1,7 @@
 """An application as a user writes it: services, their handlers and calls, and the requests of clients.
 
 For: checking such a file, with the key of what is wrong, and generating its JSON schema. Not for: finding
-and reading the file (load.py), nor for the arrays that the twin runs (graph.py).
+nor for the arrays that the twin runs (graph.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -25,6 +26,8 @@ from pydantic import (
 )
 
 from control.services import container_names, cycle
+from lab.ask import guard, shipped
+from lab.ask.problems import validated
 from lab.ask.section import Section
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
@@ -159,8 +162,7 @@ class Service(Settings):
     connections: dict[Name, PositiveInt] = Field(
         default_factory=dict,
         description="Most calls to a callee that are open at once, over all containers of this service, by "
-        "the "
-        "callee's name; further calls wait in line. No limit when left out.",
+        "the callee's name; further calls wait in line. No limit when left out.",
     )
     handlers: dict[Name, Handler] = Field(min_length=1, description="Its operations by name.")
 
@@ -276,3 +278,15 @@ def app_schema_json() -> str:
 def _nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+
+
+def load_app(name_or_path: str | Path) -> AppSpec:
+    """Return the checked application. Raises ScenarioError with file, dotted key, problem and nearest
+    valid name."""
+    path = shipped.path_of("application", name_or_path)
+    return build_app(guard.read_keys(path, "keys and values"), str(path))
+
+
+def build_app(raw: dict[str, Any], where: str = "application") -> AppSpec:
+    """Return the checked application of plain data. Raises ScenarioError that begins with `where`."""
+    return validated(AppSpec, raw, where)

@@ -155,11 +155,7 @@ GRID_SEARCH = Function.model_validate(
         "is to count and how many passes the fit takes (cv 0.5). The result is small (0.1 s). Importing "
         "NumPy, SciPy and pandas took 1.1 s of CPU and 65 MiB there; on the older CPU 2 s, with scikit-learn "
         "80 MiB. Text and vectors take 80 MiB.",
-        "pod": {
-            "initialise": {"mean_s": 2.0, "cv": 0.3},
-            "retained_mib": 80.0,
-            "working_mib": 80.0,
-        },
+        "pod": {"initialise": {"mean_s": 2.0, "cv": 0.3}, "retained_mib": 80.0, "working_mib": 80.0},
         "parts": [
             {"wait_s": 4.6, "cv": 0.3, "what": "read the reviews from the store"},
             {"cpu_s": 15.0, "cv": 0.5, "what": "count words, fit and score"},

@@ -24,7 +24,7 @@ def run(job: str, instance: str, workers: int, time_s: float, **more: object) ->
     return Run(job, instance, workers, time_s, price_usd_h=2.0 * workers, vcpus=4, memory_gib=16, **more)  # type: ignore[arg-type]
 
 
-def test_runs_come_back_as_they_were_added(tmp_path: Path) -> None:
+def test_runs_come_back_as_they_were_added(tmp_path):
     database = Measurements(tmp_path / "new" / "m.duckdb")
     assert database.runs() == []
     assert as_history(database.runs()) is None
@@ -34,7 +34,7 @@ def test_runs_come_back_as_they_were_added(tmp_path: Path) -> None:
     assert database.runs() == [*runs, run("a", "m4", 4, 7.0)]
 
 
-def test_a_history_has_the_median_of_runs_that_ended_and_the_bound_of_those_that_did_not() -> None:
+def test_a_history_has_the_median_of_runs_that_ended_and_the_bound_of_those_that_did_not():
     history = as_history(
         [
             run("a", "m4", 2, 10.0),
@@ -54,7 +54,7 @@ def test_a_history_has_the_median_of_runs_that_ended_and_the_bound_of_those_that
     assert np.isnan(history.time_s[0, at["c4"]])
 
 
-def test_trials_are_the_runs_of_the_job_on_candidates() -> None:
+def test_trials_are_the_runs_of_the_job_on_candidates():
     types = {"m4": InstanceType("m4", "aws", 4, 16)}
     among = candidates(types, {"m4": 3.0}, [Configuration("m4", 2), Configuration("m4", 4)])
     trials = trials_of("a", [run("a", "m4", 4, 36.0), run("a", "c4", 2, 1.0), run("b", "m4", 2, 1.0)], among)
@@ -62,7 +62,7 @@ def test_trials_are_the_runs_of_the_job_on_candidates() -> None:
     assert trials.cost_usd.tolist() == [pytest.approx(0.08)]  # at the price that was paid, not today's
 
 
-def test_a_csv_file_is_read_with_its_parameters(tmp_path: Path) -> None:
+def test_a_csv_file_is_read_with_its_parameters(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text(HEADER + "a,m4,2,10.5,4.0,4,16,,0.1\nb,m4,2,600,4.0,4,16,false,\n")
     first, second = read_csv(path)
@@ -82,23 +82,21 @@ def test_a_csv_file_is_read_with_its_parameters(tmp_path: Path) -> None:
         (HEADER + "a,m4,2,1,4\n", "row 2: has not as many fields as the header"),
     ],
 )
-def test_a_csv_file_that_is_wrong_is_refused_by_row_and_column(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_csv_file_that_is_wrong_is_refused_by_row_and_column(tmp_path, text, message):
     path = tmp_path / "runs.csv"
     path.write_text(text)
     with pytest.raises(TraceError, match=message):
         read_csv(path)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path):
     path = tmp_path / "m.duckdb"
     path.write_text("no database at all, and long enough to be looked at" * 100)
     with pytest.raises(StoreError, match="not a database of measurements"):
         Measurements(path).runs()
 
 
-def test_the_place_of_the_database_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_place_of_the_database_can_be_chosen(monkeypatch):
     monkeypatch.setenv("TWINBED_MEASUREMENTS", "/elsewhere/m.duckdb")
     assert default_path() == Path("/elsewhere/m.duckdb")
     monkeypatch.delenv("TWINBED_MEASUREMENTS")
@@ -106,7 +104,7 @@ def test_the_place_of_the_database_can_be_chosen(monkeypatch: pytest.MonkeyPatch
     assert default_path() == Path("/data/twinbed/measurements.duckdb")
 
 
-def test_a_file_from_before_use_bps_is_read_and_added_to(tmp_path: Path) -> None:
+def test_a_file_from_before_use_bps_is_read_and_added_to(tmp_path):
     database = Measurements(tmp_path / "m.duckdb")
     alone = run("a", "m4", 1, 60.0, servers=1, server_instance="m4.large")
     database.add([alone])
@@ -117,7 +115,7 @@ def test_a_file_from_before_use_bps_is_read_and_added_to(tmp_path: Path) -> None
     assert [row.use_bps for row in database.runs()] == [None, 1e8]
 
 
-def test_the_network_use_of_a_type_is_the_median_of_its_runs_with_one_worker_and_one_server() -> None:
+def test_the_network_use_of_a_type_is_the_median_of_its_runs_with_one_worker_and_one_server():
     alone = run("a", "m4", 1, 60.0, servers=1, server_instance="m4.large", use_bps=1e8)
     runs = [alone, replace(alone, use_bps=3e8), replace(alone, use_bps=2e8), replace(alone, instance="t2")]
     others = [
@@ -126,8 +124,5 @@ def test_the_network_use_of_a_type_is_the_median_of_its_runs_with_one_worker_and
         replace(alone, job="b"),
         replace(alone, ok=False),
     ]
-    assert network_use("a", 32, [*runs, *others, replace(alone, batch=64)]) == {
-        "m4": 2e8,
-        "t2": 1e8,
-    }
+    assert network_use("a", 32, [*runs, *others, replace(alone, batch=64)]) == {"m4": 2e8, "t2": 1e8}
     assert network_use("a", 64, [replace(alone, batch=64)]) == {"m4": 1e8}

@@ -33,7 +33,7 @@ def write(folder: Path, text: str, name: str = "step.yaml") -> Path:
     return path
 
 
-def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path: Path):
+def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path):
     asked, probes = step_file.load(write(tmp_path, QUESTION + PROBES))
     assert asked.gpus.tolist() == [16, 64]
     assert asked.predicted.all()
@@ -57,20 +57,18 @@ def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path: Path):
         ("sequence: 3", "parameters: missing"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str):
+def test_what_is_wrong_is_named(tmp_path, text, message):
     with pytest.raises(ScenarioError, match=message):
         step_file.load(write(tmp_path, text))
 
 
-def test_a_row_that_cannot_be_is_named(tmp_path: Path):
+def test_a_row_that_cannot_be_is_named(tmp_path):
     row = "3b,h100_80gb,amp_bf16,FULL_SHARD,True,3e9,2048,8,8,131072,1e12\n"
     with pytest.raises(ScenarioError, match=r"runs\.csv: row 1: this step is faster"):
         step_file.measured(write(tmp_path, HEAD + row, "runs.csv"))
 
 
-def test_the_command_line_answers_with_intervals_and_flags(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_line_answers_with_intervals_and_flags(tmp_path, capsys):
     rows = "".join(
         f"{name},h100_80gb,amp_bf16,FULL_SHARD,False,{size},2048,{gpus},4,{gpus * 32768},{gpus * rate}\n"
         for name, size, rate in (("3b", 2.65e9, 22e3), ("13b", 13e9, 4.5e3))

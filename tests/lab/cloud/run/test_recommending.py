@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,27 +15,27 @@ AWS = Market("ap-southeast-1", types=("c4.xlarge", "m4.xlarge"), workers=(1, 2, 
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Measurements:
+def database(tmp_path):
     return Measurements(tmp_path / "m.duckdb")
 
 
 @pytest.mark.parametrize(("text", "value"), [("6h", 21600), ("90m", 5400), ("1.5d", 129600), ("30s", 30)])
-def test_durations(text: str, value: float) -> None:
+def test_durations(text, value):
     assert seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "6 hours", "-1h", "0h"])
-def test_what_is_no_duration(text: str) -> None:
+def test_what_is_no_duration(text):
     with pytest.raises(ScenarioError, match="is no duration"):
         seconds(text)
 
 
-def test_a_duration_without_a_unit_is_refused_with_the_cure() -> None:
+def test_a_duration_without_a_unit_is_refused_with_the_cure():
     with pytest.raises(ScenarioError, match="'6' has no unit; write 6h, 6m, 6s or 6d"):
         seconds("6")
 
 
-def test_a_cluster_is_paid_for_with_its_server() -> None:
+def test_a_cluster_is_paid_for_with_its_server():
     among, used = priced(load(), AWS)
     assert len(among) == 6
     row = [str(among.configuration(row)) for row in range(6)].index("2 × c4.xlarge + 1 × m4.large")
@@ -53,12 +52,12 @@ def test_a_cluster_is_paid_for_with_its_server() -> None:
         (Market("us-central1", workers=(0, 1)), "must be 1 or more"),
     ],
 )
-def test_what_has_no_price_is_said(market: Market, message: str, database: Measurements) -> None:
+def test_what_has_no_price_is_said(market, message, database):
     with pytest.raises(TwinbedError, match=message):
         answer(Question(Job("new"), market), load(), database)
 
 
-def test_without_a_local_run_a_past_or_a_trial_there_is_no_figure(database: Measurements) -> None:
+def test_without_a_local_run_a_past_or_a_trial_there_is_no_figure(database):
     market = Market("us-central1", workers=(1, 2, 4))
     asked = Question(Job("new", batch=32), market, deadline_s=60.0, shipped=False)
     answered = answer(asked, load(), database, most=5)
@@ -83,9 +82,7 @@ def past_of(job: str, count: int = 3) -> list[Run]:
     ]
 
 
-def test_a_past_of_one_s_own_brings_figures_and_what_ships_does_not(
-    database: Measurements, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_past_of_one_s_own_brings_figures_and_what_ships_does_not(database, monkeypatch):
     monkeypatch.setattr(recommending, "shipped_runs", lambda: tuple(past_of("theirs")))
     market = Market("us-central1", types=("n1-standard-8", "e2-standard-16"), workers=(1, 2))
     answered = answer(Question(Job("new"), market), load(), database)
@@ -99,7 +96,7 @@ def test_a_past_of_one_s_own_brings_figures_and_what_ships_does_not(
     assert "predicted from 2 past jobs" in answered.ranking[0].reason
 
 
-def test_no_feasible_cluster_is_said_first_and_the_closest_leads(database: Measurements) -> None:
+def test_no_feasible_cluster_is_said_first_and_the_closest_leads(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     market = Market("us-central1", types=("n1-standard-4", "e2-standard-16"), workers=(1, 2, 4))
     late = answer(Question(job, market, deadline_s=120.0), load(), database)
@@ -110,7 +107,7 @@ def test_no_feasible_cluster_is_said_first_and_the_closest_leads(database: Measu
     assert answer(Question(job, market, deadline_s=1e6), load(), database).problem == ""
 
 
-def test_a_trial_that_is_in_the_database_sharpens_the_answer(database: Measurements) -> None:
+def test_a_trial_that_is_in_the_database_sharpens_the_answer(database):
     question = Question(Job("new"), AWS, Objective.TIME, shipped=False)
     database.add([Run("new", "m4.xlarge", 1, 9000.0, 0.375, 4, 16, servers=1, server_instance="m4.large")])
     before = answer(question, load(), database).ranking[0].time_interval
@@ -127,9 +124,7 @@ def alone(job: str, instance: str, use_bps: float, **other: object) -> Run:
     )
 
 
-def test_scala_opt_takes_each_type_s_network_use_from_runs_with_one_server_and_one_worker(
-    database: Measurements,
-) -> None:
+def test_scala_opt_takes_each_type_s_network_use_from_runs_with_one_server_and_one_worker(database):
     database.add([alone("new", "m4.xlarge", 140e6), alone("new", "c4.xlarge", 150e6)])
     database.add([alone("new", "c4.xlarge", 160e6), alone("new", "c4.xlarge", 170e6)])
     database.add([alone("other", "m4.xlarge", 9e9), alone("new", "m4.xlarge", 9e9, batch=512)])
@@ -144,12 +139,9 @@ def test_scala_opt_takes_each_type_s_network_use_from_runs_with_one_server_and_o
         answer(Question(Job("new"), AWS, method="scala-opt-m"), load(), database)
 
 
-def test_of_several_servers_the_budget_s_widest_is_taken(database: Measurements) -> None:
+def test_of_several_servers_the_budget_s_widest_is_taken(database):
     several = Market(
-        "ap-southeast-1",
-        types=("c4.xlarge",),
-        workers=(1, 2),
-        server="m4.large,m4.2xlarge,m4.10xlarge",
+        "ap-southeast-1", types=("c4.xlarge",), workers=(1, 2), server="m4.large,m4.2xlarge,m4.10xlarge"
     )
     for budget_usd_h, server in ((1.0, "m4.2xlarge"), (10.0, "m4.10xlarge")):
         question = Question(Job("new"), several, method="cost-opt", budget_usd_h=budget_usd_h)
@@ -161,7 +153,7 @@ def test_of_several_servers_the_budget_s_widest_is_taken(database: Measurements)
         answer(Question(Job("new"), anything, method="cost-opt"), load(), database)
 
 
-def test_scala_opt_without_measured_runs_takes_the_local_run_s_model_by_type(database: Measurements) -> None:
+def test_scala_opt_without_measured_runs_takes_the_local_run_s_model_by_type(database):
     series = np.full((5, 3), 1.0)
     run = LocalRun(1.0, series, series, series, series, np.full(20, 0.1), 32, 1_000_000)
     answered = answer(Question(Job("new", local_run=run), AWS, method="scala-opt"), load(), database)
@@ -173,7 +165,7 @@ def test_scala_opt_without_measured_runs_takes_the_local_run_s_model_by_type(dat
 
 
 @pytest.mark.slow
-def test_the_verbs_work_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_work_together(tmp_path, capsys):
     job, runs, database = tmp_path / "job.yaml", tmp_path / "runs.csv", str(tmp_path / "m.duckdb")
     job.write_text("name: demo\nbatch: 32\n")
     runs.write_text(
@@ -183,16 +175,9 @@ def test_the_verbs_work_together(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert call(["measurements", "list", "--measurements", database, "--format", "csv"]) == 0
     assert "demo,1,0,1" in capsys.readouterr().out
     verb = [
-        "recommend",
-        str(job),
-        "--no-shipped-runs",
-        "--measurements",
-        database,
-        "--workers",
-        "1,2,4",
-        "--format",
-        "csv",
-    ]
+        "recommend", str(job), "--no-shipped-runs", "--measurements", database, "--workers", "1,2,4",
+        "--format", "csv",
+    ]  # fmt: skip
     assert call([*verb, "--by", "time", "--deadline", "6h", "--budget", "5", "--top", "30"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("rank,configuration,time_h")
@@ -210,7 +195,7 @@ def local_run(cores: float = 0.5, step_s: float = 0.1) -> LocalRun:
     return LocalRun(1.0, cores * series, series, 1e5 * series, 1e5 * series, np.full(20, step_s), 32, 250_000)
 
 
-def test_a_local_run_alone_is_answered_by_the_analytic_model(database: Measurements) -> None:
+def test_a_local_run_alone_is_answered_by_the_analytic_model(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     market = Market("us-central1", types=("n1-standard-4", "e2-standard-16"), workers=(1, 2))
     answered = answer(Question(job, market, Objective.TIME), load(), database)
@@ -227,14 +212,14 @@ def test_a_local_run_alone_is_answered_by_the_analytic_model(database: Measureme
     assert answered.prices["n1-standard-4"].as_of.year == 2022
 
 
-def test_a_trial_or_a_past_job_ends_the_analytic_model_s_turn(database: Measurements) -> None:
+def test_a_trial_or_a_past_job_ends_the_analytic_model_s_turn(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     database.add([Run("new", "n1-standard-8", 1, 3000.0, 0.38, 8, 30)])
     answered = answer(Question(job, Market("us-central1", workers=(1, 2)), shipped=False), load(), database)
     assert "come from the analytic model" not in " ".join(answered.notes)
 
 
-def test_the_analytic_model_says_what_it_lacks(database: Measurements) -> None:
+def test_the_analytic_model_says_what_it_lacks(database):
     market = Market("us-central1")
     with pytest.raises(ScenarioError, match=r"job new: .*make one with twinbed profile"):
         answer(Question(Job("new"), market, method="analytic"), load(), database)
@@ -243,7 +228,7 @@ def test_the_analytic_model_says_what_it_lacks(database: Measurements) -> None:
         answer(Question(job, market, method="analytic"), load(), database)
 
 
-def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database: Measurements) -> None:
+def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database):
     job = Job("new", local_run=local_run(), batch=32, samples=32e6)
     market = Market("ap-southeast-1", types=("p2.xlarge", "c4.xlarge"), workers=(1, 2), server="m4.large")
     for method in ("analytic", "transfer"):
@@ -263,7 +248,7 @@ def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database: Measur
     assert not any(letter.isdigit() for letter in str(refused.value))
 
 
-def test_of_many_types_the_measured_ones_are_ranked_and_else_those_that_none_beats() -> None:
+def test_of_many_types_the_measured_ones_are_ranked_and_else_those_that_none_beats():
     catalogue, market = load(), Market("us-central1")
     assert recommending.usual_types(catalogue, market, {"n1-standard-4", "x"}) == ("n1-standard-4",)
     listed = catalogue.types("us-east-1")

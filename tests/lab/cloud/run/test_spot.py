@@ -11,7 +11,7 @@ def trace(path: Path, *levels: tuple[float, int]) -> str:
     return str(path)
 
 
-def test_policies_are_held_against_the_optimum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_are_held_against_the_optimum(tmp_path, capsys):
     spells = [(3600.0 * hour, (hour // 2) % 2) for hour in range(40)]
     verb = ["spot", trace(tmp_path / "a.csv", *spells), "--work", "4h", "--deadline", "7h", "--starts", "5"]
     assert call([*verb, "--policy", "greedy,planned", "--format", "json"]) == 0
@@ -40,9 +40,7 @@ def test_policies_are_held_against_the_optimum(tmp_path: Path, capsys: pytest.Ca
         (["--deadline", "6h", "--spot", "0"], "a spot price is not above zero"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_with_the_cure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
-) -> None:
+def test_what_cannot_be_compared_is_refused_with_the_cure(tmp_path, capsys, more, message):
     path = trace(tmp_path / "a.csv", (0, 1), (3600 * 8, 0), (3600 * 8.5, 0))
     assert call(["spot", path, "--work", "4h", *more]) == 2
     assert message in capsys.readouterr().err

@@ -15,7 +15,6 @@ import yaml
 
 from lab.connect import grafana
 from testbed.containers.exporting.table import TABLE
-from tests.lab.cli_calls import Twinbed
 from tests.lab.connect.servers import needs
 
 CASES = sorted((Path(__file__).parent / "alerts").glob("*.yaml"))
@@ -42,7 +41,7 @@ def expressions() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("expression", [*expressions()])
-def test_an_expression_uses_metrics_and_labels_of_the_table_only(expression: str) -> None:
+def test_an_expression_uses_metrics_and_labels_of_the_table_only(expression):
     known, used = series(), re.findall(r"twinbed_\w+", expression)
     assert used
     assert set(used) <= known.keys()
@@ -57,7 +56,7 @@ def test_an_expression_uses_metrics_and_labels_of_the_table_only(expression: str
         assert set(re.findall(r"(\w+)=", matchers)) <= known[name]
 
 
-def test_every_program_s_metrics_of_these_topics_are_shown() -> None:
+def test_every_program_s_metrics_of_these_topics_are_shown():
     shown = " ".join(expressions())
     for topic in (
         "cpu_limit",
@@ -71,7 +70,7 @@ def test_every_program_s_metrics_of_these_topics_are_shown() -> None:
         assert topic in shown
 
 
-def test_legends_name_labels_that_the_expression_keeps() -> None:
+def test_legends_name_labels_that_the_expression_keeps():
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             labels = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
@@ -86,7 +85,7 @@ def _kept(expression: str) -> set[str]:
     return set.intersection(*used) if "sum" not in expression else set()
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_ids_of_their_own_and_do_not_overlap():
     panels: list[dict[str, Any]] = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     for one, other in combinations([panel["gridPos"] for panel in panels], 2):
@@ -98,7 +97,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
 
 
-def test_the_dashboard_asks_for_its_data_source() -> None:
+def test_the_dashboard_asks_for_its_data_source():
     sources = {
         json.dumps(item["datasource"])
         for panel in DASHBOARD["panels"]
@@ -109,7 +108,7 @@ def test_the_dashboard_asks_for_its_data_source() -> None:
     assert [variable["name"] for variable in DASHBOARD["templating"]["list"]] == ["datasource", "application"]
 
 
-def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules(tmp_path):
     promtool = needs("promtool")
     grafana.write_to(tmp_path)
     checked = subprocess.run(
@@ -122,12 +121,12 @@ def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
     assert f"{len(RULES)} rules found" in checked.stdout
 
 
-def test_every_alert_has_its_case() -> None:
+def test_every_alert_has_its_case():
     assert [case.stem for case in CASES] == sorted(rule["alert"] for rule in RULES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
-def test_an_alert_fires_when_it_should_and_not_otherwise(case: Path, tmp_path: Path) -> None:
+def test_an_alert_fires_when_it_should_and_not_otherwise(case, tmp_path):
     promtool = needs("promtool")
     (tmp_path / "alerts.yaml").write_text(grafana.content("alerts.yaml"))
     (tmp_path / case.name).write_text(case.read_text())
@@ -141,7 +140,7 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(case: Path, tmp_path: P
     assert "SUCCESS" in tested.stdout
 
 
-def test_the_verb_writes_both_files(twinbed: Twinbed, tmp_path: Path) -> None:
+def test_the_verb_writes_both_files(twinbed, tmp_path):
     ended = twinbed("controller", "monitoring", tmp_path / "new" / "folder")
     assert ended.code == 0, ended.err
     paths = [Path(line) for line in ended.out.splitlines()]

@@ -19,8 +19,7 @@ MACHINE = load_calibration().machine()
 
 def test_replicas_of_a_workload_are_one_row_and_the_latest_pod_says_what_is_set():
     own = trace(
-        [[1, 1, 0, 0], [0, 2, 2, 2], [3, 3, 3, 3]],
-        present=[[1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]],
+        [[1, 1, 0, 0], [0, 2, 2, 2], [3, 3, 3, 3]], present=[[1, 1, 0, 0], [0, 1, 1, 1], [1, 1, 1, 1]]
     )
     owners = [
         Owner("shop", f"p{index}", "app", "Deployment", name)

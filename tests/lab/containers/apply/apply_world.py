@@ -17,48 +17,26 @@ from tests.testbed.containers.fake_cgroups import FakeTree
 
 MIB = 1 << 20
 NOTHING = Outcome(
-    throttled_share=None,
-    oom_events=None,
-    restarts=None,
-    late_share=None,
-    cpu_slack_cores=None,
-    memory_slack_bytes=None,
-    money_per_day=None,
-)
+    throttled_share=None, oom_events=None, restarts=None, late_share=None, cpu_slack_cores=None,
+    memory_slack_bytes=None, money_per_day=None,
+)  # fmt: skip
 
 
 def row(name: str, **more: Any) -> Row:
     defaults: dict[str, Any] = {
-        "name": name,
-        "members": [],
-        "replicas": 1,
-        "current": Setting(),
-        "advised": Setting(cpu_limit_cores=0.5, memory_limit_bytes=64 * MIB),
-        "policy": "krr",
-        "verdict": "apply",
-        "reason": "It was as fast with less.",
-        "before": None,
-        "after": NOTHING,
-        "peak_cores": 0.4,
-        "peak_bytes": 3e7,
-    }
+        "name": name, "members": [], "replicas": 1, "current": Setting(),
+        "advised": Setting(cpu_limit_cores=0.5, memory_limit_bytes=64 * MIB), "policy": "krr",
+        "verdict": "apply", "reason": "It was as fast with less.", "before": None, "after": NOTHING,
+        "peak_cores": 0.4, "peak_bytes": 3e7,
+    }  # fmt: skip
     return Row(**(defaults | more))
 
 
 def advice(*rows: Row) -> Advice:
     made = Made(
-        at="2026-01-01T00:00:00Z",
-        by="0",
-        source="trace",
-        sha256="0" * 64,
-        start_s=0.0,
-        duration_s=1.0,
-        interval_s=1.0,
-        seeds=[1],
-        candidates=["krr"],
-        risk=0.05,
-        currency="USD",
-    )
+        at="2026-01-01T00:00:00Z", by="0", source="trace", sha256="0" * 64, start_s=0.0, duration_s=1.0,
+        interval_s=1.0, seeds=[1], candidates=["krr"], risk=0.05, currency="USD",
+    )  # fmt: skip
     return Advice(version=1, made=made, rows=list(rows))
 
 

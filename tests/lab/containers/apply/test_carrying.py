@@ -21,7 +21,7 @@ BOTH = advice(row("a"), row("b"))
 
 
 @pytest.fixture(params=[1, 2])
-def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+def world(tmp_path, request):
     return World(tmp_path / "world", version=request.param)
 
 
@@ -57,7 +57,7 @@ def kill_one(world: World, name: str) -> None:
     path.write_text(path.read_text().replace("oom_kill 0", "oom_kill 1"))
 
 
-def test_an_advice_is_in_force_and_taken_back(world: World) -> None:
+def test_an_advice_is_in_force_and_taken_back(world):
     before = world.values("a")
     assert before == FOUND[world.version]
     assert world.apply(BOTH) is None
@@ -67,7 +67,7 @@ def test_an_advice_is_in_force_and_taken_back(world: World) -> None:
     assert world.undo() is None
 
 
-def test_every_change_is_in_the_audit_file_with_its_reason_and_its_advice(world: World) -> None:
+def test_every_change_is_in_the_audit_file_with_its_reason_and_its_advice(world):
     world.apply(BOTH)
     world.undo()
     said = audit(world)
@@ -78,7 +78,7 @@ def test_every_change_is_in_the_audit_file_with_its_reason_and_its_advice(world:
     assert {line["sha256"] for line in said} == {"f" * 64}
 
 
-def test_two_applies_are_taken_back_one_after_the_other(world: World) -> None:
+def test_two_applies_are_taken_back_one_after_the_other(world):
     world.apply(BOTH)
     world.apply(advice(row("a", advised=Setting(cpu_limit_cores=1.5))))
     assert world.values("a") == (1.5, 64 * MIB)
@@ -88,7 +88,7 @@ def test_two_applies_are_taken_back_one_after_the_other(world: World) -> None:
     assert world.values("a") == FOUND[world.version]
 
 
-def test_what_somebody_else_set_meanwhile_is_left_alone(world: World) -> None:
+def test_what_somebody_else_set_meanwhile_is_left_alone(world):
     world.apply(BOTH)
     target = world.host().target("/pods/a")
     target.set("memory_limit_bytes", 32 * MIB)
@@ -98,7 +98,7 @@ def test_what_somebody_else_set_meanwhile_is_left_alone(world: World) -> None:
     assert [line["container"] for line in audit(world) if line["what"] == "leave"] == ["/pods/a"]
 
 
-def test_a_second_apply_at_the_same_time_is_refused(world: World) -> None:
+def test_a_second_apply_at_the_same_time_is_refused(world):
     with Journal(world.state).held(), pytest.raises(BackendError, match=r"applies an advice now"):
         world.apply(BOTH)
     assert world.values("a") == FOUND[world.version]
@@ -107,7 +107,7 @@ def test_a_second_apply_at_the_same_time_is_refused(world: World) -> None:
 # --- watching ----------------------------------------------------------------------------------------
 
 
-def test_a_canary_that_is_throttled_takes_everything_back(world: World) -> None:
+def test_a_canary_that_is_throttled_takes_everything_back(world):
     clock = Clock({3: lambda: count(world, "a", 107, 50)})
     watched = Watched(0.5, 10.0, (parse("throttled > 5%"),))
     why = world.apply(BOTH, watched, clock)
@@ -120,14 +120,14 @@ def test_a_canary_that_is_throttled_takes_everything_back(world: World) -> None:
     assert Journal(world.state).newest() is None
 
 
-def test_the_rest_is_watched_too(world: World) -> None:
+def test_the_rest_is_watched_too(world):
     clock = Clock({13: lambda: kill_one(world, "b")})
     why = world.apply(BOTH, Watched(0.5, 10.0, (parse("oom > 0"),)), clock)
     assert why == "/pods/b: processes killed for want of memory: 1, more than 0"
     assert world.values("a") == world.values("b") == FOUND[world.version]
 
 
-def test_a_quiet_watch_leaves_the_changes_in_force(world: World) -> None:
+def test_a_quiet_watch_leaves_the_changes_in_force(world):
     clock = Clock()
     watched = Watched(0.5, 5.0, (parse("oom > 0"), parse("throttled > 5%"), parse("restarts > 0")))
     assert world.apply(BOTH, watched, clock) is None
@@ -144,7 +144,7 @@ def restart(world: World, name: str) -> None:
         shutil.rmtree(directory.with_name(f"old-{name}"))
 
 
-def test_a_container_that_restarts_is_limited_again_and_counted(world: World) -> None:
+def test_a_container_that_restarts_is_limited_again_and_counted(world):
     clock = Clock({2: lambda: restart(world, "a")})
     assert world.apply(BOTH, Watched(1.0, 5.0, (parse("restarts > 1"),)), clock) is None
     assert world.values("a") == WANTED
@@ -156,7 +156,7 @@ def test_a_container_that_restarts_is_limited_again_and_counted(world: World) ->
     assert world.values("a") == FOUND[world.version]
 
 
-def test_a_container_that_vanishes_ends_the_watch(world: World) -> None:
+def test_a_container_that_vanishes_ends_the_watch(world):
     def vanish() -> None:
         for directory in {world.cpu / "pods/a", world.memory / "pods/a"}:
             shutil.rmtree(directory)
@@ -167,7 +167,7 @@ def test_a_container_that_vanishes_ends_the_watch(world: World) -> None:
     assert world.values("b") == FOUND[world.version]
 
 
-def test_ctrl_c_takes_everything_back(world: World) -> None:
+def test_ctrl_c_takes_everything_back(world):
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -177,7 +177,7 @@ def test_ctrl_c_takes_everything_back(world: World) -> None:
     assert Journal(world.state).newest() is None
 
 
-def test_a_write_that_is_refused_takes_the_others_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_is_refused_takes_the_others_back(world, monkeypatch):
     write = Path.write_text
 
     def refuse(path: Path, text: str, **more):
@@ -198,7 +198,7 @@ def change(row_name: str, target: str, found: float, wanted: float) -> Change:
     return Change(row_name, target, "cpu_limit_cores", found, wanted, "")
 
 
-def test_cuts_come_before_raises_and_canaries_are_of_every_row() -> None:
+def test_cuts_come_before_raises_and_canaries_are_of_every_row():
     changes = [change("r", f"r{i}", 1.0, 2.0) for i in range(4)] + [change("s", "s0", 2.0, 1.0)]
     first, rest = steps_of(changes, 0.4)
     assert [each.target for each in first] == ["s0", "r0"]
@@ -207,7 +207,7 @@ def test_cuts_come_before_raises_and_canaries_are_of_every_row() -> None:
     assert steps_of([], 0.2) == []
 
 
-def test_memory_is_never_planned_below_what_is_used(world: World) -> None:
+def test_memory_is_never_planned_below_what_is_used(world):
     world.make("a", used=60 * MIB)
     planned = world.plan(BOTH)
     assert {each.row for each in planned.refused} == {"a"}
@@ -217,7 +217,7 @@ def test_memory_is_never_planned_below_what_is_used(world: World) -> None:
     assert world.values("b") == WANTED
 
 
-def test_memory_that_grew_since_the_plan_takes_everything_back(world: World) -> None:
+def test_memory_that_grew_since_the_plan_takes_everything_back(world):
     planned = world.plan(BOTH)
     world.make("b", used=60 * MIB)
     with Journal(world.state).held(), pytest.raises(BackendError, match="/pods/b: now needs"):

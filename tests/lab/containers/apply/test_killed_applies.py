@@ -86,9 +86,7 @@ def limits(world: World) -> set[tuple[float, float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", [apply, undo, recover])
-def test_wherever_it_is_killed_the_limits_are_all_new_or_all_old(
-    tmp_path: Path, work: Callable[[str], object]
-) -> None:
+def test_wherever_it_is_killed_the_limits_are_all_new_or_all_old(tmp_path, work):
     root, seen = tmp_path / "world", set()
     for step in itertools.count(1):
         shutil.rmtree(root, ignore_errors=True)

@@ -41,7 +41,7 @@ class Places:
         (row("x", workload="shop", container="web"), Candidate("podman:shop-web", "shop-web", {}, "shop")),
     ],
 )
-def test_names_and_labels_that_agree_exactly_count(of, candidate: Candidate) -> None:
+def test_names_and_labels_that_agree_exactly_count(of, candidate):
     assert is_of(of, candidate)
 
 
@@ -57,11 +57,11 @@ def test_names_and_labels_that_agree_exactly_count(of, candidate: Candidate) -> 
         (row("x", workload="", container=""), Candidate("podman:-", "-", {}, "")),
     ],
 )
-def test_parts_of_names_do_not(of, candidate: Candidate) -> None:
+def test_parts_of_names_do_not(of, candidate):
     assert not is_of(of, candidate)
 
 
-def test_a_map_stands_in_place_of_what_a_name_would_mean() -> None:
+def test_a_map_stands_in_place_of_what_a_name_would_mean():
     web = row("web")
     places = Places(Candidate("docker:web", "web"))
     assert match(advice(web), [web], places, []) == {"web": ["docker:web"]}
@@ -70,7 +70,7 @@ def test_a_map_stands_in_place_of_what_a_name_would_mean() -> None:
     assert meant == {"web": ["compose:shop/web-1", "compose:shop/web-2", "docker:c"]}
 
 
-def test_one_container_of_two_rows_is_refused_with_both_names() -> None:
+def test_one_container_of_two_rows_is_refused_with_both_names():
     rows = [row("web"), row("other", members=["web"])]
     with pytest.raises(ScenarioError, match=r"docker:web: rows 'web' and 'other' both mean it"):
         match(advice(*rows), rows, Places(Candidate("docker:web", "web")), [])
@@ -85,6 +85,6 @@ def test_one_container_of_two_rows_is_refused_with_both_names() -> None:
         ("web=", "expected ROW=NAME"),
     ],
 )
-def test_a_map_that_is_wrong_is_refused(text: str, said: str) -> None:
+def test_a_map_that_is_wrong_is_refused(text, said):
     with pytest.raises(ScenarioError, match=said):
         match(advice(row("web")), [row("web")], Places(), [text])

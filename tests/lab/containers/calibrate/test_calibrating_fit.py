@@ -6,26 +6,17 @@ import numpy as np
 import pytest
 
 from lab.containers.calibrate import fit, subject
+from lab.containers.calibrate.figures import distribution, jitter, per_request
 from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import compile_graph, visits_per_request
+from twinbed import BackendError
 
 CORES = 2.0
 TRUE = Program(
-    visit_s=1.2e-4,
-    stage_s=6e-5,
-    call_s=4e-5,
-    dilation=1.07,
-    wake_s=1.7e-4,
-    wake_tau_s=0.02,
-    network_s=2e-4,
-    base_bytes=0.0,
-    kernel_bytes=0.0,
-    loop_cores=0.0,
-    client_request_s=0.0,
-    client_s=0.0,
-    stolen=0.0,
-    imbalance=0.0,
-)
+    visit_s=1.2e-4, stage_s=6e-5, call_s=4e-5, dilation=1.07, wake_s=1.7e-4, wake_tau_s=0.02,
+    network_s=2e-4, base_bytes=0.0, kernel_bytes=0.0, loop_cores=0.0, client_request_s=0.0, client_s=0.0,
+    stolen=0.0, imbalance=0.0,
+)  # fmt: skip
 START = replace(TRUE, visit_s=5e-5, stage_s=0.0, call_s=1e-4, dilation=1.0, wake_s=0.0)
 IDLE_CORES, ROUNDS = 0.0003, 2
 
@@ -89,3 +80,24 @@ def test_rows_that_are_missing_at_the_end_are_no_error():
     rate = np.array([subject.WARM_UP, 0, 1, 2, 2])
     usage_cores = np.array([[9.0, 9.0], [1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     assert fit.used(usage_cores, rate) == pytest.approx(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]) * 0.1)
+
+
+def test_a_distribution_says_its_size_and_percentiles():
+    found = distribution([float(each) for each in range(1, 101)], "s", "measured: x")
+    assert (found.value, found.n) == (50.5, 100)
+    assert (found.p50, found.p95) == (50.5, pytest.approx(95.05))
+
+
+def test_jitter_is_that_of_a_normal_delay_without_its_outliers():
+    values = [1e-4] * 90 + [1e-4 + 1.645e-4] * 9 + [0.09]
+    assert jitter(values, "measured: x").value == pytest.approx(1e-4, rel=0.05)
+
+
+def test_nothing_measured_is_no_distribution():
+    with pytest.raises(BackendError, match="nothing was measured"):
+        distribution([], "s", "measured: x")
+
+
+def test_what_idles_does_not_count_for_a_request():
+    # 2 s of idling in all runs, 1 ms per request.
+    assert per_request((2.05, 2.2, 2.1), (50, 200, 100)) == pytest.approx(1e-3)

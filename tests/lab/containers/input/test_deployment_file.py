@@ -37,7 +37,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_file_becomes_a_deployment_and_an_allocator(tmp_path: Path) -> None:
+def test_a_file_becomes_a_deployment_and_an_allocator(tmp_path):
     plan = load(write(tmp_path, GOOD))
     web, db = plan.deployment.containers
     assert web == Placed("web", "h1", 0, ("python", "web.py", "--port", "80"), {"WORKERS": "2"})
@@ -48,14 +48,14 @@ def test_a_file_becomes_a_deployment_and_an_allocator(tmp_path: Path) -> None:
     assert plan.allocator.name == "escra"
 
 
-def test_containers_of_other_engines_are_named(tmp_path: Path) -> None:
+def test_containers_of_other_engines_are_named(tmp_path):
     text = GOOD.replace("attach: /docker/abc", "container: compose:shop/db")
     plan = load(write(tmp_path, text))
     assert [each.name for each in plan.deployment.containers] == ["web"]
     assert plan.deployment.watches[1] == Watch("h2", 0, "compose:shop/db", "*", 1.5, 1000)
 
 
-def test_the_schema_is_published_as_it_is() -> None:
+def test_the_schema_is_published_as_it_is():
     root = Path(__file__).parents[4]
     assert (root / "docs/reference/deployment.schema.json").read_text() == schema_json()
     assert json.loads(schema_json())["title"] == "DeploymentFile"
@@ -92,16 +92,14 @@ def test_the_schema_is_published_as_it_is() -> None:
         ("name: shop", "name: shop\n    name: shop", "given twice"),
     ],
 )
-def test_what_is_wrong_is_refused_in_one_line_that_names_file_and_key(
-    tmp_path: Path, old: str, new: str, said: str
-) -> None:
+def test_what_is_wrong_is_refused_in_one_line_that_names_file_and_key(tmp_path, old, new, said):
     with pytest.raises(ScenarioError, match=said) as refused:
         load(write(tmp_path, GOOD.replace(old, new)))
     assert "shop.yaml: " in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_a_bomb_a_deep_nest_and_a_huge_file_are_refused_unread(tmp_path: Path) -> None:
+def test_a_bomb_a_deep_nest_and_a_huge_file_are_refused_unread(tmp_path):
     levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
     with pytest.raises(ScenarioError, match="line 2: aliases"):
         load(write(tmp_path, f"a0: &a0 x\n{levels}"))
@@ -118,7 +116,7 @@ def test_a_bomb_a_deep_nest_and_a_huge_file_are_refused_unread(tmp_path: Path) -
 
 @given(text=st.text(max_size=200))
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_other_text_is_refused_in_one_line(tmp_path: Path, text: str) -> None:
+def test_any_other_text_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_text(text, encoding="utf-8", errors="replace")
     with pytest.raises(ScenarioError) as refused:

@@ -6,7 +6,6 @@ import functools
 import json
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from testbed.containers.attach.limits import LimitedContainer
 from testbed.containers.cgroup.drivers import detect
 from tests.lab.containers.apply.apply_world import MIB, advice, row
 from tests.testbed.containers.attach.conftest import docker, podman  # noqa: F401 - fixtures
-from tests.testbed.containers.attach.engines_here import Running
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -30,11 +28,11 @@ BUSY = ("/bin/sh", "-c", "while true; do :; done")
 
 @pytest.fixture
 def shop(
-    docker: Running,  # noqa: F811
-    podman: Running,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Iterator[Running]:
+    docker,  # noqa: F811
+    podman,  # noqa: F811
+    monkeypatch,
+    tmp_path,
+):
     """Two replicas of compose's shop/web in Docker, and Podman's pod shop."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{docker.socket}")
     monkeypatch.setenv("CONTAINER_HOST", f"unix://{podman.socket}")
@@ -67,9 +65,7 @@ ALL = ("docker:store-web-1", "docker:store-web-2", "podman:shop-web")
 OLD, NEW = (0.5, 64 * MIB), (0.3, 32 * MIB)
 
 
-def test_rows_find_their_containers_and_an_undo_takes_everything_back(
-    shop: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_find_their_containers_and_an_undo_takes_everything_back(shop, tmp_path, capsys):
     assert twinbed(tmp_path, "--format", "json") == 0
     shown = json.loads(capsys.readouterr().out)["rows"]
     assert sorted({each["container"] for each in shown}) == sorted(ALL)
@@ -83,9 +79,7 @@ def test_rows_find_their_containers_and_an_undo_takes_everything_back(
     assert [read(name) for name in ALL] == [OLD] * 3
 
 
-def test_a_throttled_canary_takes_everything_back(
-    shop: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_throttled_canary_takes_everything_back(shop, tmp_path, capsys):
     options = ("--yes", "--canary", "30%", "--watch", "30s", "--abort-if", "throttled > 5%")
     assert twinbed(tmp_path, *options) == 1
     said = " ".join(capsys.readouterr().out.split())
@@ -110,13 +104,7 @@ class Disturbed:
 
 
 @pytest.mark.parametrize("what", ["restart", "stop"])
-def test_a_container_that_restarts_or_vanishes_in_the_watch(
-    shop: Running,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    what: str,
-) -> None:
+def test_a_container_that_restarts_or_vanishes_in_the_watch(shop, tmp_path, capsys, monkeypatch, what):
     clock = Disturbed()
     monkeypatch.setattr(carrying, "Applier", functools.partial(carrying.Applier, clock=clock))
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from lab.ask.scenario import build, with_overrides
 from lab.cli.main import app
 from lab.fabric import nccl
+from lab.fabric.run.training import accuracy_curve
 from lab.runs.compare import as_result
 from lab.runs.report import document
 from lab.runs.runner import run_scenario
@@ -131,16 +133,12 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
             "faults": {"kind": "single", "at_s": 95.0},
             "nccl": {"version": "2.18.1"},
             "training": {
-                "parameters": 1e6,
-                "micro_batch_s": 1.0,
-                "data": 2,
-                "iterations": 300,
-                "epochs": 30,
+                "parameters": 1e6, "micro_batch_s": 1.0, "data": 2, "iterations": 300, "epochs": 30,
                 "checkpoint": {"interval_s": 50.0, "save_s": 0.0, "init_s": 7.0},
             },
         },
         "policies": ["thorn", "none"],
-    }
+    }  # fmt: skip
     through, back = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
     assert through.metrics["kept_share"] == back.metrics["kept_share"] == 1
     assert 300 < through.metrics["job_s"] < 302
@@ -235,3 +233,11 @@ def test_an_overlay_in_the_hosts_kernel_is_slower_than_one_on_the_adapter(tmp_pa
     offloaded, software = run_scenario(asked, RunStore(tmp_path), jobs=1)
     slower = software.metrics["latency_p50_s"] / offloaded.metrics["latency_p50_s"]
     assert slower == pytest.approx(100 / 13, rel=0.02)
+
+
+def test_it_has_every_epoch_and_it_learns():
+    found = accuracy_curve()
+    assert len(found) == 151
+    assert abs(found[0] - 1 / 10) < 0.1
+    assert found[-10:].mean() > found[0] + 0.4
+    assert np.all((found > 0) & (found < 1))

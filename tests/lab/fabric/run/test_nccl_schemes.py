@@ -14,12 +14,9 @@ from twinbed import ScenarioError
 SHORT = {"NCCL_IB_TIMEOUT": 16, "NCCL_IB_RETRY_CNT": 1}
 """Queue pairs that give up after 0.44 s."""
 JOB = {
-    "parameters": 1e6,
-    "micro_batch_s": 0.01,
-    "data": 2,
-    "iterations": 4000,
+    "parameters": 1e6, "micro_batch_s": 0.01, "data": 2, "iterations": 4000,
     "checkpoint": {"interval_s": 5.0, "save_s": 0.1, "init_s": 1.0},
-}
+}  # fmt: skip
 FAULTS = {
     "shorter than the first rung": {"kind": "single", "at_s": 5.0, "down_s": 0.01},
     "between rungs": {"kind": "single", "at_s": 5.0, "down_s": 0.3},

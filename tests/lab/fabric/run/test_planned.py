@@ -1,7 +1,5 @@
 """Plans of a fleet as runs of a scenario: the bill, its causes, and a search for spares."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from typer.testing import CliRunner

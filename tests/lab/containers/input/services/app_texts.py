@@ -31,16 +31,11 @@ _MEMORY = st.fixed_dictionaries(
 _SETTINGS = st.fixed_dictionaries(
     {},
     optional={
-        "replicas": st.integers(1, 4),
-        "threads": st.floats(0.1, 64.0),
-        "workers": st.integers(1, 1000),
-        "queue": st.integers(0, 1000),
-        "memory": _MEMORY,
-        "timeout_s": st.none() | _POSITIVE,
-        "retries": st.integers(0, 3),
-        "backoff_s": st.floats(0, 1),
+        "replicas": st.integers(1, 4), "threads": st.floats(0.1, 64.0), "workers": st.integers(1, 1000),
+        "queue": st.integers(0, 1000), "memory": _MEMORY, "timeout_s": st.none() | _POSITIVE,
+        "retries": st.integers(0, 3), "backoff_s": st.floats(0, 1),
     },
-)
+)  # fmt: skip
 
 
 @st.composite

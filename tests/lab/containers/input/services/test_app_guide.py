@@ -1,7 +1,5 @@
 """The examples of docs/how-to/describe-your-application.md do what the page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -9,8 +7,8 @@ import pytest
 
 from lab.ask import scenario, shipped
 from lab.cli.reference_pages import ROOT
+from lab.containers.input.services.application import load_app
 from lab.containers.input.services.graph import compile_graph, mean_cores
-from lab.containers.input.services.load import load_app
 
 PAGE = (ROOT / "docs" / "how-to" / "describe-your-application.md").read_text(encoding="utf-8")
 EXAMPLE, QUESTION = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

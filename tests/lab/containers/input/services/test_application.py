@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from lab.ask import shipped
-from lab.containers.input.services.application import AppSpec
-from lab.containers.input.services.load import build_app, load_app
+from lab.containers.input.services.application import AppSpec, build_app, load_app
 from tests.lab.containers.input.services.app_texts import two_services
 from twinbed import ScenarioError
 
@@ -92,10 +91,7 @@ PAGE = "services.web.handlers.page"
             app_text(request="handler: shop.page"),
             "requests.page.handler: no service 'shop'; known are db, web",
         ),
-        (
-            app_text(request="handler: web.page, weight: 0"),
-            "requests: every weight is 0",
-        ),
+        (app_text(request="handler: web.page, weight: 0"), "requests: every weight is 0"),
         (
             app_text(request="handler: web.page, weight: -1"),
             "requests.page.weight: Input should be greater than or equal to 0, not -1",

@@ -9,9 +9,8 @@ import pytest
 
 from control.services import ServiceApp
 from lab.ask import shipped
-from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.application import AppSpec, build_app, load_app
 from lab.containers.input.services.graph import compile_graph, service_app
-from lab.containers.input.services.load import build_app, load_app
 from testbed.containers.services.app_json import from_plain, to_plain
 
 EVERYTHING = build_app(
@@ -46,7 +45,7 @@ APPS = [*map(load_app, shipped.names("application")), EVERYTHING]
 
 @pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
 @pytest.mark.parametrize("cpu_scale", [1.0, 0.25])
-def test_the_twins_graph_and_the_real_one_say_the_same(app: AppSpec, cpu_scale: float) -> None:
+def test_the_twins_graph_and_the_real_one_say_the_same(app, cpu_scale):
     compiled, real = compile_graph(app, cpu_scale), service_app(app, cpu_scale)
     graph = compiled.graph
     assert tuple(real.services) == graph.services
@@ -96,6 +95,6 @@ def _check_calls(app: AppSpec, cpu_scale: float, real: ServiceApp) -> None:
 
 
 @pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
-def test_the_real_graph_comes_back_from_its_json(app: AppSpec) -> None:
+def test_the_real_graph_comes_back_from_its_json(app):
     real = service_app(app)
     assert from_plain(json.loads(json.dumps(to_plain(real)))) == real

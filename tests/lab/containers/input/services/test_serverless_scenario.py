@@ -16,7 +16,7 @@ from lab.containers.run.remarks import facts
 from lab.runs.compare import as_result
 from lab.runs.formats import table
 from lab.runs.runner import run_scenario
-from lab.runs.store import Run, RunStore
+from lab.runs.store import RunStore
 from twin.containers.serverless_model import Batch, Invocations, ServerlessWorkload
 from twinbed import ScenarioError
 
@@ -49,12 +49,12 @@ def prepared(scenario: Scenario, seed: int = 0) -> ServerlessWorkload:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> list[Run]:
+def runs(tmp_path_factory):
     return run_scenario(serverless(), RunStore(tmp_path_factory.mktemp("store")), jobs=1)
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory) -> list[Run]:
+def jobs(tmp_path_factory):
     scenario = serverless(batch={"tasks": 12, "workers": 3}, interval_s=None, duration_s=60.0)
     return run_scenario(scenario, RunStore(tmp_path_factory.mktemp("store")), jobs=1)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from control.services import Draw
+from lab.containers.input.services.application import build_app
 from lab.containers.input.services.graph import compile_graph, mean_cores, visits_per_request
-from lab.containers.input.services.load import build_app
 from tests.lab.containers.input.services.app_texts import acyclic_apps, two_services
 
 

@@ -15,21 +15,10 @@ from testbed.containers.services.footprint import TRIM_S
 from tests.lab.sample_services import question, write_app
 
 COSTS = Program(
-    visit_s=1e-3,
-    stage_s=2e-4,
-    call_s=5e-4,
-    dilation=1.5,
-    wake_s=3e-4,
-    wake_tau_s=0.02,
-    network_s=1e-4,
-    base_bytes=float(100 << 20),
-    kernel_bytes=float(1 << 20),
-    loop_cores=0.1,
-    client_request_s=1e-3,
-    client_s=2e-4,
-    stolen=0.1,
-    imbalance=0.5,
-)
+    visit_s=1e-3, stage_s=2e-4, call_s=5e-4, dilation=1.5, wake_s=3e-4, wake_tau_s=0.02, network_s=1e-4,
+    base_bytes=float(100 << 20), kernel_bytes=float(1 << 20), loop_cores=0.1, client_request_s=1e-3,
+    client_s=2e-4, stolen=0.1, imbalance=0.5,
+)  # fmt: skip
 NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 APP = AppSpec.model_validate(
     {

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from lab.ask import shipped
-from lab.containers.input.services.application import Call
+from lab.containers.input.services.application import Call, load_app
 from lab.containers.input.services.graph import compile_graph, mean_cores, visits_per_request
-from lab.containers.input.services.load import load_app
 
 CONTAINERS = {"media_microservice": 32, "hipster_shop": 11, "train_ticket": 68, "teastore": 7}
 WORK = {0.5, 1, 2, 4, 20, 60}

@@ -1,0 +1,122 @@
+"""Stored questions, which are runs that differ in their policy alone, and what asks one again.
+
+For: the pages "Cluster" and "Market". Not for: their own widgets and charts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import altair as alt
+import streamlit as st
+
+from lab.ask.kind import Figure
+from lab.ask.scenario import Scenario
+from lab.charts.palette import title
+from lab.explorer import html, session
+from lab.explorer.job import Status
+from lab.explorer.selection import MAX_POLICIES
+from lab.runs.labels import conditions
+from lab.runs.store import Run, RunStore
+from twinbed import StoreError
+
+_LOOK_AGAIN_S = 30.0
+"""How long the list of questions is kept, s: reading it opens every stored run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Runs that differ in their policy alone.
+
+    key: its name in the address; title: for people; runs: ids, one per policy; made_at: of the newest run
+    """
+
+    key: str
+    title: str
+    runs: tuple[str, ...]
+    made_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Shows the question whose runs a job has made. page: prefix of its names in the session."""
+
+    page: str
+
+    def take(self, status: Status) -> None:
+        """See session.Owner."""
+        stored.clear()
+        st.session_state[f"{self.page}_fresh"] = status.runs[:1]
+
+    def made(self, questions: Iterable[Question]) -> str | None:
+        """Return the key of the question that a job has made since the last time, None if there is none."""
+        fresh = set(st.session_state.pop(f"{self.page}_fresh", ()))
+        return next((question.key for question in questions if fresh & set(question.runs)), None)
+
+
+@st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=4, show_spinner="Reading the stored runs")
+def stored(root: str, kind: str, policies: tuple[str, ...]) -> list[Question]:
+    """Return the stored questions of a kind, the newest first. policies: the order of a question's runs, in
+    which one's own come last."""
+    store = RunStore(root)
+    asked: dict[str, dict[str, Run]] = {}
+    for run_id in store.ids():
+        try:
+            run = store.open(run_id)
+        except StoreError:
+            continue  # It was removed in the meantime.
+        if run.kind.name == kind:
+            same = asked.setdefault(_key(run), {})
+            if run.policy not in same or same[run.policy].manifest["created_at"] < run.manifest["created_at"]:
+                same[run.policy] = run
+    found = [_question(key, list(same.values()), policies) for key, same in asked.items()]
+    return sorted(found, key=lambda question: question.made_at, reverse=True)
+
+
+def _key(run: Run) -> str:
+    told = [conditions(run), run.seed, run.manifest.get("repeat")]
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    return f"{run.manifest['name']}-{digest[:8]}"
+
+
+def _question(key: str, runs: Sequence[Run], policies: Sequence[str]) -> Question:
+    order = [*policies, *(run.policy for run in runs)]
+    runs = sorted(runs, key=lambda run: order.index(run.policy))
+    first = runs[0].manifest
+    where = "" if first["backend"] == "twin" else f" · {first['backend']}"
+    name = f"{first['name']} · {first['about']} · seed {runs[0].seed}{where} · {key[-8:]}"
+    made_at = max(str(run.manifest["created_at"]) for run in runs)
+    return Question(key, name, tuple(run.id for run in runs), made_at)
+
+
+def missing(asked: str) -> None:
+    """Show that the question of the address is not stored."""
+    st.warning(html.markdown(f"The question {asked} of the address is not stored here."))
+
+
+def policies(page: str, scenario: Scenario, known: Sequence[str]) -> list[str]:
+    """Show the widget that chooses policies, and return the chosen ones.
+
+    A browser may send any text, whatever the widget allows, so that only known policies are returned.
+    """
+    chosen = st.multiselect(
+        "Policies",
+        list(known),
+        default=scenario.policies,
+        max_selections=MAX_POLICIES,
+        format_func=title,
+        disabled=session.job() is not None,
+        key=f"{page}_policies",
+    )
+    return [policy for policy in chosen if policy in known][:MAX_POLICIES]
+
+
+def draw(figure: Figure, key: str) -> None:
+    """Show a chart between its title and its caption."""
+    st.subheader(html.markdown(figure.title), anchor=False)
+    assert isinstance(figure.chart, alt.Chart | alt.LayerChart)
+    st.altair_chart(figure.chart, key=key)
+    st.caption(html.markdown(figure.caption))
