@@ -1,11 +1,11 @@
 """The stalls of a distributed training: what interconnect, CPU, disk and network add to its time.
 
-For: taking runs apart that differ in one thing each, saying which stall to fix first, what an epoch costs, and
-whether to repeat a run. Not for: making the runs (testbed.cloud.stalls) or expecting them (twin.cloud.stalls).
-Source: Stash (ICDCS 2023), of which only the abstract was read; the differences are those of the first author's
-fork of DS-Analyzer (MIT). There the disk's stall is RUN2 less the CPU's stall; here it is RUN2 less RUN3, as the
-method says. Readings of ours: samples are counted per worker; a run's time is the median of its repeats; the
-spread is the longest repeat less the shortest.
+For: taking runs apart that differ in one thing each, saying which stall to fix first, what an epoch costs,
+and whether to repeat a run. Not for: making the runs (testbed.cloud.stalls) or expecting them
+(twin.cloud.stalls). Source: Stash (ICDCS 2023), of which only the abstract was read. The differences are
+those of the first author's fork of DS-Analyzer (MIT), except that the disk's stall there is RUN2 less the
+CPU's stall; here it is RUN2 less RUN3. Readings of ours: samples are counted per worker; a run's time is the
+median of its repeats; the spread is the longest repeat less the shortest.
 """
 
 from __future__ import annotations
@@ -85,8 +85,20 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """Time to read a sample. cpu_s: on a core, s; wait_s: of waiting for the disk besides, s."""
+
+    cpu_s: float
+    wait_s: float
+
+    def on(self, cores: float) -> float:
+        """Return the time on a quota of so many cores, s. A sample is read by one thread."""
+        return self.cpu_s / min(cores, 1.0) + self.wait_s
+
+
+@dataclass(frozen=True, slots=True)
 class Stalled:
-    """One stall. seconds: time that it adds, s; share: of the run that it is told of (`DIFFERENCES`); noise_s: the
+    """One stall. seconds: time that it adds, s; share: of the run that `DIFFERENCES` names; noise_s: the
     larger spread of the two runs, s."""
 
     stall: Stall

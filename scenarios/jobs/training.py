@@ -46,7 +46,7 @@ def train(
         "--data",
         default="made",
         metavar="made|kept|FILE",
-        help="make every batch, keep the first one in memory, or read samples from a file, written if missing",
+        help="make every batch, keep the first in memory, or read samples from a file, written if missing",
     )
     parser.add_argument(
         "--checkpoint", type=Path, help="file to go on from; SIGTERM saves to it and ends the job"
@@ -82,7 +82,7 @@ def source(make: Make, data: str, rank: int, size: int) -> Make:
 
 
 class File:
-    """Samples in a file: records of a sample and its label, read one by one in a new random order each epoch."""
+    """Samples in a file: records of a sample and its label, read one by one in a random order."""
 
     def __init__(self, path: Path, make: Make, rank: int, size: int) -> None:
         self.like = [part[0] for part in make(1, torch.Generator())]
@@ -105,7 +105,7 @@ class File:
         whole.replace(path)
 
     def batch(self, count, _generator):
-        """Return the next samples of this rank's share."""
+        """Return the next samples of this rank's share; each epoch has an order of its own."""
         while len(self.order) < count:
             drawn = torch.randperm(self.count, generator=torch.Generator().manual_seed(self.epoch))
             self.order += drawn[self.rank :: self.size].tolist()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,7 @@ def model(folder: Path, rank: int = 0) -> Model:
             "the job trained no PyTorch model: no module in training was called; is it Python with torch, "
             "and did it run long enough?"
         ) from None
-    return Model(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in recorded.items()}
-    )
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in recorded.items()
+    }
+    return Model(**values)

@@ -1,11 +1,11 @@
 """The profiler's runs as the twin expects them: from one worker's time, gradients, files and links.
 
-For: stalls of a job before it ran on more than one worker (control.profiler.stalls takes the runs apart). Not for:
-measuring, nor for α and β, which come with the machine. Data-parallel workers exchange gradients in buckets as
-PyTorch's DDP makes them, each by a ring in the α–β model. Nothing overlaps: a worker that computes on a CPU's quota
-has no other engine that could exchange meanwhile, and reads its samples itself. Sources: Li et al., "PyTorch
-Distributed", VLDB 2020, §3.2.3, and torch/nn/parallel/distributed.py for the buckets; twin.fabric.collectives for
-the model.
+For: stalls of a job before it ran on more than one worker (control.profiler.stalls takes the runs apart). Not
+for: measuring, nor for α and β, which come with the machine. Data-parallel workers exchange gradients in
+buckets as PyTorch's DDP makes them, each by a ring in the α–β model. Nothing overlaps: a worker that computes
+on a CPU's quota has no other engine that could exchange meanwhile, and reads its samples itself. Sources: Li
+et al., "PyTorch Distributed", VLDB 2020, §3.2.3, and torch/nn/parallel/distributed.py for the buckets;
+twin.fabric.collectives for the model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from twin.fabric.collectives import AlphaBeta, Collective, time_s
 from twinbed import ScenarioError
 
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-"""Sizes at which DDP closes its first bucket and the others, B (_DEFAULT_FIRST_BUCKET_BYTES, bucket_cap_mb)."""
+"""Sizes from which DDP closes its first bucket and the others, B: _DEFAULT_FIRST_BUCKET_BYTES, bucket_cap_mb.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,11 @@ class Machine:
 def buckets(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
     """Return the size of each message of DDP, B, in the order in which they are sent.
 
-    gradient_bytes: size of each trained tensor, in the order of the model: the last one's gradient comes first.
+    gradient_bytes: size of each trained tensor, in the order of the model. The last one's gradient is the
+    first to be known.
     """
-    sizes, held = [], 0
+    sizes: list[int] = []
+    held = 0
     for size in reversed(gradient_bytes):
         held += size
         if held >= (BUCKET_BYTES if sizes else FIRST_BUCKET_BYTES):

@@ -63,8 +63,8 @@ class JobFile(BaseModel):
             raise ScenarioError(f"job {self.name}: no command; add one, as you would type it")
         if data != MADE and not any("{data}" in word for word in self.command):
             raise ScenarioError(
-                f"job {self.name}: command: no {{data}}; add it, for `{MADE}` (as usual), `{KEPT}` (one batch in "
-                "memory) or a file of samples, which the job writes where there is none"
+                f"job {self.name}: command: no {{data}}; add it, for `{MADE}` (as usual), `{KEPT}` (one "
+                "batch in memory) or a file of samples, which the job writes where there is none"
             )
         values: Mapping[str, object] = {"batch": batch or self.batch or 1, "steps": steps, "data": data}
         words = [self._filled(word, values) for word in self.command]
