@@ -33,7 +33,7 @@ TYPE = "n1-standard-8"
 """The type that is emulated: two of its workers fit on two cores, and a job takes three minutes."""
 WORKERS = 2
 NOISE = 0.9
-"""Quantile of the differences between repeated runs of the table of measured jobs that counts as its noise."""
+"""Quantile of the differences between repeated runs of the table of measured jobs: its noise."""
 INSIDE, NETWORK = Stall.INTERCONNECT, Stall.NETWORK
 Pair = tuple[str, Configuration, Configuration]
 """A job, the dearer type and the cheaper one."""
