@@ -11,7 +11,7 @@ median of its repeats; the spread is the longest repeat less the shortest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import permutations
 
@@ -96,6 +96,34 @@ class Reading:
         return self.cpu_s / min(cores, 1.0) + self.wait_s
 
 
+@dataclass(slots=True)
+class Profiled:
+    """A job's runs under the limits of an instance type: what a backend measured, and what the twin is told.
+
+    job, type: names. price_usd_h: of a machine with one worker, US$/h.
+    workers: number of workers of all runs but RUN0. cores, network_bps: limits of a worker.
+    batch: samples per worker and step. gradient_bytes: size of each trained tensor, B, as in the model.
+    timings: the runs that were made. refused: why there is no RUN2, "" if there is.
+    sizes_bytes, all_reduce_s: all-reduces between the workers without a shaped link, B and s.
+    warm, cold: to read a sample from the page cache, and from the disk; None: not measured.
+    """
+
+    job: str
+    type: str
+    price_usd_h: float
+    workers: int
+    cores: float
+    network_bps: float
+    batch: int = 0
+    gradient_bytes: tuple[int, ...] = ()
+    timings: dict[Run, Timing] = field(default_factory=dict)
+    refused: str = ""
+    sizes_bytes: tuple[int, ...] = ()
+    all_reduce_s: tuple[float, ...] = ()
+    warm: Reading | None = None
+    cold: Reading | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Stalled:
     """One stall. seconds: time that it adds, s; share: of the run that `DIFFERENCES` names; noise_s: the
@@ -128,9 +156,7 @@ class Configuration:
 
 def again(seconds: Sequence[float]) -> bool:
     """Return whether a run with these repeats, s, is to be repeated once more."""
-    if len(seconds) < FEWEST:
-        return True
-    return len(seconds) < MOST and max(seconds) - min(seconds) > SPREAD_S
+    return len(seconds) < FEWEST or (len(seconds) < MOST and max(seconds) - min(seconds) > SPREAD_S)
 
 
 def stalls(runs: Mapping[Run, Timing]) -> tuple[Stalled, ...]:
@@ -138,22 +164,19 @@ def stalls(runs: Mapping[Run, Timing]) -> tuple[Stalled, ...]:
 
     Times are of as many samples per worker as RUN1 has, or else the first run in the order of `Run`.
     """
-    made = [run for run in (Run.TOGETHER, *Run) if run in runs]
+    samples = next((runs[run].samples for run in (Run.TOGETHER, *Run) if run in runs), 0.0)
     found = []
     for stall, (slow, fast, whole) in DIFFERENCES.items():
-        if slow not in runs or fast not in runs:
-            continue
-        samples = runs[made[0]].samples
-        seconds = max(runs[slow].time_s(samples) - runs[fast].time_s(samples), 0.0)
-        noise_s = max(runs[run].spread_s(samples) for run in (slow, fast))
-        found.append(Stalled(stall, seconds, seconds / runs[whole].time_s(samples), noise_s))
+        if slow in runs and fast in runs:
+            seconds = max(runs[slow].time_s(samples) - runs[fast].time_s(samples), 0.0)
+            noise_s = max(runs[slow].spread_s(samples), runs[fast].spread_s(samples))
+            found.append(Stalled(stall, seconds, seconds / runs[whole].time_s(samples), noise_s))
     return tuple(found)
 
 
 def fix_first(found: Iterable[Stalled]) -> Stall | None:
-    """Return the stall that adds the most time beyond noise; of equal ones the first in the order of `Stall`.
-
-    None: no stall is beyond noise.
+    """Return the stall that adds the most time beyond noise, None without any; of equal ones the first in the
+    order of `Stall`.
     """
     order = list(Stall)
     beyond = [stalled for stalled in found if stalled.seconds > 0 and not stalled.within_noise]

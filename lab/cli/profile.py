@@ -6,6 +6,7 @@ For: the verb's options, its progress line and its exit code. Not for: running t
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lab.cloud.input.job_file import JobFile
     from testbed.containers.host.identity import Identity
 
+Told = Callable[[str], None]
 _COLUMNS = (
     Column("process", "process"),
     Column("cpu_mean_cores", "CPU mean", "cores", 3),
@@ -104,7 +106,9 @@ def profile(
     runs_as = identity(user, env or [], os.environ)
     if stalls:
         with watchdog():
-            _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, form, quiet=no_progress)
+            folder, said = job.resolve().parent, _unsaid if no_progress else _said
+            found = _stalls(file, folder, workers + 1, types, region, said, runs_as)
+        emit(found, form)
         return
     with runs_as.acting():
         check_folder(path)
@@ -145,31 +149,28 @@ def profile(
     emit(Result(_COLUMNS, rows, notes=notes), form)
 
 
+def _said(line: str) -> None:
+    typer.echo(printable(line), err=True)
+
+
+def _unsaid(_line: str) -> None:
+    pass
+
+
 def _stalls(
-    file: JobFile,
-    directory: Path,
-    workers: int,
-    types: str,
-    region: str,
-    identity: Identity,
-    form: Format,
-    *,
-    quiet: bool,
-) -> None:
+    file: JobFile, directory: Path, workers: int, types: str, region: str, told: Told, identity: Identity
+) -> Result:
+    """Return the table of `--stalls`."""
     from lab.cloud.input.price_list import in_use
-    from lab.cloud.real.stalls import epoch_samples, measure
+    from lab.cloud.real.stalls import measure
     from lab.cloud.run.stalls import result
 
-    listed, samples = in_use().types(region), epoch_samples(file)
+    if file.samples is None:
+        raise ScenarioError(f"job {file.name}: samples: missing; state them, to price an epoch")
+    listed = in_use().types(region)
     names = [name.strip() for name in types.split(",") if name.strip()]
     if unknown := [name for name in names if name not in listed]:
-        raise ScenarioError(f"--types {unknown[0]}: not in {region}; twinbed prices shows what is")
-    measured = measure(
-        file,
-        [listed[name] for name in dict.fromkeys(names)],
-        workers,
-        directory=directory,
-        identity=identity,
-        told=lambda line: None if quiet else typer.echo(printable(line), err=True),
-    )
-    emit(result(measured, samples), form)
+        raise ScenarioError(f"--types {unknown[0]}: not in {region}; twinbed prices list shows what is")
+    listings = [listed[name] for name in dict.fromkeys(names)]
+    jobs = measure(file, listings, workers, directory=directory, identity=identity, told=told)
+    return result(jobs, file.samples / file.features.get("epochs", 1.0))

@@ -16,26 +16,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from control.profiler.stalls import Reading, Run, Timing, again
+from control.profiler.stalls import Profiled, Reading, Run, Timing, again
 from testbed.cloud import all_reduce
 from testbed.cloud.emulated import STEPS, Cluster, Emulated
 from testbed.cloud.steps import Model
 from testbed.containers.cgroup.group import NO_LIMIT_BYTES
 from testbed.containers.host.identity import Identity
-from testbed.containers.host.identity import identity as identity_of
 from twinbed import BackendError, ScenarioError
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _PAGE_CACHE = "1"
 """What is written there to drop pages of files (Documentation/admin-guide/sysctl/vm.rst)."""
-_FIRST_STEPS_S = 240.0
-"""Time that a job may take until its first steps are over; it may write a file of samples before."""
 _WITHIN_S = 240.0
+"""Time that a job may take to its first steps, before which it may write a file, or to those of a run, s."""
 _CYCLES = 8
 """Times that each size is all-reduced."""
 _READS = 400
@@ -43,124 +41,96 @@ _READS = 400
 _CHUNK_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
-class Profiled:
-    """A job under the limits of one type.
-
-    kind: these limits. seconds: the time of each repeat of each run, s; samples: of each worker in a repeat.
-    refused: why there is no RUN2, "" if there is.
-    all_reduce_s: the mean time of each size of all_reduce.SIZES between all workers, s; empty for one worker.
-    warm, cold: to read a sample from the page cache, and from the disk; None without RUN2.
-    """
-
-    kind: Emulated
-    seconds: dict[Run, list[float]] = field(default_factory=lambda: {run: [] for run in Run})
-    samples: int = 0
-    refused: str = ""
-    all_reduce_s: tuple[float, ...] = ()
-    warm: Reading = field(default_factory=lambda: Reading(0.0, 0.0))
-    cold: Reading | None = None
-
-    @property
-    def timings(self) -> dict[Run, Timing]:
-        """The runs that were made."""
-        return {run: Timing(tuple(times), self.samples) for run, times in self.seconds.items() if times}
-
-    def lacks(self, *runs: Run) -> bool:
-        """Return whether any of these runs is to be repeated."""
-        return any(again(self.seconds[run]) and not (run is Run.COLD and self.refused) for run in runs)
-
-
 @dataclass(frozen=True, slots=True)
 class Profiler:
     """How a job is run.
 
     command: returns the job's command for a source of samples: `kept`, or a file's path, which the job writes
-    if it is not there. It must run until it is ended.
-    workers: number of workers of all runs but RUN0. directory: where the command runs. identity: its user.
+    if it is not there. It must run until it is ended. directory: where it runs. identity: its user.
     count: steps of each repeat. told: called as a run begins.
     """
 
     command: Callable[[str], Sequence[str]]
-    workers: int
     kept: str
-    directory: Path | None = None
-    identity: Identity = field(default_factory=lambda: identity_of(None, (), os.environ))
+    directory: Path | None
+    identity: Identity
     count: int = STEPS
     told: Callable[[str], None] = lambda _: None
 
-    def profile(self, kinds: Sequence[Emulated]) -> tuple[Model, list[Profiled]]:
-        """Return what the job trains, and its runs under each type's limits.
+    def profile(self, jobs: Sequence[Profiled]) -> None:
+        """Make the runs of `jobs`, which are one job under the limits of several types, and note them there.
 
         Raises ScenarioError if the job ends or cannot be run, BackendError if the machine refuses.
         """
-        made = [Profiled(replace(kind, memory_bytes=NO_LIMIT_BYTES)) for kind in kinds]
         with self._folder() as folder:
             data = folder / "samples"
-            while lacking := [item for item in made if item.lacks(*Run)]:
-                model = self._round(lacking, data)
-            self._read(made, data, model.input_bytes)
-        if self.workers > 1:
-            self._all_reduce(made)
-        return model, made
+            while any(_lacks(job, *Run) for job in jobs):
+                model = self._round(jobs, data)
+            self._read(jobs, data, model.input_bytes)
+        for job in jobs:
+            job.gradient_bytes = model.gradient_bytes
+        if jobs[0].workers > 1:
+            self._all_reduce(jobs)
 
-    def _round(self, made: Sequence[Profiled], data: Path) -> Model:
+    def _round(self, jobs: Sequence[Profiled], data: Path) -> Model:
         """Make the runs that are to be repeated, each source and number of workers with one start."""
+        workers = jobs[0].workers
         with self._started(self.command(self.kept), 1) as cluster:
             model = cluster.model
-            for item in made:
-                item.samples = self.count * model.batch
-                self._run(Run.ALONE, cluster, item, item.kind)
-        if any(item.lacks(Run.TOGETHER, Run.APART) for item in made):
-            with self._started(self.command(self.kept), self.workers) as cluster:
+            for job in jobs:
+                job.batch = model.batch
+                self._run(Run.ALONE, cluster, job)
+        if any(_lacks(job, Run.TOGETHER, Run.APART) for job in jobs):
+            with self._started(self.command(self.kept), workers) as cluster:
                 # A rate stays once it is set, so the runs without one come first.
-                for item in made:
-                    self._run(Run.TOGETHER, cluster, item, _unshaped(item))
-                for item in made:
-                    self._run(Run.APART, cluster, item, item.kind)
-        if any(item.lacks(Run.COLD, Run.WARM) for item in made):
-            with self._started(self.command(str(data)), self.workers) as cluster:
+                for run in (Run.TOGETHER, Run.APART):
+                    for job in jobs:
+                        self._run(run, cluster, job)
+        if any(_lacks(job, Run.COLD, Run.WARM) for job in jobs):
+            with self._started(self.command(str(data)), workers) as cluster:
                 if not data.exists():
                     raise ScenarioError("the job wrote no samples to the file that {data} stands for")
-                for item in made:
+                for job in jobs:
                     read_through(data)
-                    self._run(Run.WARM, cluster, item, _unshaped(item))
+                    self._run(Run.WARM, cluster, job)
                     try:
                         drop(data)
                     except BackendError as error:
-                        item.refused = str(error)
-                    self._run(Run.COLD, cluster, item, _unshaped(item))
+                        job.refused = str(error)
+                    self._run(Run.COLD, cluster, job)
         return model
 
-    def _run(self, run: Run, cluster: Cluster, item: Profiled, kind: Emulated) -> None:
-        if item.lacks(run):
-            self.told(f"{kind.name}: {run}, {len(item.seconds[run]) + 1}")
-            measured = cluster.measure(kind, count=self.count, within_s=_WITHIN_S)
-            item.seconds[run].append(float(measured.step_s.sum()))
+    def _run(self, run: Run, cluster: Cluster, job: Profiled) -> None:
+        if _lacks(job, run):
+            before = job.timings[run].seconds if run in job.timings else ()
+            self.told(f"{job.type}: {run}, {len(before) + 1}")
+            limits = _limits(job, shaped=run is Run.APART)
+            step_s = cluster.measure(limits, count=self.count, within_s=_WITHIN_S).step_s
+            job.timings[run] = Timing((*before, float(step_s.sum())), self.count * job.batch)
 
-    def _read(self, made: Sequence[Profiled], data: Path, size: int) -> None:
+    def _read(self, jobs: Sequence[Profiled], data: Path, size: int) -> None:
         read_through(data)
         warm, cold = read(data, size, seed=0), None
-        if not any(item.refused for item in made):
+        if not any(job.refused for job in jobs):
             drop(data)
             cold = read(data, size, seed=1)
-        for item in made:
-            item.warm, item.cold = warm, cold
+        for job in jobs:
+            job.warm, job.cold = warm, cold
 
-    def _all_reduce(self, made: Sequence[Profiled]) -> None:
+    def _all_reduce(self, jobs: Sequence[Profiled]) -> None:
         self.told("all-reduce")
         sizes = len(all_reduce.SIZES)
-        with self._started((sys.executable, "-P", all_reduce.__file__), self.workers) as cluster:
-            for item in made:
-                measured = cluster.measure(_unshaped(item), count=_CYCLES * sizes, within_s=_WITHIN_S)
+        with self._started((sys.executable, "-P", all_reduce.__file__), jobs[0].workers) as cluster:
+            for job in jobs:
+                measured = cluster.measure(_limits(job), count=_CYCLES * sizes, within_s=_WITHIN_S)
                 which = (measured.first + np.arange(len(measured.step_s))) % sizes
-                means = [measured.step_s[which == size].mean() for size in range(sizes)]
-                item.all_reduce_s = tuple(map(float, means))
+                means = [float(measured.step_s[which == size].mean()) for size in range(sizes)]
+                job.sizes_bytes, job.all_reduce_s = all_reduce.SIZES, tuple(means)
 
     @contextmanager
     def _started(self, command: Sequence[str], workers: int) -> Iterator[Cluster]:
         with Cluster(command, workers, directory=self.directory, identity=self.identity) as cluster:
-            cluster.wait_for_steps(_FIRST_STEPS_S)
+            cluster.wait_for_steps(_WITHIN_S)
             yield cluster
 
     @contextmanager
@@ -172,6 +142,16 @@ class Profiler:
             os.chown(folder, self.identity.uid, self.identity.gid)
             Path(above).chmod(0o711)
             yield folder
+
+
+def _lacks(job: Profiled, *runs: Run) -> bool:
+    """Return whether any of these runs is to be made or repeated."""
+    made = {run: timing.seconds for run, timing in job.timings.items()}
+    return any(again(made.get(run, ())) for run in runs if not (run is Run.COLD and job.refused))
+
+
+def _limits(job: Profiled, *, shaped: bool = False) -> Emulated:
+    return Emulated(job.type, job.cores, job.network_bps if shaped else np.inf, NO_LIMIT_BYTES)
 
 
 def drop(file: Path) -> None:
@@ -204,7 +184,3 @@ def read(file: Path, size: int, seed: int) -> Reading:
             os.pread(stream.fileno(), size, place)
         cpu_s = (time.thread_time_ns() - cpu_ns) * 1e-9 / _READS
         return Reading(cpu_s, max((time.perf_counter_ns() - began_ns) * 1e-9 / _READS - cpu_s, 0.0))
-
-
-def _unshaped(item: Profiled) -> Emulated:
-    return replace(item.kind, network_bps=np.inf)

@@ -1,41 +1,24 @@
 """The profiler's runs as the twin expects them: from one worker's time, gradients, files and links.
 
-For: stalls of a job before it ran on more than one worker (control.profiler.stalls takes the runs apart). Not
-for: measuring, nor for α and β, which come with the machine. Data-parallel workers exchange gradients in
-buckets as PyTorch's DDP makes them, each by a ring in the α–β model. Nothing overlaps: a worker that computes
-on a CPU's quota has no other engine that could exchange meanwhile, and reads its samples itself. Sources: Li
-et al., "PyTorch Distributed", VLDB 2020, §3.2.3, and torch/nn/parallel/distributed.py for the buckets;
-twin.fabric.collectives for the model.
+For: stalls that follow from a job's layers and bytes (control.profiler.stalls takes the runs apart). Not for:
+measuring. Data-parallel workers exchange gradients in buckets as PyTorch's DDP makes them, each by a ring in
+the α–β model. Nothing overlaps: a worker that computes on a CPU's quota has no other engine that could
+exchange meanwhile, and reads its samples itself. Sources: Li et al., "PyTorch Distributed", VLDB 2020,
+§3.2.3, and torch/nn/parallel/distributed.py for the buckets; twin.fabric.collectives for the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from control.profiler.stalls import Run, Timing
-from twin.fabric.collectives import AlphaBeta, Collective, time_s
-from twinbed import ScenarioError
+import numpy as np
+
+from control.profiler.stalls import Profiled, Run, Timing
+from twin.fabric.collectives import AlphaBeta, Collective, fit, time_s
 
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 """Sizes from which DDP closes its first bucket and the others, B: _DEFAULT_FIRST_BUCKET_BYTES, bucket_cap_mb.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the workers share.
-
-    inside: α and β between two workers of the machine.
-    network_bps: rate of a machine's link where each worker has a machine of its own, bit/s.
-    prepare_s: time to read a sample from the page cache, s.
-    fetch_s: time that a sample from the disk takes longer, s.
-    """
-
-    inside: AlphaBeta
-    network_bps: float
-    prepare_s: float
-    fetch_s: float
 
 
 def buckets(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
@@ -54,28 +37,29 @@ def buckets(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
     return (*sizes, held) if held else tuple(sizes)
 
 
-def exchange_s(gradient_bytes: Sequence[int], workers: int, links: AlphaBeta) -> float:
-    """Return the time in which workers exchange the gradients of one step, s."""
-    if workers < 2:
-        return 0.0
-    sizes = list(buckets(gradient_bytes))
-    return float(time_s(Collective.ALL_REDUCE, sizes, workers, links.alpha_s, links.rate_bps).sum())
+def runs(job: Profiled) -> Mapping[Run, Timing]:
+    """Return the runs that were made as they follow from RUN0, with its samples."""
+    alone = job.timings[Run.ALONE]
+    together_s = apart_s = alone.time_s(alone.samples)
+    if job.workers > 1:
+        (links,) = fit(Collective.ALL_REDUCE, job.sizes_bytes, job.workers, job.all_reduce_s)
+        narrow = AlphaBeta(links.alpha_s, min(links.rate_bps, job.network_bps))
+        together_s += alone.samples / job.batch * _exchange_s(job, links)
+        apart_s += alone.samples / job.batch * _exchange_s(job, narrow)
+    prepare_s = job.warm.on(job.cores) if job.warm else 0.0
+    fetch_s = job.cold.on(job.cores) - prepare_s if job.cold else 0.0
+    warm_s = together_s + alone.samples * prepare_s
+    seconds = {
+        Run.ALONE: alone.time_s(alone.samples),
+        Run.TOGETHER: together_s,
+        Run.COLD: warm_s + alone.samples * max(fetch_s, 0.0),
+        Run.WARM: warm_s,
+        Run.APART: apart_s,
+    }
+    return {run: Timing((seconds[run],), alone.samples) for run in Run if run in job.timings}
 
 
-def runs(
-    alone: Timing, batch: int, workers: int, gradient_bytes: Sequence[int], machine: Machine
-) -> Mapping[Run, Timing]:
-    """Return all runs with the samples of RUN0. alone: RUN0, measured; batch: samples per worker and step.
-
-    Raises ScenarioError for a batch below one.
-    """
-    if batch < 1:
-        raise ScenarioError(f"a batch of {batch} samples: expected at least 1")
-    steps = alone.samples / batch
-    slower = AlphaBeta(machine.inside.alpha_s, min(machine.inside.rate_bps, machine.network_bps))
-    expected = {Run.ALONE: alone.time_s(alone.samples)}
-    expected[Run.TOGETHER] = expected[Run.ALONE] + steps * exchange_s(gradient_bytes, workers, machine.inside)
-    expected[Run.WARM] = expected[Run.TOGETHER] + alone.samples * machine.prepare_s
-    expected[Run.COLD] = expected[Run.WARM] + alone.samples * machine.fetch_s
-    expected[Run.APART] = expected[Run.ALONE] + steps * exchange_s(gradient_bytes, workers, slower)
-    return {run: Timing((seconds,), alone.samples) for run, seconds in expected.items()}
+def _exchange_s(job: Profiled, links: AlphaBeta) -> float:
+    """Return the time in which the workers exchange the gradients of one step, s."""
+    sizes = np.array(buckets(job.gradient_bytes), np.float64)
+    return float(time_s(Collective.ALL_REDUCE, sizes, job.workers, links.alpha_s, links.rate_bps).sum())

@@ -5,14 +5,14 @@ from dataclasses import replace
 from control.profiler.stalls import Run, Timing
 from studies.cloud import stalls
 from studies.harness import Asked
-from tests.lab.cloud.run.test_stalls import MEASURED
+from tests.made_up_jobs import PROFILED
 
 
 def test_the_page_is_made_of_what_was_measured_and_measures_nothing_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(stalls, "again", lambda: None)
     store = tmp_path / "measured.jsonl"
-    store.write_bytes(stalls._ROW.dump_json(MEASURED) + b"\n")
-    assert stalls.read(store) == [MEASURED]
+    store.write_bytes(stalls._ROW.dump_json(PROFILED) + b"\n")
+    assert stalls.read(store) == [PROFILED]
     stalls.make(Asked("stalls", store=store, out=tmp_path, page_only=True))
     text = (tmp_path / "stalls.md").read_text()
     assert "| a | network |  | 40.00 | 400.0% | 0.00 | 9.00 | 100.0% |" in text
@@ -37,7 +37,7 @@ def test_jobs_that_are_held_are_not_measured_again(tmp_path, monkeypatch):
     def measure(job, _listings, _workers, *, directory, told):
         asked.append(job.name)
         told("RUN0")
-        return [replace(MEASURED, job=job.name)]
+        return [replace(PROFILED, job=job.name)]
 
     monkeypatch.setattr(stalls, "measure", measure)
     wanted = Asked("stalls", store=tmp_path / "m.jsonl", out=tmp_path, only=["text_bag", "text_lstm"])
