@@ -6,7 +6,6 @@ For: the verb's options, its progress line and its exit code. Not for: running t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from lab.cloud.input.job_file import JobFile
     from testbed.containers.host.identity import Identity
 
-Told = Callable[[str], None]
 _COLUMNS = (
     Column("process", "process"),
     Column("cpu_mean_cores", "CPU mean", "cores", 3),
@@ -106,8 +104,7 @@ def profile(
     runs_as = identity(user, env or [], os.environ)
     if stalls:
         with watchdog():
-            folder, said = job.resolve().parent, _unsaid if no_progress else _said
-            found = _stalls(file, folder, workers + 1, types, region, said, runs_as)
+            found = _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, not no_progress)
         emit(found, form)
         return
     with runs_as.acting():
@@ -149,21 +146,17 @@ def profile(
     emit(Result(_COLUMNS, rows, notes=notes), form)
 
 
-def _said(line: str) -> None:
-    typer.echo(printable(line), err=True)
-
-
-def _unsaid(_line: str) -> None:
-    pass
-
-
 def _stalls(
-    file: JobFile, directory: Path, workers: int, types: str, region: str, told: Told, identity: Identity
+    file: JobFile, directory: Path, workers: int, types: str, region: str, identity: Identity, loud: bool
 ) -> Result:
     """Return the table of `--stalls`."""
     from lab.cloud.input.price_list import in_use
     from lab.cloud.real.stalls import measure
     from lab.cloud.run.stalls import result
+
+    def told(line: str) -> None:
+        if loud:
+            typer.echo(printable(line), err=True)
 
     if file.samples is None:
         raise ScenarioError(f"job {file.name}: samples: missing; state them, to price an epoch")
@@ -171,6 +164,12 @@ def _stalls(
     names = [name.strip() for name in types.split(",") if name.strip()]
     if unknown := [name for name in names if name not in listed]:
         raise ScenarioError(f"--types {unknown[0]}: not in {region}; twinbed prices list shows what is")
-    listings = [listed[name] for name in dict.fromkeys(names)]
-    jobs = measure(file, listings, workers, directory=directory, identity=identity, told=told)
+    jobs = measure(
+        file,
+        [listed[name] for name in dict.fromkeys(names)],
+        workers,
+        directory=directory,
+        identity=identity,
+        told=told,
+    )
     return result(jobs, file.samples / file.features.get("epochs", 1.0))

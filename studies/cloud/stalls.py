@@ -53,8 +53,8 @@ def make(asked: Asked) -> int:
         if not wanted or any(item.job == file.stem for item in held) or time.monotonic() > until_s:
             continue
         job = job_file.load(file)
-        told = lambda line, name=job.name: say(f"{name}: {line}")  # noqa: E731
-        held += measure(job, [listing], WORKERS, directory=JOBS, told=told)
+        say(job.name)
+        held += measure(job, [listing], WORKERS, directory=JOBS, told=say)
         with path.open("ab") as store:
             store.write(_ROW.dump_json(held[-1]) + b"\n")
     if not held:

@@ -3,9 +3,9 @@
 For: seconds of each run under an instance type's limits, and what the twin needs to expect them: all-reduces
 between the workers, and the time to read a sample. A GPU is a process with the type's CPU quota; the
 interconnect is veth pairs without shaping, the network veth pairs with the type's rate. Memory is not
-limited, because the page cache counts as memory. Every repeat is a new start of the job: how the periods of
-the workers' quotas lie to each other is drawn at a start, and it moves the time of a step by a tenth. Not
-for: taking the runs apart (control.profiler.stalls).
+limited, because the page cache counts as memory. Every repeat is a new start of the job, because how the
+periods of the workers' quotas lie to each other is drawn at a start. Not for: taking the runs apart
+(control.profiler.stalls).
 """
 
 from __future__ import annotations
