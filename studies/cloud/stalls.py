@@ -23,6 +23,7 @@ from studies import harness
 from studies.cloud.measured import again, rows
 from studies.cloud.measuring import JOBS, REGION
 from studies.harness import Asked, say, table
+from testbed.cloud.emulated import STEPS
 from testbed.containers import machine
 from traces.catalogue.catalogue import load
 from twin.cloud.stalls import runs
@@ -135,8 +136,9 @@ def _conditions(job: Profiled) -> tuple[str, str]:
         "three sizes between the same workers under the same quota, times of reading from the file itself.",
         "Only the abstract of the source was read. Readings of ours: samples are counted per worker. A run "
         "is made at least twice, and up to five times while its repeats are over 1 s apart; their median "
-        "counts. Each repeat is a new start. Runs are not split into copying, waiting and computing: nothing "
-        "is copied to a device here, and the differences need no split.",
+        f"counts. Each repeat is a new start and has {STEPS} steps, so most take a second or two, and stalls "
+        "of a few percent cannot be told from noise. Runs are not split into copying, waiting and computing: "
+        "nothing is copied to a device here, and the differences need no split.",
     )
 
 
