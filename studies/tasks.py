@@ -53,6 +53,11 @@ TASKS = {
         "docs/results/cloud.md: performance models, recommenders and predictors; C1, C2, C4, F1-F4",
         "twinbed[cloud]; public data", "15 minutes", _PAGE, "studies.cloud.page:make",
     ),
+    "stalls": Task(
+        "docs/results/stalls.md: what interconnect, CPU, disk and network cost the shipped jobs; K4, K5",
+        "root, torch, a quiet machine", "25 minutes; goes on where it stopped",
+        ("minutes", "store", "only", "page_only"), "studies.cloud.stalls:make",
+    ),
     "advice": Task(
         "docs/results/advice.md: advice of the first half of public histories, replayed on the second",
         "public data", "10 minutes", ("data", "minutes"), "studies.advice.page:make",

@@ -6,6 +6,7 @@ import numpy as np
 
 from control.jobs import Configuration, InstanceType, Job, LocalRun, candidates
 from control.predictor.examples import Examples
+from control.profiler.stalls import Profiled, Reading, Run, Timing
 
 TYPES = {
     name: InstanceType(name, "test", vcpus, memory, network_bps=vcpus * 1e9, cpu_speed=1.0)
@@ -41,3 +42,24 @@ def examples(jobs: int = 5, seed: int = 0, *, noise: float = 0.03, prior: bool =
     return Examples(
         tuple(known), job, rows, time_s, time_s / 3600 * rows.price_usd_h, physics if prior else unknown
     )
+
+
+_TIMES = {Run.ALONE: 8.0, Run.TOGETHER: 10.0, Run.COLD: 14.0, Run.WARM: 12.0, Run.APART: 50.0}
+PROFILED = Profiled(
+    job="a",
+    type="t",
+    price_usd_h=0.5,
+    workers=2,
+    cores=0.5,
+    network_bps=8e6,
+    batch=10,
+    gradient_bytes=(1_000_000,),
+    timings={run: Timing((seconds, seconds), 100) for run, seconds in _TIMES.items()},
+    refused="",
+    sizes_bytes=(1_000_000, 2_000_000),
+    # No latency, 80 Mbit/s: half of the bytes twice.
+    all_reduce_s=(0.1, 0.2),
+    warm=Reading(0.005, 0.0),
+    cold=Reading(0.005, 0.01),
+)
+"""A job of two workers whose stalls a test can work out by hand."""

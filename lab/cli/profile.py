@@ -1,4 +1,4 @@
-"""`twinbed profile`: a short local run of a training job for predictors and recommenders.
+"""`twinbed profile`: a short local run of a training job for predictors and recommenders, or its stalls.
 
 For: the verb's options, its progress line and its exit code. Not for: running the job (testbed.cloud).
 """
@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
+from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.cli.record import EnvOption, UserOption, check_folder, progress_line, said_of
 from lab.runs.formats import Column, Record, Result
+from twinbed import ScenarioError
+from twinbed.text import printable
+
+if TYPE_CHECKING:
+    from lab.cloud.input.job_file import JobFile
+    from testbed.containers.host.identity import Identity
 
 _COLUMNS = (
     Column("process", "process"),
@@ -60,6 +67,20 @@ def profile(
             "--logs", metavar="FOLDER", help="Folder of the processes' output. Default: it is shown."
         ),
     ] = None,
+    stalls: Annotated[
+        bool,
+        typer.Option(
+            "--stalls",
+            help="Tell instead what interconnect, CPU, disk and network cost the job, beside the twin.",
+        ),
+    ] = False,
+    types: Annotated[
+        str,
+        typer.Option("--types", metavar="A,B,…", help="Instance types that --stalls emulates."),
+    ] = "n1-standard-4",
+    region: Annotated[
+        str, typer.Option("--region", help="Region of their prices.", envvar=config.VARIABLES["region"])
+    ] = "us-central1",
     user: UserOption = None,
     env: EnvOption = None,
     form: FormatOption = Format.TABLE,
@@ -69,7 +90,8 @@ def profile(
     take.
 
     One master and some workers each get a cgroup and a network of their own. The script needs no change.
-    Needs root and cgroups.
+    With --stalls, all processes are workers of emulated types, with and without shaped links, on samples from
+    memory and from files; the page cache of this machine is dropped. Needs root and cgroups.
     """
     from lab.cloud.input import job_file, local_run_file
     from testbed.cloud import local_run
@@ -79,6 +101,11 @@ def profile(
     file = job_file.load(job)
     path = out or job.with_name(job_file.LOCAL_RUN.format(job=file.name))
     runs_as = identity(user, env or [], os.environ)
+    if stalls:
+        with watchdog():
+            found = _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, not no_progress)
+        emit(found, form)
+        return
     with runs_as.acting():
         check_folder(path)
     with watchdog(), progress_line(wanted=not no_progress and logs is not None) as on_tick:
@@ -116,3 +143,32 @@ def profile(
         *said_of(user, runs_as),
     )
     emit(Result(_COLUMNS, rows, notes=notes), form)
+
+
+def _stalls(
+    file: JobFile, directory: Path, workers: int, types: str, region: str, identity: Identity, loud: bool
+) -> Result:
+    """Return the table of `--stalls`."""
+    from lab.cloud.input.price_list import in_use
+    from lab.cloud.real.stalls import measure
+    from lab.cloud.run.stalls import result
+
+    def told(line: str) -> None:
+        if loud:
+            typer.echo(printable(line), err=True)
+
+    if file.samples is None:
+        raise ScenarioError(f"job {file.name}: samples: missing; state them, to price an epoch")
+    listed = in_use().types(region)
+    names = [name.strip() for name in types.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in listed]:
+        raise ScenarioError(f"--types {unknown[0]}: not in {region}; twinbed prices list shows what is")
+    jobs = measure(
+        file,
+        [listed[name] for name in dict.fromkeys(names)],
+        workers,
+        directory=directory,
+        identity=identity,
+        told=told,
+    )
+    return result(jobs, file.samples / file.features.get("epochs", 1.0))

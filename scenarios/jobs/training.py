@@ -20,11 +20,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 Batch = tuple[Tensor, Tensor]
+Make = Callable[[int, torch.Generator], Batch]
+
+DATA_BYTES = 64 << 20
+"""Size of the file that --data FILE writes where there is none: more than a measured run reads."""
 
 
 def train(
     model: Callable[[], nn.Module],
-    make: Callable[[int, torch.Generator], Batch],
+    make: Make,
     *,
     batch: int,
     rate: float,
@@ -39,6 +43,12 @@ def train(
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lr", type=float, default=rate)
     parser.add_argument(
+        "--data",
+        default="made",
+        metavar="made|kept|FILE",
+        help="make every batch, keep the first in memory, or read samples from a file, written if missing",
+    )
+    parser.add_argument(
         "--checkpoint", type=Path, help="file to go on from; SIGTERM saves to it and ends the job"
     )
     parser.add_argument("--every", type=int, default=100, help="steps between two saves to --checkpoint")
@@ -49,11 +59,65 @@ def train(
     torch.manual_seed(0)
     if size > 1:
         dist.init_process_group("gloo")
+    make = source(make, options.data, rank, size)
     for line in steps(model(), make, options.batch, options.steps, options.lr, optimizer, rank, size, saved):
         if rank == 0:
             print(line, flush=True)
     if size > 1:
         dist.destroy_process_group()
+
+
+def source(make: Make, data: str, rank: int, size: int) -> Make:
+    """Return what gives the batches of --data."""
+    if data == "kept":
+        held: list[Batch] = []
+
+        def kept(count, generator):
+            if not held:
+                held.append(make(count, generator))
+            return held[0]
+
+        return kept
+    return make if data == "made" else File(Path(data), make, rank, size).batch
+
+
+class File:
+    """Samples in a file: records of a sample and its label, read one by one in a random order."""
+
+    def __init__(self, path: Path, make: Make, rank: int, size: int) -> None:
+        self.like = [part[0] for part in make(1, torch.Generator())]
+        self.sizes = [part.nbytes for part in self.like]
+        self.rank, self.size, self.epoch, self.order = rank, size, 0, []
+        if rank == 0 and not path.exists():
+            self._write(path, make)
+        if size > 1:
+            dist.barrier()
+        self.file = os.open(path, os.O_RDONLY)
+        self.count = os.fstat(self.file).st_size // sum(self.sizes)
+
+    def _write(self, path, make):
+        generator, whole = torch.Generator().manual_seed(0), path.with_suffix(".part")
+        with whole.open("wb") as file:
+            while file.tell() < DATA_BYTES:
+                parts = make(500, generator)
+                rows = [part.reshape(500, -1).contiguous().view(torch.uint8) for part in parts]
+                file.write(torch.cat(rows, dim=1).numpy().tobytes())
+        whole.replace(path)
+
+    def batch(self, count, _generator):
+        """Return the next samples of this rank's share; each epoch has an order of its own."""
+        while len(self.order) < count:
+            drawn = torch.randperm(self.count, generator=torch.Generator().manual_seed(self.epoch))
+            self.order += drawn[self.rank :: self.size].tolist()
+            self.epoch += 1
+        chosen, self.order = self.order[:count], self.order[count:]
+        record = sum(self.sizes)
+        read = bytearray(b"".join(os.pread(self.file, record, row * record) for row in chosen))
+        columns = torch.frombuffer(read, dtype=torch.uint8).view(count, record).split(self.sizes, dim=1)
+        return tuple(
+            column.contiguous().view(like.dtype).reshape(count, *like.shape)
+            for column, like in zip(columns, self.like, strict=True)
+        )
 
 
 class Checkpoint:
@@ -94,7 +158,7 @@ class Checkpoint:
 
 def steps(
     plain: nn.Module,
-    make: Callable[[int, torch.Generator], Batch],
+    make: Make,
     batch: int,
     count: int,
     rate: float,

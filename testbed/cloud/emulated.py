@@ -46,8 +46,8 @@ SCALE = 1 / 48
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """The limits of one worker. name: its type; cores: CPU quota; network_bps: link rate, bit/s;
-    memory_bytes: memory.
+    """The limits of one worker. name: its type; cores: CPU quota; network_bps: link rate, bit/s, inf = no
+    shaping, as before any rate was set; memory_bytes: memory.
     """
 
     name: str
@@ -77,11 +77,13 @@ class Measured:
     step_s: time of each step of rank 0 after warming up, s, float64[k].
     cpu_cores: mean CPU use per worker, cores.
     fits: whether the job's processes fit into the type's memory; if not, nothing was run and k = 0.
+    first: number of the first of these steps since the job's start, from 0.
     """
 
     step_s: np.ndarray
     cpu_cores: float
     fits: bool
+    first: int = 0
 
 
 class Cluster(Undone):
@@ -178,14 +180,16 @@ class Cluster(Undone):
         took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns
         others = ((cpu_busy_s() - busy_s) * 1e9 - ours_ns) / took_ns
         ends_ns = self._step_ends_ns()[begun : begun + count + 1]
-        return others, Measured(np.diff(ends_ns) * 1e-9, ours_ns / took_ns / self._workers, fits=True)
+        cores = ours_ns / took_ns / self._workers
+        return others, Measured(np.diff(ends_ns) * 1e-9, cores, fits=True, first=begun + 1)
 
     def _limit(self, kind: Emulated) -> None:
         for container, endpoint in zip(self._containers, self._endpoints, strict=True):
             container.group.set_cpu_quota(kind.cores)
             container.group.set_memory_limit(kind.memory_bytes)
-            _rate(endpoint.link, kind.network_bps)
-            _rate("eth0", kind.network_bps, endpoint.namespace)
+            if np.isfinite(kind.network_bps):
+                _rate(endpoint.link, kind.network_bps)
+                _rate("eth0", kind.network_bps, endpoint.namespace)
 
     def _past(self, count: int, within_s: float) -> None:
         goal = self._steps() + count

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +22,21 @@ class Model:
     """What a job trains.
 
     batch: samples per process and step.
-    parameters, parameter_bytes: number and size of the trained parameters.
+    parameters: number of the trained parameters; gradient_bytes: size of each trained tensor, in order.
     layers: classes of the modules without children, in order.
     non_trainable: number of parameters and statistics (batch norm's) that are not trained.
     input_size, output_size: numbers that it takes and gives per sample; an output of 0 is not known yet.
+    input_bytes: size of what it takes per sample.
     optimiser: class of the optimiser; "" before its first step.
     """
 
     batch: int
     parameters: int
-    parameter_bytes: int
+    gradient_bytes: tuple[int, ...]
     layers: tuple[str, ...]
     non_trainable: int
     input_size: int
+    input_bytes: int
     output_size: int
     optimiser: str
 
@@ -76,4 +79,7 @@ def model(folder: Path, rank: int = 0) -> Model:
             "the job trained no PyTorch model: no module in training was called; is it Python with torch, "
             "and did it run long enough?"
         ) from None
-    return Model(**{**recorded, "layers": tuple(recorded["layers"])})
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in recorded.items()
+    }
+    return Model(**values)

@@ -52,6 +52,43 @@ def test_it_learns(jobs, name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_its_samples_may_come_from_a_file_or_be_kept_in_memory(jobs, monkeypatch, tmp_path, name):
+    import torch
+
+    monkeypatch.setattr(jobs, "DATA_BYTES", 1)
+    job, generator = importlib.import_module(name), torch.Generator()
+    made = job.make(8, generator)
+    read = jobs.source(job.make, str(tmp_path / "samples"), 0, 1)(8, generator)
+    for ours, theirs in zip(made, read, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    whole = job.make(500, torch.Generator().manual_seed(0))
+    assert all((whole[0] == sample).flatten(1).all(1).any() for sample in read[0])
+    kept = jobs.source(job.make, "kept", 0, 1)
+    assert kept(8, generator) is kept(8, generator)
+    assert jobs.source(job.make, "made", 0, 1) is job.make
+
+
+def test_each_epoch_reads_every_sample_of_a_file_once_over_all_ranks(jobs, monkeypatch, tmp_path):
+    import torch
+
+    monkeypatch.setattr(jobs, "DATA_BYTES", 1)
+    monkeypatch.setattr(jobs.dist, "barrier", lambda: None)
+
+    def make(count, _generator):
+        return torch.arange(count)[:, None], torch.arange(count)
+
+    ranks = [jobs.File(tmp_path / "samples", make, rank, 2) for rank in range(2)]
+    epochs = []
+    for _ in range(2):
+        parts = [rank.batch(250, None) for rank in ranks]
+        assert all((samples[:, 0] == labels).all() for samples, labels in parts)
+        epochs.append(torch.cat([labels for _, labels in parts]).tolist())
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(500))
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.slow
 def test_a_job_that_was_stopped_goes_on_as_if_it_had_not_been(jobs, tmp_path):
     import torch
 

@@ -21,6 +21,8 @@ from lab.cloud.input.local_run_file import read
 from twinbed import ScenarioError
 
 _PYTHON = "python"
+MADE, KEPT = "made", "kept"
+"""Values of `{data}`: the job makes its samples as usual; it keeps one batch in memory."""
 LOCAL_RUN = "{job}.local-run.parquet"
 """Name of the file beside the job's file to which `twinbed profile` writes its local run."""
 
@@ -31,7 +33,7 @@ class JobFile(BaseModel):
     name: name of the job, also in the store of past runs.
     title: what the job trains, for lists.
     command: command of each process; `{batch}` and `{steps}` in it stand for the batch size and the number of
-        steps, and `python` is twinbed's own.
+        steps, `{data}` for where samples come from, and `python` is twinbed's own.
     batch: samples per process and step.
     samples: samples to train on in all, over all epochs.
     features: numbers that describe the job to the predictor (learning rate, epochs, …).
@@ -49,20 +51,29 @@ class JobFile(BaseModel):
     features: dict[str, float] = Field(default_factory=dict)
     local_run: Path | None = None
 
-    def command_line(self, *, batch: int | None = None, steps: int = 200) -> tuple[str, ...]:
-        """Return the command with its names filled in. Raises ScenarioError without one or for an unknown
-        name.
+    def command_line(
+        self, *, batch: int | None = None, steps: int = 200, data: str = MADE
+    ) -> tuple[str, ...]:
+        """Return the command with its names filled in. data: MADE, KEPT, or a file.
+
+        Raises ScenarioError without a command, for an unknown name, and if samples are to come from elsewhere
+        than usual and the command has no `{data}`.
         """
         if self.command is None:
             raise ScenarioError(f"job {self.name}: no command; add one, as you would type it")
-        values: Mapping[str, object] = {"batch": batch or self.batch or 1, "steps": steps}
+        if data != MADE and not any("{data}" in word for word in self.command):
+            raise ScenarioError(
+                f"job {self.name}: command: no {{data}}; add it, for `{MADE}` (as usual), `{KEPT}` (one "
+                "batch in memory) or a file of samples, which the job writes where there is none"
+            )
+        values: Mapping[str, object] = {"batch": batch or self.batch or 1, "steps": steps, "data": data}
         words = [self._filled(word, values) for word in self.command]
         return (sys.executable if words[0] == _PYTHON else words[0], *words[1:])
 
     def _filled(self, word: str, values: Mapping[str, object]) -> str:
         """Return a word with `{name}` replaced by its value; other forms are refused, as a width."""
         where = f"job {self.name}: command: {word!r}"
-        known = "known are {batch} and {steps}"
+        known = "known are {batch}, {steps} and {data}"
         text = ""
         try:
             for literal, name, form, conversion in Formatter().parse(word):

@@ -54,7 +54,8 @@ class _Job:
         """Record the model at its first call in training mode."""
 
         def called(module: Any, args: tuple[Any, ...]) -> None:
-            shapes = [tuple(value.shape) for value in args if hasattr(value, "shape")]
+            given_tensors = [value for value in args if hasattr(value, "shape")]
+            shapes = [tuple(value.shape) for value in given_tensors]
             parameters = [tensor for tensor in module.parameters() if tensor.requires_grad]
             if not module.training or not parameters or not shapes or not shapes[0]:
                 return
@@ -65,10 +66,11 @@ class _Job:
             self._tell(
                 batch=shapes[0][0],
                 parameters=sum(tensor.numel() for tensor in parameters),
-                parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in parameters),
+                gradient_bytes=[tensor.numel() * tensor.element_size() for tensor in parameters],
                 layers=leaves,
                 non_trainable=sum(tensor.numel() for tensor in fixed),
                 input_size=prod(shapes[0][1:]),
+                input_bytes=prod(shapes[0][1:]) * given_tensors[0].element_size(),
             )
             ended.append(module.register_forward_hook(given))
 

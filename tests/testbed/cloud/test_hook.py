@@ -42,9 +42,9 @@ def test_steps_batch_parameters_and_layers_are_noted_without_a_change_to_the_scr
     assert len(ends_ns) == 7
     assert (np.diff(ends_ns) > 0).all()
     model = steps.model(tmp_path)
-    assert (model.batch, model.parameters, model.parameter_bytes) == (5, 50, 200)
+    assert (model.batch, model.parameters, model.gradient_bytes) == (5, 50, (128, 64, 8))
     assert model.layers == ("Linear", "ReLU", "Linear")
-    assert (model.non_trainable, model.input_size, model.output_size) == (8 + 3, 4, 2)
+    assert (model.non_trainable, model.input_size, model.input_bytes, model.output_size) == (8 + 3, 4, 16, 2)
     assert model.optimiser == "SGD"
 
 

@@ -43,8 +43,8 @@ def test_a_job_of_another_user_is_measured_and_its_links_lead_nowhere(tmp_path):
     """A shell in the place of Python and its hook, which this user may not be able to execute."""
     secret = tmp_path / "secret"
     model = (
-        '{"batch": 8, "parameters": 1, "parameter_bytes": 4, "layers": [], "non_trainable": 0, '
-        '"input_size": 1, "output_size": 1, "optimiser": "SGD"}'
+        '{"batch": 8, "parameters": 1, "gradient_bytes": [4], "layers": [], "non_trainable": 0, '
+        '"input_size": 1, "input_bytes": 4, "output_size": 1, "optimiser": "SGD"}'
     )
     secret.write_text(model)
     secret.chmod(0o600)

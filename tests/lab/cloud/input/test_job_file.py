@@ -73,8 +73,16 @@ def test_commands_that_cannot_be_filled_in(tmp_path):
 )
 def test_a_command_takes_plain_names_in_braces_only(tmp_path, word):
     file = job_file.load(write(tmp_path, f"name: a\nbatch: 7\ncommand: ['train', '{word}']"))
-    with pytest.raises(ScenarioError, match=r"job a: command: .*known are \{batch\} and \{steps\}"):
+    with pytest.raises(ScenarioError, match=r"job a: command: .*known are \{batch\}, \{steps\} and \{data\}"):
         file.command_line()
+
+
+def test_a_command_is_told_where_its_samples_come_from_if_it_can_be(tmp_path):
+    file = job_file.load(write(tmp_path, "name: a\ncommand: train --from={data}"))
+    assert file.command_line()[1] == "--from=made"
+    assert file.command_line(data="/x")[1] == "--from=/x"
+    with pytest.raises(ScenarioError, match=r"job a: command: no \{data\}; add it"):
+        job_file.load(write(tmp_path, "name: a\ncommand: train")).command_line(data="kept")
 
 
 def test_names_in_a_command_are_filled_in_and_doubled_braces_are_braces(tmp_path):

@@ -1,0 +1,75 @@
+"""A profiled job beside the twin: its stalls, what to fix first, and what an epoch costs on sets of machines.
+
+For: the table of `twinbed profile --stalls`. Not for: making the runs (lab.cloud.real.stalls). A set of
+machines is one with one worker, one with all workers, or one for each; a worker costs the same in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from control.profiler import stalls
+from control.profiler.stalls import Configuration, Profiled, Run, Timing
+from lab.runs.formats import Column, Record, Result
+from twin.cloud import stalls as twin
+
+COLUMNS = (
+    Column("type", "type"),
+    Column("what", "what"),
+    Column("measured_s", "measured", "s", 2),
+    Column("measured_share", "measured", "1", 1, percent=True),
+    Column("noise_s", "noise", "s", 2),
+    Column("verdict", "verdict"),
+    Column("twin_s", "twin", "s", 2),
+    Column("twin_share", "twin", "1", 1, percent=True),
+    Column("epoch_usd", "epoch", "$", 2),
+)
+LEGEND = "Stalls: time and share of their run (network: of RUN1). Machines: time and cost of an epoch."
+
+
+def sets_of(job: Profiled, timings: Mapping[Run, Timing], epoch_samples: float) -> list[Configuration]:
+    """Return the sets of machines with their epochs by these runs."""
+    many = job.workers
+    shapes = (
+        (Run.ALONE, 1, "1 worker"),
+        (Run.TOGETHER, many, f"{many} workers on a machine"),
+        (Run.APART, many, f"{many} workers on {many} machines"),
+    )
+    return [
+        Configuration(
+            f"{job.type}, {name}", timings[run].time_s(epoch_samples / count), count * job.price_usd_h
+        )
+        for run, count, name in shapes
+    ]
+
+
+def result(jobs: Sequence[Profiled], epoch_samples: float) -> Result:
+    """Return the table of a job's runs under one or more types' limits."""
+    rows: list[Record] = []
+    sets: list[Configuration] = []
+    notes = []
+    for job in jobs:
+        expected, found = twin.runs(job), stalls.stalls(job.timings)
+        for ours, theirs in zip(found, stalls.stalls(expected), strict=True):
+            verdict = "within noise" if ours.within_noise else ""
+            measured = (ours.seconds, ours.share, ours.noise_s, verdict)
+            rows.append(_row(job.type, f"{ours.stall} stall", *measured, theirs.seconds, theirs.share, None))
+        here = sets_of(job, job.timings, epoch_samples)
+        for one, other in zip(here, sets_of(job, expected, epoch_samples), strict=True):
+            name = one.name.removeprefix(f"{job.type}, ")
+            rows.append(
+                _row(job.type, name, one.epoch_s, None, None, None, other.epoch_s, None, one.epoch_usd)
+            )
+        first = stalls.fix_first(found)
+        notes.append(f"{job.type}: {f'fix first: {first}' if first else 'no stall is beyond noise'}.")
+        notes += [job.refused] if job.refused else []
+        sets += here
+    for word, ranked in (("cost", stalls.by_cost(sets)), ("time", stalls.by_time(sets))):
+        notes.append(f"By {word} of an epoch: {'; '.join(one.name for one in ranked)}.")
+    for dear, cheap in stalls.dearer_and_slower(sets):
+        notes.append(f"{dear.name} is dearer per hour and slower than {cheap.name}.")
+    return Result(COLUMNS, tuple(rows), legend=LEGEND, notes=tuple(notes))
+
+
+def _row(*values: str | float | None) -> Record:
+    return {column.key: value for column, value in zip(COLUMNS, values, strict=True)}
