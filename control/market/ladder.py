@@ -206,7 +206,7 @@ def _target(
     slow to finish at all, the two offers whose mix meets the deadline at least cost are sought (Gavel's cost
     programme for one job, OSDI 2020). The slower of them comes first, while the faster one can still finish.
     """
-    order = sorted(np.flatnonzero(allowed), key=lambda o: (cost[o], o != held, offers[o].name))
+    order = sorted(np.flatnonzero(allowed).tolist(), key=lambda o: (cost[o], o != held, offers[o].name))
     if not np.isfinite(time_s):
         return int(order[0]), ""
     speed = _speeds(offers)
@@ -217,14 +217,15 @@ def _target(
     safe = allowed & ((ends_s <= time_s + CLOSE) | (after_s <= time_s + CLOSE))
     if not safe.any():
         return int(fastest), RUSH
-    wanted = int(order[0])
+    wanted, late = int(order[0]), held >= 0 and not safe[held]
     if ends_s[wanted] > time_s + CLOSE:
         slow, fast = _mixed(left_s / speed, cost, np.asarray(order), time_s - job.restart_s)
         in_time = rest_s[slow] / speed[fast] + job.restart_s + every_s <= time_s + CLOSE
         wanted = slow if in_time else fast
+        late |= held >= 0 and not in_time and ends_s[held] > time_s + CLOSE
     if not safe[wanted]:
         wanted = int(next(o for o in order if safe[o]))
-    return wanted, LATE if held >= 0 and not safe[held] else ""
+    return wanted, LATE if late else ""
 
 
 def _mixed(span_s: Real, cost: Real, order: np.ndarray, time_s: float) -> tuple[int, int]:
