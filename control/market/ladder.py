@@ -192,7 +192,7 @@ def admitted(predicted: Sequence[float], budget_usd: float) -> list[bool]:
     left, answer = budget_usd, []
     for usd in predicted:
         answer.append(usd <= left + CLOSE)
-        left -= usd * answer[-1]
+        left -= usd if answer[-1] else 0.0
     return answer
 
 

@@ -142,7 +142,7 @@ def test_the_slow_and_cheap_one_comes_first_and_the_deadline_ends_it() -> None:
 
 
 def test_jobs_are_admitted_in_order_while_they_fit() -> None:
-    assert admitted([4.0, 7.0, 5.0, 1.0], 10.0) == [True, False, True, True]
+    assert admitted([4.0, np.inf, 7.0, 5.0, 1.0], 10.0) == [True, False, False, True, True]
     assert admitted([], 1.0) == []
 
 
