@@ -50,6 +50,7 @@ class Played:
     finish_s: time from start to end, s, float64[n]; infinite if it did not end.
     spot_h, on_demand_h: machine hours, float64[n].
     starts: machines started, int64[n].
+    egress_usd, probes_usd: of the cost, what moves between zones and probes took, US$, float64[n].
     choice, reason: what was taken in each tick and why, int64[ticks, n], as in control.market.ports.Decision.
     """
 
@@ -60,6 +61,8 @@ class Played:
     starts: Whole
     choice: Whole
     reason: Whole
+    egress_usd: Real
+    probes_usd: Real
 
 
 def play(
@@ -70,13 +73,15 @@ def play(
     Raises ScenarioError if a window is shorter than the deadline.
     """
     ticks = terms.ticks
-    n, known, _ = windows.available.shape
+    n, known, zones = windows.available.shape
     if known < ticks:
         raise ScenarioError(f"market: {known} ticks are known of the {ticks} before the deadline; give more")
     held, zone, left_s, done_s = np.full(n, IDLE), np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n)
     cost, finish_s, starts = np.zeros(n), np.full(n, np.inf), np.zeros(n, dtype=np.int64)
     choices, reasons = np.full((ticks, n), IDLE), np.zeros((ticks, n), dtype=np.int64)
     rows, hours = np.arange(n), terms.tick_s / SECONDS_PER_HOUR
+    moving, placed = terms.moving_usd(zones), np.zeros(n, dtype=np.bool_)
+    egress, probes = np.zeros(n), np.zeros(n)
     for tick in range(ticks):
         available, price = windows.available[:, tick], windows.spot_usd_h[:, tick]
         held = np.where((held >= 0) & ~available[rows, np.maximum(held, 0)], IDLE, held)
@@ -89,6 +94,10 @@ def play(
         starts += (choice != held) & (choice != IDLE)
         paid = np.where(spot, price[rows, np.maximum(choice, 0)], terms.on_demand_usd_h)
         cost += np.where(choice == IDLE, 0.0, paid * hours)
+        egress += np.where(spot & placed, moving[zone, np.maximum(choice, 0)], 0.0)
+        placed |= spot
+        if decision.probes is not None:
+            probes += (decision.probing_s(terms, state) * price).sum(axis=1) / SECONDS_PER_HOUR
         before_s = done_s
         done_s, left_s = progress(terms, state, choice)
         ended = (before_s < terms.work_s - CLOSE) & (done_s >= terms.work_s - CLOSE)
@@ -99,8 +108,9 @@ def play(
         if np.isfinite(finish_s).all():
             break
     return Played(
-        cost, finish_s, (choices >= 0).sum(axis=0) * hours, (choices == ON_DEMAND).sum(axis=0) * hours,
-        starts, choices, reasons,
+        cost + egress + probes, finish_s,
+        (choices >= 0).sum(axis=0) * hours, (choices == ON_DEMAND).sum(axis=0) * hours,
+        starts, choices, reasons, egress, probes,
     )  # fmt: skip
 
 
