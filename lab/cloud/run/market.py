@@ -44,13 +44,13 @@ class Drawn:
 
     @property
     def optimum_usd(self) -> float:
-        """The least cost in hindsight, US$; NaN where machines have different speeds.
+        """The least cost in hindsight, US$; NaN where speeds have no common measure (twin.cloud.deadline).
 
-        Decisions at every minute, starts of whole minutes rounded down, and nothing lost, so that no policy
-        costs less.
+        Decisions at every minute, starts of whole minutes rounded down, nothing lost, and free moves and
+        probes, so that no policy costs less.
         """
         market, terms = self.market, self.terms
-        if any(zone.speed != 1.0 for zone in market.zones) or market.billing_s < MINUTE_S:
+        if market.billing_s < MINUTE_S:
             return math.nan
         minutes = int(terms.deadline_s // MINUTE_S)
         at = np.arange(minutes + 1) * MINUTE_S
@@ -67,7 +67,8 @@ class Drawn:
             MINUTE_S,
             market.on_demand_usd_h * market.machines,
         )
-        return float(optimum_usd(bound, Windows(np.array([least]), np.array([usd_h])))[0])
+        speeds = [zone.speed for zone in market.zones]
+        return float(optimum_usd(bound, Windows(np.array([least]), np.array([usd_h])), speeds)[0])
 
 
 def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
