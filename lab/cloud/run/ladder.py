@@ -72,6 +72,11 @@ class Row:
     predicted_usd: float = math.nan
 
     @property
+    def label(self) -> str:
+        """The name, and the time between choices if there is more than one."""
+        return self.name if math.isnan(self.every_s) else f"{self.name} {self.every_s / HOUR_S:g} h"
+
+    @property
     def cost_usd(self) -> float:
         """What was paid, US$; NaN if nothing ran."""
         return math.nan if self.ride is None else self.ride.cost_usd
@@ -266,8 +271,7 @@ def table(answer: Sequence[Row], market: Offers, asked: Question, *, moves: bool
     for row in answer:
         every_h = row.every_s / HOUR_S
         if moves and row.ride is not None:
-            name = row.name if math.isnan(every_h) else f"{row.name} {every_h:g}h"
-            records += [{"step": name, **stay} for stay in _stays(row.ride, market)]
+            records += [{"step": row.label, **stay} for stay in _stays(row.ride, market)]
         elif not moves:
             records.append({"step": row.name, "every_h": every_h, **_record(row, first, market)})
     columns = _MOVES_COLUMNS if moves else _JOBS_COLUMNS if jobs else _LADDER_COLUMNS
