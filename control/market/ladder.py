@@ -104,15 +104,15 @@ class Choice:
 
     held_usd, new_usd: price of an hour of work on the offer held so far (NaN at the start) and on this one,
     US$.
-    saves_usd, costs_usd: what the move saves until the next choice, and what it costs; 0 without a move.
+    saves_usd, costs_usd: what the move saves until the next choice, and what it costs; NaN without a move.
     """
 
     offer: int
     reason: str
     held_usd: float
     new_usd: float
-    saves_usd: float = 0.0
-    costs_usd: float = 0.0
+    saves_usd: float = np.nan
+    costs_usd: float = np.nan
 
 
 def offered(step: str, offers: Sequence[Offer], home: tuple[str, str], gpu: str, at_s: float) -> Flags:

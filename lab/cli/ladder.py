@@ -27,13 +27,12 @@ def ladder(
     home: Annotated[
         str, typer.Option("--home", metavar="CLOUD/REGION", help="Where the first steps stay.")
     ] = "aws/us-east-1",
-    clouds: Annotated[
-        str, typer.Option("--clouds", metavar="aws,gcp,…", help="Clouds that are allowed. Default: all.")
-    ] = "",
-    regions: Annotated[
+    where: Annotated[
         str,
         typer.Option(
-            "--regions", metavar="NAME,…", help="Beginnings of regions that are allowed. Default: all."
+            "--where",
+            metavar="CLOUD/REGION,…",
+            help="Beginnings of the places that are allowed, e.g. aws/us-,gcp. Default: all.",
         ),
     ] = "",
     market: Annotated[
@@ -63,9 +62,6 @@ def ladder(
         float,
         typer.Option("--egress", min=0.0, metavar="USD", help="Price of carrying it elsewhere, $/GB."),
     ] = 0.09,
-    move_usd: Annotated[
-        float, typer.Option("--move-usd", min=0.0, metavar="USD", help="Price of any move on top, $.")
-    ] = 0.0,
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 5d.")
     ] = None,
@@ -113,13 +109,12 @@ def ladder(
     asked = climbing.Question(
         home=climbing.place(home),
         gpu=reference,
-        clouds=_names(clouds),
-        regions=_names(regions),
+        where=tuple(part.strip() for part in where.split(",")),
         market=market,
         speeds=climbing.speeds(prices, reference, speed) if speed else None,
     )
     limit_s = seconds(deadline) if deadline else math.inf
-    like = Job(seconds(work or "1h"), seconds(restart), checkpoint_gb, egress, move_usd, limit_s)
+    like = Job(seconds(work or "1h"), seconds(restart), checkpoint_gb, egress, deadline_s=limit_s)
     with Bar(1, wanted=not no_progress, preparing="reading prices"):
         offers, at_s = climbing.collect(prices, asked), climbing.epoch_s(start)
         if jobs is None:
@@ -128,7 +123,3 @@ def ladder(
             listed = climbing.jobs_of(jobs, like)
             rows = climbing.collection(listed, offers, asked, at_s, intervals[0], budget or math.inf)
     emit(climbing.table(rows, offers, asked, moves=moves, jobs=jobs is not None), form)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())

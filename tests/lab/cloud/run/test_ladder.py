@@ -52,7 +52,8 @@ def test_every_step_is_priced_and_the_sweep_has_a_row_for_each_interval(table, c
         "gpu_type",
         "packed",
         "multi_cloud",
-        *["dynamic"] * 2,
+        "dynamic 12 h",
+        "dynamic 24 h",
     ]
     # Two days at 1 $ and two at 1.2 $; a GPU of four costs 0.8 $, an L4 at first 0.7 $.
     assert [row["cost_usd"] for row in rows[:3]] == pytest.approx([105.6, 105.6, 76.8], rel=1e-3)
@@ -88,7 +89,8 @@ def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tm
     assert list(rows) == ["a", "late", "b", "c"]
     assert rows["a"]["cost_usd"] == pytest.approx(7.0, rel=1e-3)
     assert "infeasible: the deadline is after 5 h" in rows["late"]["why"]
-    assert "refused: 70.00 $" in rows["b"]["why"]
+    assert "refused: its predicted cost" in rows["b"]["why"]
+    assert rows["b"]["predicted_usd"] == pytest.approx(70.0, rel=1e-3)
     assert rows["c"]["cost_usd"] == pytest.approx(7.0, rel=1e-3)
     assert answer["facts"]["paid"] == "14.00 $"
 
@@ -102,7 +104,7 @@ def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tm
         (["--work", "1d", "--gpu", "B9000"], "no GPU of known speed is called 'B9000'"),
         (["--work", "1d", "--speed", "T4=fast"], "--speed T4=fast: expected GPU=FACTOR"),
         (["--work", "1d", "--start", "soon"], "--start soon: expected a day or a moment"),
-        (["--work", "1d", "--clouds", "ibm"], "no price fits these clouds"),
+        (["--work", "1d", "--where", "ibm", "--home", "ibm/moon"], "no price fits these clouds"),
         (["--work", "1d", "--move-every", "6"], "'6' has no unit"),
     ],
 )
