@@ -105,7 +105,7 @@ def parts(found: pd.DataFrame) -> list[str]:
     lines.append(["all", f"{usd[BEST].mean():.2f}", *(f"{total[one]:.3f}" for one in names), *["–"] * 3])
     source = [[name, f"{SOURCE[name]:.3f}", f"{total[name]:.3f}"] for name in SOURCE]
     for kind, gap in GAPS.items():
-        mine = usd[usd.index.str.contains(f"_{kind}_")].sum()
+        mine = usd[usd.index.str.contains(f"_{kind}_")].mean()
         source.append(
             [f"SkyNomad, {kind} deadline", f"{1 + gap:.3f}", f"{mine['SkyNomad'] / mine[BEST]:.3f}"]
         )
