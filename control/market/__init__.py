@@ -19,6 +19,12 @@ POLICIES: dict[str, tuple[str, str]] = {
     ),
     "plain-progress": ("rules:PlainProgress", "the same without hysteresis"),
     "greedy": ("rules:Greedy", "spot when there is some, else waits as long as it can"),
+    "sky-nomad": ("nomad:SkyNomad", "goes where an hour is worth most; probes zones, for a price"),
+    "available-progress": (
+        "nomad:AvailableProgress",
+        "uniform-progress that starts where most of the last probes found spot",
+    ),
+    "value-progress": ("nomad:ValueProgress", "the same by availability over price"),
     "on-demand": ("rules:OnDemand", "on demand from start to end"),
 }
 """Every policy by the name that users give: `module:class` in this package, and how it decides."""

@@ -108,6 +108,7 @@ class Span:
 class Outcome:
     """What became of a job.
 
+    probes_usd: price of the probes of zones.
     lost_s: work that was undone, s.
     revocations: notices that it got.
     moves: starts elsewhere than before, of which `regions` in another region.
@@ -119,6 +120,7 @@ class Outcome:
     spot_usd: float
     on_demand_usd: float
     move_usd: float
+    probes_usd: float
     lost_s: float
     revocations: int
     starts: int
@@ -130,7 +132,7 @@ class Outcome:
     @property
     def cost_usd(self) -> float:
         """Everything that was paid, US$."""
-        return self.spot_usd + self.on_demand_usd + self.move_usd
+        return self.spot_usd + self.on_demand_usd + self.move_usd + self.probes_usd
 
     def in_state_s(self, *states: str, spot: bool | None = None) -> float:
         """Return the time in these states, s. spot: of spot machines alone, or of the others alone."""
@@ -162,7 +164,7 @@ class Course:
     _zone: int = 0
     _last: int = IDLE
     _region: str = ""
-    _usd: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    _usd: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
     _counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("revocations", "starts", "moves", "regions"), 0)
     )
@@ -199,6 +201,8 @@ class Course:
                 np.array([left_s]), np.array([done_s]),
             )  # fmt: skip
             decision = self.policy.on_step(state)
+            usd_h = np.array([[zone.spot_usd_h.at(now_s) for zone in zones]]) * self.market.machines
+            self._usd[3] += float(np.sum(decision.probing_s(terms, state) * usd_h)) / SECONDS_PER_HOUR
             choice, reason = int(decision.choice[0]), int(decision.reason[0])
         if choice >= 0 and not (choice < len(zones) and there[choice]):
             raise ScenarioError(f"a policy took spot where there is none, in tick {tick}")
@@ -272,10 +276,10 @@ class Course:
 
     def outcome(self) -> Outcome:
         """Return what became of the job."""
-        spot, on_demand, move = self._usd
+        spot, on_demand, move, probes = self._usd
         return Outcome(
-            self.finish_s, spot, on_demand, move, self._lost_s, **self._counts, spans=tuple(self._spans),
-            events=tuple(self._events),
+            self.finish_s, spot, on_demand, move, probes, self._lost_s, **self._counts,
+            spans=tuple(self._spans), events=tuple(self._events),
         )  # fmt: skip
 
     def _to(self, now_s: float, state: str, place: int | None = None) -> None:

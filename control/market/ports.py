@@ -40,11 +40,15 @@ REASONS = (
     "planned: spot costs least",
     "planned: on demand costs least",
     "on demand throughout",
+    "worth most: this zone",
+    "worth most: on demand",
+    "nothing is worth its price: wait",
+    "no other place is worth a change",
 )
 """Reasons of decisions; a decision holds positions in this table."""
 (
     DONE, GUARD, STAY, TAKE, BEHIND, HOLD, AHEAD, WAIT, PLAN_WAIT, PLAN_SPOT, PLAN_ON_DEMAND,
-    THROUGHOUT,
+    THROUGHOUT, WORTH_SPOT, WORTH_ON_DEMAND, WORTH_WAIT, WORTH_STAY,
 ) = range(len(REASONS))  # fmt: skip
 CLOSE = 1e-6
 """Seconds by which two times may differ and still be equal."""
@@ -59,6 +63,8 @@ class Terms:
     restart_s: time that every start of a machine takes, s.
     tick_s: time between decisions, s.
     on_demand_usd_h: price on demand, US$/h.
+    egress_usd: price of moving the checkpoint from a zone to another, US$, by both; empty: free.
+    probe_s: time of spot that a probe of a zone costs if it starts a machine, s.
 
     Raises ScenarioError for a value that is not positive, and for a deadline that even on-demand from the
     start may miss.
@@ -69,6 +75,8 @@ class Terms:
     restart_s: float
     tick_s: float
     on_demand_usd_h: float
+    egress_usd: tuple[tuple[float, ...], ...] = ()
+    probe_s: float = 60.0
 
     def __post_init__(self) -> None:
         for name in ("work_s", "deadline_s", "tick_s", "on_demand_usd_h"):
@@ -86,6 +94,10 @@ class Terms:
     def ticks(self) -> int:
         """Number of whole ticks before the deadline."""
         return int((self.deadline_s + CLOSE) // self.tick_s)
+
+    def moving_usd(self, zones: int) -> Real:
+        """Return the price of moving from a zone to another, US$, float64[zones, zones]."""
+        return np.array(self.egress_usd) if self.egress_usd else np.zeros((zones, zones))
 
     def needed(self, left_s: Real) -> Real:
         """Return the ticks that on-demand takes for this much work after a start."""
@@ -128,10 +140,20 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What each job takes for this tick. choice: IDLE, ON_DEMAND or a zone, int64[n]; reason: int64[n]."""
+    """What each job takes for this tick. choice: IDLE, ON_DEMAND or a zone, int64[n]; reason: int64[n].
+
+    probes: zones in which a machine is started and stopped at once, only to see whether there is one,
+        bool[n, zones]; None: none.
+    """
 
     choice: Whole
     reason: Whole
+    probes: Flags | None = None
+
+    def probing_s(self, terms: Terms, state: State) -> Real:
+        """Return the time of spot that probes cost, s, float64[n, zones]: nothing where no machine starts."""
+        probes = np.zeros_like(state.available) if self.probes is None else self.probes
+        return np.where(probes & state.available, terms.probe_s, 0.0)
 
 
 class Policy(Protocol):
@@ -174,4 +196,5 @@ class Guard:
         forced = terms.needed(left_s) >= terms.ticks - state.tick - self.spare
         choice = np.where(over, IDLE, np.where(forced, ON_DEMAND, wanted.choice))
         reason = np.where(over, DONE, np.where(forced, GUARD, wanted.reason))
-        return Decision(choice, reason)
+        probes = None if wanted.probes is None else wanted.probes & ~over[:, None]
+        return Decision(choice, reason, probes)

@@ -24,6 +24,7 @@ from control.market.ports import (
     Guard,
     State,
     Terms,
+    Whole,
 )
 
 
@@ -71,13 +72,18 @@ class UniformProgress:
         ahead_s = line_s + self.hysteresis * terms.restart_s * pace + CLOSE
         stays, on_demand = state.held >= 0, state.held == ON_DEMAND
         there = state.available.any(axis=1)
+        pick = self.pick(state)
         holds = on_demand & (state.done_s < ahead_s)
         behind = ~on_demand & (state.done_s < line_s - CLOSE)
         rules = [stays, there, holds, behind]
         od = np.full_like(state.held, ON_DEMAND)
-        choice = np.select(rules, [state.held, state.cheapest, od, od], IDLE)
+        choice = np.select(rules, [state.held, pick, od, od], IDLE)
         reason = np.select(rules, [STAY, TAKE, HOLD, BEHIND], AHEAD)
         return self._guard.keep(state, Decision(choice, reason))
+
+    def pick(self, state: State) -> Whole:
+        """Return the zone to start in, where any has spot, int64[n]."""
+        return state.cheapest
 
 
 class PlainProgress(UniformProgress):

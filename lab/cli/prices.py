@@ -1,7 +1,7 @@
 """`twinbed prices`: lists the catalogue, shows how a price changed, and takes newer prices.
 
-For: the group's options and tables. Not for: reading prices (traces.catalogue) or keeping updates
-(lab.cloud.input.price_list).
+For: the group's options and tables. Not for: the verb `ladder` (ladder.py), reading prices (traces.catalogue)
+or keeping updates (lab.cloud.input.price_list).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli.ladder import ladder
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, write
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 app = typer.Typer(no_args_is_help=True, help="The catalogue of instance types and their prices.")
+app.command("ladder")(ladder)
 _PRICE = (
     Column("market", "market"),
     Column("price_usd_h", "price", "$/h", 4),

@@ -8,10 +8,13 @@ from typing import Literal
 from lab.runs.metric import Metric
 
 _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = (
-    ("cost_usd", "Cost", "USD", 2, "lower", "Price of all machines and moves of the job."),
+    ("cost_usd", "Cost", "USD", 2, "lower", "Price of all machines, moves and probes of the job."),
+    ("egress_usd", "Moving data", "USD", 2, "lower", "Price of moving the checkpoint to other regions."),
+    ("probes_usd", "Probes", "USD", 2, "lower",
+     "Price of machines that were started only to see whether there are some."),
     ("over_optimum", "÷ optimum", "1", 3, "lower",
-     "Cost divided by the least cost in hindsight, with decisions at every minute. No value where machines "
-     "have different speeds or are paid in steps below a minute."),
+     "Cost divided by the least cost in hindsight, with decisions at every minute. No value where the "
+     "speeds of machines have no common measure, or machines are paid in steps below a minute."),
     ("finish_h", "Ends after", "h", 2, "lower", "Time from the start until the work is done."),
     ("late", "Late", "1", 2, "lower", "1 if the job ended after its deadline, else 0; a mean is a share."),
     ("lost_h", "Lost work", "h", 2, "lower", "Work that was done again because a machine was taken away."),

@@ -16,6 +16,7 @@ from control.market.ports import Real, Terms
 from studies import harness
 from studies.harness import Asked, table
 from studies.judge import aim
+from studies.market import clouds, regions
 from traces.readers.deadlines import Games, Variant
 from twin.cloud.deadline import Windows, optimum_usd, play
 from twinbed import ScenarioError
@@ -103,12 +104,14 @@ def make(asked: Asked) -> int:
         if not variant.name.startswith("single_mixed"):
             free.append(played(games, variant, judged=False))
         check()
-    harness.write(asked.out / "market.md", document(judged, free))
+    more = [*regions.parts(regions.rows(games, terms_of, check))]
+    more += clouds.parts(clouds.rows(asked.data / "gavel_throughputs", check))
+    harness.write(asked.out / "market.md", document(judged, free, more))
     return 0
 
 
-def document(judged: Sequence[Row], free: Sequence[Row]) -> str:
-    """Return the page's text."""
+def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = ()) -> str:
+    """Return the page's text. more: parts of the other studies."""
     single = _group(judged, GROUPS["single, 8 variants"][0])
     ours, uniform, greedy = (value / single.optimum for value in (single.ours, single.uniform, single.greedy))
     late, apart = sum(row.late for row in (*judged, *free)), max(row.apart for row in judged)
@@ -141,6 +144,7 @@ def document(judged: Sequence[Row], free: Sequence[Row]) -> str:
         "## Every variant",
         table(columns, [_line(row) for row in judged]),
         "`off`: largest difference of a window's cost from the known one, of the three that are known.",
+        *more,
     )
     conditions = (
         "Availability of AWS machines in 2022 and 2023 (SkyPilot's spot traces, no licence stated; "

@@ -9,7 +9,7 @@ machine before its restart is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -20,6 +20,8 @@ from control.market.ports import CLOSE, IDLE, ON_DEMAND, Flags, Policy, Real, St
 from twinbed import ScenarioError
 
 SECONDS_PER_HOUR = 3600
+MOST_UNITS = 150_000
+"""Most steps that the optimum divides a job's work into. The work of a tick is a whole number of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Played:
     finish_s: time from start to end, s, float64[n]; infinite if it did not end.
     spot_h, on_demand_h: machine hours, float64[n].
     starts: machines started, int64[n].
+    egress_usd, probes_usd: of the cost, what moves between zones and probes took, US$, float64[n].
     choice, reason: what was taken in each tick and why, int64[ticks, n], as in control.market.ports.Decision.
     """
 
@@ -60,6 +63,8 @@ class Played:
     starts: Whole
     choice: Whole
     reason: Whole
+    egress_usd: Real
+    probes_usd: Real
 
 
 def play(
@@ -70,13 +75,15 @@ def play(
     Raises ScenarioError if a window is shorter than the deadline.
     """
     ticks = terms.ticks
-    n, known, _ = windows.available.shape
+    n, known, zones = windows.available.shape
     if known < ticks:
         raise ScenarioError(f"market: {known} ticks are known of the {ticks} before the deadline; give more")
     held, zone, left_s, done_s = np.full(n, IDLE), np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n)
     cost, finish_s, starts = np.zeros(n), np.full(n, np.inf), np.zeros(n, dtype=np.int64)
     choices, reasons = np.full((ticks, n), IDLE), np.zeros((ticks, n), dtype=np.int64)
     rows, hours = np.arange(n), terms.tick_s / SECONDS_PER_HOUR
+    moving, placed = terms.moving_usd(zones), np.zeros(n, dtype=np.bool_)
+    egress, probes = np.zeros(n), np.zeros(n)
     for tick in range(ticks):
         available, price = windows.available[:, tick], windows.spot_usd_h[:, tick]
         held = np.where((held >= 0) & ~available[rows, np.maximum(held, 0)], IDLE, held)
@@ -89,6 +96,10 @@ def play(
         starts += (choice != held) & (choice != IDLE)
         paid = np.where(spot, price[rows, np.maximum(choice, 0)], terms.on_demand_usd_h)
         cost += np.where(choice == IDLE, 0.0, paid * hours)
+        egress += np.where(spot & placed, moving[zone, np.maximum(choice, 0)], 0.0)
+        placed |= spot
+        if decision.probes is not None:
+            probes += (decision.probing_s(terms, state) * price).sum(axis=1) / SECONDS_PER_HOUR
         before_s = done_s
         done_s, left_s = progress(terms, state, choice)
         ended = (before_s < terms.work_s - CLOSE) & (done_s >= terms.work_s - CLOSE)
@@ -99,66 +110,107 @@ def play(
         if np.isfinite(finish_s).all():
             break
     return Played(
-        cost, finish_s, (choices >= 0).sum(axis=0) * hours, (choices == ON_DEMAND).sum(axis=0) * hours,
-        starts, choices, reasons,
+        cost + egress + probes, finish_s,
+        (choices >= 0).sum(axis=0) * hours, (choices == ON_DEMAND).sum(axis=0) * hours,
+        starts, choices, reasons, egress, probes,
     )  # fmt: skip
 
 
-def optimum_usd(terms: Terms, windows: Windows) -> Real:
-    """Return the least cost of each window when all of it is known in advance, US$, float64[n]."""
+def optimum_usd(terms: Terms, windows: Windows, speeds: Sequence[float] = ()) -> Real:
+    """Return the least cost of each window when all of it is known in advance, US$, float64[n].
+
+    Moves between zones are paid, probes are not needed. speeds: work per second in each zone, on demand doing
+    1; empty: 1 everywhere. NaN if the work of a tick has no common measure within MOST_UNITS of the job.
+    """
     scale = 1000  # times are whole milliseconds
+    zones = windows.available.shape[2]
+    rates = np.array([*(speeds or [1.0] * zones), 1.0])
     spans = (terms.tick_s, terms.restart_s, terms.work_s, terms.deadline_s)
-    times = [round(value * scale) for value in spans]
-    unit = gcd(*times)
-    tick, restart, work, deadline = (value // unit for value in times)
+    tick, restart, work, deadline = (round(value * scale) for value in spans)
+    length = max(1, -(-restart // tick))
+    gain = np.round(tick * rates).astype(np.int64)
+    first = np.round((length * tick - restart) * rates).astype(np.int64)
+    unit = gcd(work, *gain.tolist(), *first.tolist())
+    if work // unit > MOST_UNITS:
+        return np.full(len(windows.available), np.nan)
     hours = terms.tick_s / SECONDS_PER_HOUR
     ticks = -(-deadline // tick)  # the last one may be cut short by the deadline
     price = np.where(windows.available[:, :ticks], windows.spot_usd_h[:, :ticks] * hours, np.inf)
-    od = np.full((*price.shape[:2], 1), terms.on_demand_usd_h * hours)
+    # A checkpoint is nowhere at first, and then in one of the regions: zones with the same prices of moves.
+    moving = np.concatenate([np.zeros((1, zones)), terms.moving_usd(zones)])
+    moving, region = np.unique(moving, axis=0, return_inverse=True)
+    region = region.reshape(-1)
+    od = np.full((*price.shape[:2], len(moving)), terms.on_demand_usd_h * hours)
     price = np.ascontiguousarray(np.concatenate([price, od], axis=2))
-    return np.array([_least(window, tick, restart, work, deadline) for window in price])
+    machines = np.concatenate([np.arange(zones), np.full(len(moving), zones)])
+    homes = np.concatenate([region[1:], np.arange(len(moving))])
+    tables = (gain[machines] // unit, first[machines] // unit, rates[machines] / unit, homes)
+    needs = (tick, restart, length, work // unit, deadline)
+    return np.array([_least(window, moving, *tables, int(region[0]), *needs) for window in price])
 
 
 @njit(cache=True)
-def _least(price: Real, tick: int, restart: int, work: int, deadline: int) -> float:
+def _least(
+    price: Real, moving: Real, gain: Whole, first: Whole, rate: Real, homes: Whole, start: int, tick: int,
+    restart: int, length: int, work: int, deadline: int,
+) -> float:  # fmt: skip
     """Return the least cost of one window.
 
-    price: US$ a tick by machine, infinite where there is none, float64[ticks, machines]. The other arguments
-    are in one unit of time.
+    price: US$ a tick by machine, infinite where there is none, float64[ticks, machines]: the zones, then on
+        demand in every region. moving: US$ from a region to a zone, float64[regions, zones].
+    gain, first: work of a tick, and of a start's `length` ticks, int64[machines]. rate: work per unit of
+        time. homes: region of each machine. start: region at the start. Work and times are in units of their
+        own.
     """
     ticks, machines = price.shape
-    length = max(1, -(-restart // tick))
-    # value[t % ring, m, k]: least cost from tick t on with machine m (the last one: none) and k units to do
+    regions, zones = moving.shape
+    # value[t % ring, m, k]: least cost from tick t on with machine m, or none in a region, and k units to do
     ring = length + 1
-    value = np.full((ring, machines + 1, work + 1), np.inf)
+    value = np.full((ring, machines + regions, work + 1), np.inf)
     value[:, :, 0] = 0.0
-    paid = np.empty(machines)
+    fastest, most = rate.max(), gain.max()
     for t in range(ticks - 1, -1, -1):
-        now, after, then = t % ring, (t + 1) % ring, (t + length) % ring
+        now, after, then = value[t % ring], value[(t + 1) % ring], value[(t + length) % ring]
         left = deadline - t * tick
+        low, high = max(1, work - t * most), min(work, int(left * fastest + 1e-6)) + 1
+        now[:, 1:] = np.inf
+        now[machines:, low:high] = after[machines:, low:high]
         for m in range(machines):
-            paid[m] = price[t : t + length, m].sum() if t + length <= ticks else np.inf
-        for k in range(1, work + 1):
-            if k > left or k < work - t * tick:
-                value[now, :, k] = np.inf
+            whole = t + length <= ticks
+            ends = min(max(first[m] + 1, low), high) if whole else high
+            for k in range(low, ends):
+                usd = _ending(price[t:, m], tick, restart + k / rate[m], left)
+                _start(now, m, k, usd, moving, machines)
+            paid = price[t : t + length, m].sum()
+            if not whole or paid == np.inf:
                 continue
-            best = value[after, machines, k]
-            for m in range(machines):
-                if k <= length * tick - restart or t + length > ticks:
-                    best = min(best, _ending(price[t:, m], tick, restart + k, left))
-                elif paid[m] < best:
-                    best = min(best, paid[m] + value[then, m, k - (length * tick - restart)])
-            value[now, machines, k] = best
-            for m in range(machines):
-                stay = price[t, m]
-                if k > tick:
-                    stay += value[after, m, k - tick]
-                value[now, m, k] = min(best, stay)
-    return float(value[0, machines, work])
+            for r in range(regions):
+                if m < zones or m - zones == r:
+                    usd = paid + (moving[r, m] if m < zones else 0.0)
+                    for k in range(ends, high):
+                        now[machines + r, k] = min(now[machines + r, k], usd + then[m, k - first[m]])
+        for m in range(machines):
+            home, least = machines + homes[m], price[t, m]
+            for k in range(low, high):
+                stay = least if k <= left * rate[m] + 1e-6 else np.inf
+                if k > gain[m]:
+                    stay = least + after[m, k - gain[m]]
+                now[m, k] = min(now[home, k], stay)
+    return float(value[0, machines + start, work])
 
 
 @njit(cache=True)
-def _ending(price: Real, tick: int, needed: int, left: int) -> float:
+def _start(now: Real, m: int, k: int, usd: float, moving: Real, machines: int) -> None:
+    """Take the cost of starting a machine into every region from which it can be started."""
+    regions, zones = moving.shape
+    for r in range(regions):
+        if m < zones or m - zones == r:
+            paid = usd + (moving[r, m] if m < zones else 0.0)
+            now[machines + r, k] = min(now[machines + r, k], paid)
+
+
+@njit(cache=True)
+def _ending(price: Real, tick: int, needed: float, left: int) -> float:
     """Return the cost of holding a machine until `needed` units are over, infinite beyond the `left`."""
-    ticks = -(-needed // tick)
-    return price[:ticks].sum() if needed <= left and ticks <= price.size else np.inf
+    ticks = int(np.ceil(needed / tick - 1e-9))
+    return price[:ticks].sum() if needed <= left + 1e-6 and ticks <= price.size else np.inf

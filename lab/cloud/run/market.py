@@ -44,13 +44,13 @@ class Drawn:
 
     @property
     def optimum_usd(self) -> float:
-        """The least cost in hindsight, US$; NaN where machines have different speeds.
+        """The least cost in hindsight, US$; NaN where speeds have no common measure (twin.cloud.deadline).
 
-        Decisions at every minute, starts of whole minutes rounded down, and nothing lost, so that no policy
-        costs less.
+        Decisions at every minute, starts of whole minutes rounded down, nothing lost, and free moves and
+        probes, so that no policy costs less.
         """
         market, terms = self.market, self.terms
-        if any(zone.speed != 1.0 for zone in market.zones) or market.billing_s < MINUTE_S:
+        if market.billing_s < MINUTE_S:
             return math.nan
         minutes = int(terms.deadline_s // MINUTE_S)
         at = np.arange(minutes + 1) * MINUTE_S
@@ -67,7 +67,8 @@ class Drawn:
             MINUTE_S,
             market.on_demand_usd_h * market.machines,
         )
-        return float(optimum_usd(bound, Windows(np.array([least]), np.array([usd_h])))[0])
+        speeds = [zone.speed for zone in market.zones]
+        return float(optimum_usd(bound, Windows(np.array([least]), np.array([usd_h])), speeds)[0])
 
 
 def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
@@ -79,6 +80,7 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
     every_s = job.checkpoint_s / base.speed
     save_s = 0.0 if asked.emulation else job.save_s
     work_s = job.hours * HOUR_S / base.speed * (1 + save_s / every_s)
+    zones, usd = tuple(asked.zones.values()), job.checkpoint_gb * asked.egress_usd_gb
     several = len({zone.region for zone in asked.zones.values()}) > 1
     restart_s = timing.start_s + timing.stop_s + timing.move_s * several
     terms = Terms(
@@ -87,6 +89,7 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
         restart_s,
         asked.tick_s,
         base.on_demand_usd_h,
+        tuple(tuple(usd * (one.region != other.region) for other in zones) for one in zones),
     )
     random = np.random.default_rng(np.random.SeedSequence(seed))
     if asked.trace is None:
@@ -101,18 +104,18 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
         series = _cut(asked, path, terms.deadline_s, random)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         inputs = ({"role": "market", "source": path.name, "sha256": digest},)
-    zones = tuple(
+    sold = tuple(
         Zone(name, zone.region, zone.type, asked.types[zone.type].speed / base.speed, *series[name])
         for name, zone in asked.zones.items()
     )
     market = Market(
-        zones,
+        sold,
         asked.on_demand,
         base.on_demand_usd_h,
         job.machines,
         asked.notice_s,
         asked.billing_s,
-        job.checkpoint_gb * asked.egress_usd_gb,
+        usd,
     )
     return Drawn(asked, market, terms, timing, inputs, digest)
 

@@ -84,6 +84,8 @@ def metrics(shared: Drawn, done: Outcome, least_usd: float) -> dict[str, float]:
     """Return the values of lab.cloud.metrics."""
     return {
         "cost_usd": done.cost_usd,
+        "egress_usd": done.move_usd,
+        "probes_usd": done.probes_usd,
         "over_optimum": done.cost_usd / least_usd,
         "finish_h": done.finish_s / HOUR_S,
         "late": float(done.finish_s > shared.terms.deadline_s),

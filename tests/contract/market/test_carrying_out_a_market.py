@@ -27,11 +27,13 @@ class Scripted:
 
     places: tuple[int, ...]
     seen: list[State] = field(default_factory=list)
+    probes: dict[int, list[bool]] = field(default_factory=dict)
 
     def on_step(self, state: State) -> Decision:
         self.seen.append(state)
         place = self.places[min(state.tick, len(self.places) - 1)]
-        return Decision(np.array([place]), np.array([TAKE]))
+        probes = np.array([self.probes[state.tick]]) if state.tick in self.probes else None
+        return Decision(np.array([place]), np.array([TAKE]), probes)
 
 
 def check_books(offered: Market, done: Outcome) -> None:
@@ -49,7 +51,9 @@ def check_books(offered: Market, done: Outcome) -> None:
     assert done.move_usd == done.regions * offered.move_usd
 
 
-@pytest.mark.parametrize("policy", ["planned", "uniform-progress", "greedy"])
+@pytest.mark.parametrize(
+    "policy", ["planned", "uniform-progress", "greedy", "sky-nomad", "available-progress"]
+)
 def test_the_books_of_every_policy_are_right(market_backend: Backend, policy: str) -> None:
     offered = market(TAKEN)
     done = market_backend.run(offered, make(policy, TERMS))
@@ -117,6 +121,13 @@ def test_a_move_to_another_region_is_paid_and_goes_on_from_the_checkpoint(market
 def test_a_slower_machine_takes_longer(market_backend: Backend) -> None:
     fast, slow = (market_backend.run(market(ALWAYS, speeds=(speed,)), Scripted((0,))) for speed in (2.0, 0.5))
     assert slow.in_state_s("working") > fast.in_state_s("working")
+
+
+def test_a_probe_is_paid_where_it_finds_a_machine(market_backend: Backend) -> None:
+    policy = Scripted((ON_DEMAND,), probes={0: [True, True], 2: [True, False]})
+    done = market_backend.run(market(ALWAYS, NEVER), policy)
+    assert done.probes_usd == pytest.approx(2 * 0.3 * TERMS.probe_s)
+    assert done.cost_usd == pytest.approx(done.on_demand_usd + done.probes_usd)
 
 
 def test_spot_that_is_not_there_is_refused(market_backend: Backend) -> None:

@@ -133,35 +133,58 @@ def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
     assert action[left, 1, 1, 20, young, 2] == 2
 
 
-def cheapest(terms: Terms, there: tuple[bool, ...]) -> float:
-    """Return the least cost by trying everything."""
-    best = np.inf
-    for choices in product((IDLE, ON_DEMAND, 0), repeat=len(there)):
-        held, left_s, done_s, cost = IDLE, 0.0, 0.0, 0.0
-        for choice, up in zip(choices, there, strict=True):
-            if choice == 0 and not up:
+def cheapest(terms: Terms, there: list[list[bool]], speeds: tuple[float, ...]) -> float:
+    """Return the least cost by trying everything. there: by tick and zone."""
+    zones, best = len(speeds), np.inf
+    for choices in product((IDLE, ON_DEMAND, *range(zones)), repeat=len(there)):
+        held, zone, left_s, done_s, cost = IDLE, IDLE, 0.0, 0.0, 0.0
+        for tick, choice in enumerate(choices):
+            if choice >= 0 and not there[tick][choice]:
                 break
             left_s = terms.restart_s if choice not in (held, IDLE) else (0.0 if choice == IDLE else left_s)
+            speed = speeds[choice] if choice >= 0 else 1.0
+            if choice >= 0:
+                cost += terms.egress_usd[zone][choice] if zone >= 0 else 0.0
+                zone = choice
+            worked_s = 0.0
             if choice != IDLE:
-                cost += (3.0 if choice == ON_DEMAND else 1.0) * terms.tick_s / HOUR
-                done_s += max(terms.tick_s - left_s, 0.0)
-            left_s, held = max(left_s - terms.tick_s, 0.0), choice
+                cost += (3.0 if choice == ON_DEMAND else 1.0 + choice / 2) * terms.tick_s / HOUR
+                worked_s = max(terms.tick_s - left_s, 0.0) * speed
+            ends_s = tick * terms.tick_s + min(left_s, terms.tick_s) + (terms.work_s - done_s) / speed
+            done_s, left_s, held = done_s + worked_s, max(left_s - terms.tick_s, 0.0), choice
             if done_s >= terms.work_s - 1e-6:
-                best = min(best, cost)
+                best = min(best, cost) if ends_s <= terms.deadline_s + 1e-6 else best
                 break
     return best
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    there=st.lists(st.booleans(), min_size=6, max_size=6),
+    there=st.lists(st.lists(st.booleans(), min_size=2, max_size=2), min_size=5, max_size=5),
     work=st.sampled_from([300.0, 900.0, 1800.0, 2400.0]),
     restart=st.sampled_from([0.0, 180.0, 600.0, 750.0]),
+    speeds=st.sampled_from([(1.0, 1.0), (0.5, 2.0), (1.25, 0.3)]),
+    egress=st.sampled_from([0.0, 0.05, 0.4]),
+    late=st.sampled_from([0.0, 350.0]),
 )
-def test_the_optimum_is_what_trying_everything_finds(there: list[bool], work: float, restart: float) -> None:
-    terms = Terms(work, 3600.0, restart, 600.0, 3.0)
-    windows = Windows(np.array(there)[None, :, None], np.ones((1, 6, 1)))
-    assert optimum_usd(terms, windows)[0] == pytest.approx(cheapest(terms, tuple(there)))
+def test_the_optimum_is_what_trying_everything_finds(
+    there: list[list[bool]],
+    work: float,
+    restart: float,
+    speeds: tuple[float, ...],
+    egress: float,
+    late: float,
+) -> None:
+    moving = ((0.0, egress), (egress / 2, 0.0))
+    terms = Terms(min(work, 2400.0 - restart), 3000.0 - late, restart, 600.0, 3.0, moving)
+    windows = Windows(np.array(there)[None], np.broadcast_to([1.0, 1.5], (1, 5, 2)))
+    assert optimum_usd(terms, windows, speeds)[0] == pytest.approx(cheapest(terms, there, speeds))
+
+
+def test_speeds_without_a_common_measure_have_no_optimum() -> None:
+    terms = terms_of(30, 10, 0.5)
+    windows = Windows(np.ones((1, 40, 1), bool), np.ones((1, 40, 1)))
+    assert np.isnan(optimum_usd(terms, windows, [1 / 3 + 1e-6])[0])
 
 
 def test_more_spot_never_costs_the_optimum_more_and_a_longer_restart_never_less() -> None:

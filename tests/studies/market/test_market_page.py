@@ -1,12 +1,14 @@
 import gzip
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from control.market import make
-from studies.market import page
+from studies.market import clouds, page, regions
 from studies.market.page import Row, document, terms_of
 from traces.readers.deadlines import Games
 from twin.cloud.deadline import Windows, optimum_usd, play
@@ -109,3 +111,27 @@ def test_the_known_costs_come_out_to_a_cent(name: str, public_data: Callable[[st
     planned = play(make(page.OURS, terms), terms, windows)
     assert (planned.finish_s <= terms.deadline_s).all()
     assert planned.cost_usd.mean() < ours[2].mean()
+
+
+def test_the_part_about_regions_compares_with_the_source(folder: Path) -> None:
+    games = Games(folder)
+    found = regions.rows(games, terms_of, lambda *_: None)
+    assert set(found["policy"]) >= {*regions.POLICIES, regions.ONE, regions.BEST}
+    assert found["late"].sum() == 0
+    text = "\n".join(regions.parts(found))
+    # Zone b costs half of a, and a job of one hour with a restart holds it for 7 ticks of ten minutes.
+    assert "| two | 0.58 | 1.000 | 1.000 |" in text
+    assert "| UP(A) | 1.314 |" in text
+
+
+def test_the_part_about_clouds_shows_savings_beside_those_of_the_source() -> None:
+    models, made = (*clouds.MODELS, clouds.MODELLED), []
+    steps = ["baseline", "gpu_type", "packed", "multi_cloud", clouds.FLAT, clouds.LEAST]
+    steps += [f"dynamic {hours:g} h" for hours in clouds.SWEEP_H]
+    for model, home, days, start in product(models, clouds.HOMES, clouds.DAYS, (0.0, 1.0)):
+        usd = dict.fromkeys(steps, 50.0) | {"baseline": 100.0, "gpu_type": 80.0, "packed": 80.0}
+        made += [(model, home, days, start, step, usd[step], 1) for step in steps]
+    columns = ["model", "home", "days", "start", "step", "usd", "moves"]
+    text = "\n".join(clouds.parts(pd.DataFrame(made, columns=columns)))
+    assert "| A3C | 100.00 | 1.25 (1.32) | 1.25 (1.71) | 2.00 (3.10) | 2.00 (3.53) | 2.00–2.00 |" in text
+    assert "saves at least as much as the one before it: yes. Moving daily saves 0.0%" in text

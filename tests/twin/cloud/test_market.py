@@ -41,9 +41,10 @@ def zones(
     notice=st.sampled_from([0.0, 30.0, 120.0]),
     saves=st.booleans(),
     slack=st.integers(1, 12),
+    speeds=st.sampled_from([(1.0, 1.0, 1.0), (0.5, 1.0, 1.6)]),
 )
 def test_nobody_is_late_or_beats_the_optimum_when_machines_go_at_any_minute(
-    name: str, seed: int, start: int, notice: float, saves: bool, slack: int
+    name: str, seed: int, start: int, notice: float, saves: bool, slack: int, speeds: tuple[float, ...]
 ) -> None:
     random = np.random.default_rng(seed)
     work_s, move_s, stop_s = 20 * 600.0, 45.0, 20.0
@@ -52,14 +53,18 @@ def test_nobody_is_late_or_beats_the_optimum_when_machines_go_at_any_minute(
     minutes = int(terms.deadline_s // MINUTE_S) + 1
     there = np.repeat(random.random((minutes, 3)) < 0.5, random.integers(1, 90), axis=0)[:minutes]
     price = np.repeat(0.5 + random.random((minutes // 50 + 1, 3)), 50, axis=0)[:minutes]
-    market = Market(zones(there, price, MINUTE_S), "plain", 3.0, notice_s=notice, billing_s=MINUTE_S)
+    market = Market(zones(there, price, MINUTE_S, speeds), "plain", 3.0, notice_s=notice, billing_s=MINUTE_S)
     timing = Timing(start * MINUTE_S, stop_s, move_s, 450.0, saves)
     done = simulate(market, terms, timing, make(name, terms))
     assert done.finish_s <= terms.deadline_s + 1e-6
     bound = Terms(work_s, minutes * MINUTE_S, start * MINUTE_S, MINUTE_S, 3.0)
-    assert done.cost_usd >= optimum_usd(bound, Windows(there[None], price[None]))[0] - 1e-9
+    assert done.cost_usd >= optimum_usd(bound, Windows(there[None], price[None]), speeds)[0] - 1e-9
     assert (done.lost_s == 0) or not saves or notice < stop_s
-    works = sum(span.end_s - span.begin_s for span in done.spans if span.state == "working")
+    works = sum(
+        (span.end_s - span.begin_s) * (speeds[span.place] if span.place >= 0 else 1.0)
+        for span in done.spans
+        if span.state == "working"
+    )
     assert works == pytest.approx(work_s + done.lost_s)
 
 

@@ -1,0 +1,125 @@
+"""`twinbed prices ladder`: what a job would have cost with more and more freedom to choose where it runs.
+
+For: the verb's options. Not for: the question itself (lab.cloud.run.ladder).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from twinbed import ScenarioError
+
+
+def ladder(
+    start: Annotated[
+        str, typer.Option("--start", metavar="DAY", help="When the job starts, UTC, e.g. 2024-02-01.")
+    ],
+    work: Annotated[
+        str | None, typer.Option("--work", metavar="TIME", help="Work on one reference GPU, e.g. 4d.")
+    ] = None,
+    gpu: Annotated[
+        str, typer.Option("--gpu", metavar="MODEL", help="The reference GPU, by a part of its name.")
+    ] = "V100 16GB",
+    home: Annotated[
+        str, typer.Option("--home", metavar="CLOUD/REGION", help="Where the first steps stay.")
+    ] = "aws/us-east-1",
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where",
+            metavar="CLOUD/REGION,…",
+            help="Beginnings of the places that are allowed, e.g. aws/us-,gcp. Default: all.",
+        ),
+    ] = "",
+    market: Annotated[
+        str, typer.Option("--market", metavar="on-demand|spot", help="Market of the prices.")
+    ] = "spot",
+    move_every: Annotated[
+        str,
+        typer.Option("--move-every", metavar="TIME,…", help="Time between two choices, e.g. 1h,6h,1d,7d."),
+    ] = "1d",
+    speed: Annotated[
+        str,
+        typer.Option(
+            "--speed",
+            metavar="GPU=FACTOR,…",
+            help="Speed of your job on other GPUs; the reference is 1. Only these GPUs are then taken. "
+            "Default: all, modelled.",
+        ),
+    ] = "",
+    restart: Annotated[
+        str,
+        typer.Option("--restart", metavar="TIME", help="Time of every start, with work that is done again."),
+    ] = "10m",
+    checkpoint_gb: Annotated[
+        float, typer.Option("--checkpoint-gb", min=0.0, metavar="GB", help="Size of the checkpoint.")
+    ] = 0.0,
+    egress: Annotated[
+        float,
+        typer.Option("--egress", min=0.0, metavar="USD", help="Price of carrying it elsewhere, $/GB."),
+    ] = 0.09,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 5d.")
+    ] = None,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(
+            "--jobs",
+            metavar="FILE",
+            help="A collection in place of --work (CSV: name, arrival_h, work_h, deadline_h), at the last "
+            "step.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", callback=usable, metavar="USD", help="Largest cost of all --jobs."),
+    ] = None,
+    moves: Annotated[
+        bool, typer.Option("--moves", help="Show every stay, why it began, and both prices of work.")
+    ] = False,
+    catalogue: Annotated[
+        Path | None,
+        typer.Option("--catalogue", metavar="FILE", help="Your own prices, CSV or Parquet."),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Show what a job of one GPU would have cost, from one GPU type at home to moving across clouds.
+
+    The steps are baseline, gpu_type, packed (larger machines, at the price of one GPU), multi_cloud (other
+    regions and clouds, chosen once) and dynamic (chosen again at every interval).
+    """
+    import math
+
+    from control.market.ladder import Job
+    from lab.cli.progress import Bar
+    from lab.cloud.input.price_list import in_use
+    from lab.cloud.run import ladder as climbing
+    from lab.cloud.run.recommending import seconds
+
+    if (work is None) == (jobs is None) or (budget is not None and jobs is None):
+        raise ScenarioError("give either --work TIME or --jobs FILE; --budget and --jobs belong together")
+    intervals = [seconds(part) for part in move_every.split(",")]
+    prices = in_use(catalogue).prices
+    reference = climbing.matched(prices, gpu)
+    asked = climbing.Question(
+        home=climbing.place(home),
+        gpu=reference,
+        where=tuple(part.strip() for part in where.split(",")),
+        market=market,
+        speeds=climbing.speeds(prices, reference, speed) if speed else None,
+    )
+    limit_s = seconds(deadline) if deadline else math.inf
+    like = Job(seconds(work or "1h"), seconds(restart), checkpoint_gb, egress, deadline_s=limit_s)
+    with Bar(1, wanted=not no_progress, preparing="reading prices"):
+        offers, at_s = climbing.collect(prices, asked), climbing.epoch_s(start)
+        if jobs is None:
+            rows = climbing.climb(like, offers, asked, at_s, intervals)
+        else:
+            listed = climbing.jobs_of(jobs, like)
+            rows = climbing.collection(listed, offers, asked, at_s, intervals[0], budget or math.inf)
+    emit(climbing.table(rows, offers, asked, moves=moves, jobs=jobs is not None), form)

@@ -1,0 +1,115 @@
+"""`twinbed prices ladder` over a small table of prices that is written here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.cli.main import call
+
+HEAD = (
+    "name,provider,region,market,price_per_h,currency,as_of,vcpus,memory_gib,gpus,gpu_model,network_bps,family,"
+    "cpu_speed,disk_gib,source"
+)
+PRICES = (
+    ("p3.2xlarge", "aws", "us-east-1", 1, "NVIDIA V100 16GB", ("2024-01-01", 1.0), ("2024-02-03", 1.2)),
+    ("p2.xlarge", "aws", "us-east-1", 1, "NVIDIA K80", ("2024-01-01", 0.3)),
+    ("p3.8xlarge", "aws", "us-east-1", 4, "NVIDIA V100 16GB", ("2024-01-01", 3.2)),
+    ("p3dn", "aws", "us-east-1", 8, "NVIDIA V100 32GB", ("2024-01-01", 8.0)),
+    ("g2", "gcp", "us-west1", 1, "NVIDIA L4", ("2024-01-01", 0.7), ("2024-02-02", 0.4)),
+    ("g2", "gcp", "asia-east1", 1, "NVIDIA L4", ("2024-01-01", 0.05)),
+)
+"""Spot prices by type, cloud, region, GPUs and GPU: day and price of the machine."""
+ASK = ["prices", "ladder", "--start", "2024-02-01", "--speed", "K80=0.25,L4=1", "--restart", "1s"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    lines = [HEAD]
+    for name, cloud, region, gpus, gpu, *prices in PRICES:
+        days = [("spot", day, usd) for day, usd in prices] + [("on-demand", "2023-01-01", 1.0 * gpus)]
+        lines += [
+            f"{name},{cloud},{region},{market},{usd},USD,{day},4,16,{gpus},{gpu},1e9,x,1,0,here"
+            for market, day, usd in days
+        ]
+    path = tmp_path / "prices.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    assert call([*ASK, *arguments, "--format", "json", "--no-progress"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_step_is_priced_and_the_sweep_has_a_row_for_each_interval(table, capsys) -> None:
+    answer = answered(capsys, "--work", "4d", "--catalogue", table, "--move-every", "12h,1d")
+    rows = answer["rows"]
+    assert [row["step"] for row in rows] == [
+        "baseline",
+        "gpu_type",
+        "packed",
+        "multi_cloud",
+        "dynamic 12 h",
+        "dynamic 24 h",
+    ]
+    # Two days at 1 $ and two at 1.2 $; a GPU of four costs 0.8 $, an L4 at first 0.7 $.
+    assert [row["cost_usd"] for row in rows[:3]] == pytest.approx([105.6, 105.6, 76.8], rel=1e-3)
+    assert rows[3]["cost_usd"] == rows[4]["cost_usd"] == pytest.approx(24 * (0.7 + 3 * 0.4), rel=1e-3)
+    assert rows[0]["saving"] == 0
+    assert rows[3]["offer"] == "gcp/us-west1/g2"
+    said = " ".join(answer["notes"])
+    assert "in 1 series of gcp" in said
+    assert "The last price of gcp is of 2024-02-02; it was held beyond." in said
+
+
+def test_every_move_has_its_reason_and_both_prices(table, capsys) -> None:
+    options = ["--work", "4d", "--catalogue", table, "--moves", "--checkpoint-gb", "1", "--egress", "5"]
+    cheaper = Path(table).read_text().replace("us-west1,spot,0.7", "us-west1,spot,0.9")
+    Path(table).write_text(cheaper)
+    rows = [row for row in answered(capsys, *options)["rows"] if row["step"].startswith("dynamic")]
+    assert [(row["at"], row["why"]) for row in rows] == [
+        ("2024-02-01 00:00", "least cost at the start"),
+        ("2024-02-02 00:00", "saves more than the move costs"),
+    ]
+    move = rows[1]
+    assert (move["held_usd"], move["new_usd"]) == (0.8, 0.4)
+    assert move["saves_usd"] == pytest.approx(24 * 0.4)
+    assert move["costs_usd"] == pytest.approx(5.0, abs=0.001)
+    assert rows[0]["saves_usd"] is None
+
+
+def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tmp_path, capsys) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("name,arrival_h,work_h,deadline_h\nlate,1,10,5\nb,2,100,\na,0,10,20\nc,3,10,\n")
+    answer = answered(capsys, "--jobs", str(jobs), "--budget", "20", "--catalogue", table)
+    rows = {row["step"]: row for row in answer["rows"]}
+    assert list(rows) == ["a", "late", "b", "c"]
+    assert rows["a"]["cost_usd"] == pytest.approx(7.0, rel=1e-3)
+    assert "infeasible: the deadline is after 5 h" in rows["late"]["why"]
+    assert "refused: its predicted cost" in rows["b"]["why"]
+    assert rows["b"]["predicted_usd"] == pytest.approx(70.0, rel=1e-3)
+    assert rows["c"]["cost_usd"] == pytest.approx(7.0, rel=1e-3)
+    assert answer["facts"]["paid"] == "14.00 $"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--work", "1d", "--jobs", "x.csv"], "give either --work TIME or --jobs FILE"),
+        (["--work", "1d", "--home", "aws"], "--home aws: expected CLOUD/REGION"),
+        (["--work", "1d", "--gpu", "V100"], "more than one GPU is called 'V100'; there are NVIDIA V100 16GB"),
+        (["--work", "1d", "--gpu", "B9000"], "no GPU of known speed is called 'B9000'"),
+        (["--work", "1d", "--speed", "T4=fast"], "--speed T4=fast: expected GPU=FACTOR"),
+        (["--work", "1d", "--start", "soon"], "--start soon: expected a day or a moment"),
+        (["--work", "1d", "--where", "ibm", "--home", "ibm/moon"], "no price fits these clouds"),
+        (["--work", "1d", "--move-every", "6"], "'6' has no unit"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_line(arguments, message, table, capsys) -> None:
+    assert call(["prices", "ladder", "--start", "2024-02-01", "--catalogue", table, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
