@@ -108,7 +108,7 @@ def _line(what: str, across: Real, measured: Real) -> Fit:
     if np.unique(across).size < 2:
         raise ScenarioError(f"{what}: measured at one point only; measure at two or more")
     design = np.column_stack((across, np.ones_like(across)))
-    values: Real = np.linalg.lstsq(design, measured)[0]
+    values: Real = np.asarray(np.linalg.lstsq(design, measured)[0], dtype=np.float64)
     return _fit(what, values, measured, design @ values)
 
 

@@ -112,7 +112,6 @@ def provision(
             None, f"infeasible: {fewest} workers are needed, and {most} are useful", fewest, most
         )
     least, last = max(fewest, int(here.sum())), max(most, int(here.sum()))
-    added = _every(free, last - int(here.sum()))
     room = last - int(here.sum())
     added = _windows(training, kinds, free, room) if search is Search.WINDOWS else _every(free, room)
     counts = added + here

@@ -184,8 +184,8 @@ class Cluster(Undone):
         for container, endpoint in zip(self._containers, self._endpoints, strict=True):
             container.group.set_cpu_quota(kind.cores)
             container.group.set_memory_limit(kind.memory_bytes)
-            _rate(endpoint.link, kind.network_bps)
-            _rate("eth0", kind.network_bps, endpoint.namespace)
+            rate(endpoint.link, kind.network_bps)
+            rate("eth0", kind.network_bps, endpoint.namespace)
 
     def _past(self, count: int, within_s: float) -> None:
         goal = self._steps() + count
@@ -229,7 +229,7 @@ def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
     """Give an endpoint's link a rate in both directions, bit/s. Raises BackendError where tc may not."""
     for link, namespace in ((endpoint.link, None), ("eth0", endpoint.namespace)):
         _shaped(link, namespace)
-        _rate(link, rate_bps, namespace)
+        rate(link, rate_bps, namespace)
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:
@@ -237,7 +237,8 @@ def _shaped(link: str, namespace: str | None = None) -> None:
     _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
 
 
-def _rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
+def rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
+    """Change the rate of what leaves by a shaped link, bit/s."""
     change = f"class replace dev {link} parent 1: classid 1:1 htb rate {rate_bps:.0f}bit quantum 15140"
     _tc(change, link, namespace)
 
