@@ -91,7 +91,7 @@ class Training:
     def server_limit(self) -> float:
         """Return the number of workers at which the contention share reaches 1; infinite if it never does."""
         alpha, beta = self.contention
-        return inf if alpha <= 0 else floor(max(0.0, (1 - beta) / alpha) ** 2 + 1e-9)
+        return inf if alpha <= 0 or not self.contended else floor(max(0.0, (1 - beta) / alpha) ** 2 + 1e-9)
 
     def updates(self, samples: Real, convergence: Real, workers: Whole, goal: Goal) -> Real:
         """Return the pushes until the goal's loss, not rounded, and NaN where the loss would not fall.

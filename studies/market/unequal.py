@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import numpy as np
 
 from control.recommender.spotdnn import Goal, Training, WorkerKind, predict
 from control.recommender.spotdnn_fits import Fit, fit_contention
-from control.recommender.spotdnn_plans import cm_dare
 from lab.runs.files import write_whole
 from studies import harness
 from studies.harness import Asked, TimeIsUpError
@@ -47,6 +46,8 @@ PUSHES_EACH = 20
 """Pushes of a cluster for each worker that are measured."""
 NOTICE_S, STEADY_S = 12.0, 12.0
 """Time from the notice of a revocation to it, for 120 s of the source, and of what is measured around it."""
+BACK = 0.8
+"""Least share of the speed that must be back after a takeover."""
 _START_S = 150.0
 _NO_PCIE = 1e9
 """Bandwidth of a PCIe that no time is lost at, MB/s: the emulated machines have no GPU."""
@@ -133,16 +134,6 @@ class Compared:
     predicted_s: float
     dare_s: float
 
-    @property
-    def error(self) -> float:
-        """spotDNN's error, as a share of the measured time."""
-        return self.predicted_s / self.measured_s - 1
-
-    @property
-    def dare_error(self) -> float:
-        """CM-DARE+'s error."""
-        return self.dare_s / self.measured_s - 1
-
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -152,11 +143,11 @@ class Known:
     kinds: tuple[WorkerKind, ...]
     fit: Fit
 
-    def pushes_s(self, machines: tuple[Machine, ...], pushes: int, *, dare: bool = False) -> float:
+    def pushes_s(self, machines: tuple[Machine, ...], pushes: int, *, contended: bool = True) -> float:
         """Return the predicted time of so many pushes of a cluster, s."""
         counted = Counter(machine.name for machine in machines)
         counts = np.array([[counted[kind.name] for kind in self.kinds]])
-        training = cm_dare(self.training) if dare else self.training
+        training = replace(self.training, contended=contended)
         return pushes * float(predict(training, self.kinds, counts, Goal(1.0, 1e9)).step_s[0])
 
 
@@ -194,8 +185,8 @@ def compared(store: Path) -> list[Compared]:
     for name, machines in JUDGED.items():
         if (store / f"{name}.json").exists():
             cell = read(store, name)
-            times = (told.pushes_s(machines, cell["pushes"], dare=dare) for dare in (False, True))
-            rows.append(Compared(len(machines), cell["time_s"], *times))
+            ours, dare = (told.pushes_s(machines, cell["pushes"], contended=knows) for knows in (True, False))
+            rows.append(Compared(len(machines), cell["time_s"], ours, dare))
     return rows
 
 

@@ -12,15 +12,7 @@ from hypothesis import strategies as st
 
 from control.recommender.spotdnn import Goal, Training, WorkerKind, compute_s, gpu_batch, iteration_s, predict
 from control.recommender.spotdnn_fits import fit_contention, fit_loss, fit_memory
-from control.recommender.spotdnn_plans import (
-    Search,
-    cm_dare,
-    fastest,
-    provision,
-    provision_again,
-    slowest,
-    srifty,
-)
+from control.recommender.spotdnn_plans import Search, by_speed, provision, provision_again
 from twinbed import ScenarioError
 
 
@@ -133,7 +125,7 @@ def cost_of(training, kinds, goal, workers, over=0.03) -> tuple[float, float]:
 
 @given(TRAININGS, KINDS, GOALS)
 def test_a_plan_keeps_its_bounds_and_is_the_cheapest_window(training, kinds, goal) -> None:
-    answer = provision(training, kinds, goal, server_usd_h=3.6)
+    answer = provision(training, kinds, goal)
     times = dict(zip((kind.name for kind in kinds), iteration_s(training, kinds), strict=True))
     line = sorted(
         (kind for kind in kinds for _ in range(kind.quota)), key=lambda kind: (-times[kind.name], kind.name)
@@ -162,7 +154,6 @@ def test_a_plan_keeps_its_bounds_and_is_the_cheapest_window(training, kinds, goa
     time_s, cost = cost_of(training, kinds, goal, plan.workers)
     assert (plan.time_s, plan.cost_usd) == pytest.approx((time_s, cost))
     assert plan.cost_usd == pytest.approx(min(known)[0])
-    assert plan.server_usd == pytest.approx(plan.time_s / 1000)
     assert every.plan is not None
     assert every.plan.cost_usd <= plan.cost_usd * (1 + 1e-12)
     assert 1 + sum(row.clusters for row in answer.rejected) == len(windows)
@@ -215,7 +206,12 @@ def test_what_cannot_be_planned_says_why() -> None:
     assert provision(TRAINING, none, Goal(0.8, 1000)).reason == "infeasible: no instance can be had"
     assert "workers are needed, and 6 are useful" in provision(TRAINING, kinds, Goal(0.8, 10)).reason
     huge = [replace(kind, samples=50_000) for kind in kinds]
-    assert "batch" in provision(TRAINING, huge, Goal(0.8, 1e5)).reason
+    assert "the loss would not fall" in provision(TRAINING, huge, Goal(0.8, 1e5)).reason
+    poor = fit_memory(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 2, 1]))
+    assert (
+        "memory explains 0.00 of the variance"
+        in provision(TRAINING, kinds, Goal(0.8, 1e5), fits=[poor]).reason
+    )
     late = provision(TRAINING, kinds, Goal(0.8, 1400))
     assert "infeasible: the fastest cluster needs" in late.reason
     assert {row.reason for row in late.rejected} == {"late"}
@@ -245,11 +241,12 @@ def test_machines_on_demand_help_where_the_spot_market_is_empty() -> None:
 def test_the_others_think_less_of_contention_and_of_unequal_speeds() -> None:
     kinds, counts, goal = [LARGE, SMALL], np.array([[3, 9]]), Goal(0.8, 1e5)
     ours, dare, other = (
-        predict(training, kinds, counts, goal) for training in (TRAINING, cm_dare(TRAINING), srifty(TRAINING))
+        predict(replace(TRAINING, contended=contended, unequal=unequal), kinds, counts, goal)
+        for contended, unequal in ((True, True), (False, False), (True, False))
     )
     assert dare.share[0] == 0 < other.share[0] == ours.share[0]
     assert dare.time_s[0] < other.time_s[0] < ours.time_s[0]
-    assert (fastest(TRAINING, kinds), slowest(TRAINING, kinds)) == (SMALL, LARGE)
+    assert by_speed(TRAINING, kinds) == [LARGE, SMALL]
 
 
 def test_the_batch_is_the_largest_power_of_two_that_fits() -> None:
