@@ -21,17 +21,12 @@ from twinbed import ScenarioError
 
 @dataclass(frozen=True, slots=True)
 class WorkerKind:
-    """A type of worker.
+    """A type of worker. Raises ScenarioError for a value that is out of range.
 
-    name: name of the type.
-    price_usd_h: spot price of one, US$/h.
-    quota: how many there may be.
-    samples: samples of one iteration of one worker, over all its GPUs.
-    gpus: GPUs of one.
+    name: name of the type; quota: how many there may be.
+    price_usd_h, on_demand_usd_h: price of one on the spot market and on demand, US$/h; infinite for none.
+    samples: samples of one iteration of one worker, over all its GPUs; gpus: their number.
     compute_s: time that an iteration computes, without communication, s.
-    on_demand_usd_h: price on demand, US$/h; infinite if there are none on demand.
-
-    Raises ScenarioError for a value that is out of range.
     """
 
     name: str
@@ -43,31 +38,22 @@ class WorkerKind:
     on_demand_usd_h: float = inf
 
     def __post_init__(self) -> None:
-        for name in ("price_usd_h", "samples", "gpus", "compute_s"):
-            value = getattr(self, name)
-            if not (isfinite(value) and value > 0):
-                raise ScenarioError(f"worker type {self.name}: {name} is {value}; it must be above 0")
+        _check_positive(self, f"worker type {self.name}", "price_usd_h", "samples", "gpus", "compute_s")
         if self.quota < 0 or self.quota != int(self.quota):
             raise ScenarioError(f"worker type {self.name}: quota is {self.quota}; expected 0, 1, 2 …")
-        if not self.on_demand_usd_h > 0:
-            raise ScenarioError(f"worker type {self.name}: on_demand_usd_h is {self.on_demand_usd_h}")
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A job and the network of its parameter server.
+    """A job and the network of its parameter server. Raises ScenarioError for a value that is out of range.
 
     push_mb: size of one push of gradients, and of one pull of parameters, MB.
     server_mb_s: bandwidth of the parameter server, or of all of them together, MB/s.
-    worker_mb_s: bandwidth that a worker uses which nobody hinders, MB/s.
-    pcie_mb_s: bandwidth of a worker's PCIe, MB/s.
+    worker_mb_s, pcie_mb_s: bandwidth of a worker that nobody hinders, and of its PCIe, MB/s.
     contention: α1 and β1 of the contention share α1·√n + β1 of n workers.
     gamma: γ1 to γ5 of the loss curve; γ2 is at most 0, the others at least 0.
-    contended: whether workers contend for the server's bandwidth; CM-DARE+ thinks that they do not.
-    unequal: whether the unequal speeds of workers slow convergence; CM-DARE+ and Srifty+ think that they do
-        not.
-
-    Raises ScenarioError for a value that is out of range.
+    contended, unequal: whether workers contend for the server's bandwidth, and whether their unequal speeds
+        slow convergence. CM-DARE+ thinks that neither is so, and Srifty+ not the latter.
     """
 
     push_mb: float
@@ -80,10 +66,7 @@ class Training:
     unequal: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("push_mb", "server_mb_s", "worker_mb_s", "pcie_mb_s"):
-            value = getattr(self, name)
-            if not (isfinite(value) and value > 0):
-                raise ScenarioError(f"training: {name} is {value}; it must be above 0")
+        _check_positive(self, "training", "push_mb", "server_mb_s", "worker_mb_s", "pcie_mb_s")
         first, second, *others = self.gamma
         if second > 0 or min(first, *others) < 0 or not all(map(isfinite, (*self.gamma, *self.contention))):
             raise ScenarioError(f"training: gamma is {self.gamma}; expected γ2 ≤ 0 and the others ≥ 0")
@@ -122,10 +105,9 @@ class Training:
 class Goal:
     """What a training must reach.
 
-    loss: loss to reach.
-    time_s: time in which it must be reached, s.
+    loss, time_s: loss to reach, and the time for it, s.
     from_loss: loss at which it stands; infinite for a training that has not begun.
-    overhead_s: time that a change of workers adds, s.
+    overhead_s: time that a change of workers adds, s; below 30 in the source (§IV).
     """
 
     loss: float
@@ -145,14 +127,10 @@ class Goal:
 class Predicted:
     """What is predicted of k clusters, an array of length k for each quantity.
 
-    workers: number of workers, int64.
-    share: contention share P.
-    bandwidth_mb_s: bandwidth of a worker, MB/s.
-    step_s: time between two pushes of the cluster, s.
-    samples: mean samples of a push, weighted by how often workers push.
-    convergence: convergence coefficient R: distance of the workers' shares of the speed from (1, 0, …, 0).
-    iterations: pushes until the loss is reached; NaN where it never is.
-    time_s: time until then, with the goal's overhead, s.
+    workers: their number, int64; share: contention share P; bandwidth_mb_s: of a worker, MB/s.
+    step_s: time between two pushes of the cluster, s; samples: their mean over these pushes.
+    convergence: convergence coefficient R.
+    iterations, time_s: pushes, and time with the goal's overhead, s, until the loss; NaN if never.
     """
 
     workers: Whole
@@ -179,9 +157,9 @@ def gpu_batch(memory_gib: float, alpha: float, beta: float) -> int:
 def iteration_s(
     training: Training, kinds: Sequence[WorkerKind], bandwidth_mb_s: Real | float | None = None
 ) -> Real:
-    """Return the time of one iteration of a worker of each of the m types, s, float64[…, m].
+    """Return the time of an iteration of a worker of each of the m types, s, float64[…, m].
 
-    bandwidth_mb_s: bandwidth of a worker, MB/s, float64[…]; None: what an unhindered worker uses.
+    bandwidth_mb_s: of a worker, MB/s, float64[…]; None: what an unhindered worker uses.
     """
     bandwidth = np.asarray(training.worker_mb_s if bandwidth_mb_s is None else bandwidth_mb_s)
     compute = np.array([kind.compute_s for kind in kinds])
@@ -231,3 +209,10 @@ def predict(
     iterations = np.maximum(np.ceil(training.updates(samples, convergence, workers, goal)), 1.0)
     time_s = iterations * step_s + goal.overhead_s
     return Predicted(workers, share, bandwidth, step_s, samples, convergence, iterations, time_s)
+
+
+def _check_positive(thing: object, what: str, *names: str) -> None:
+    for name in names:
+        value = getattr(thing, name)
+        if not (isfinite(value) and value > 0):
+            raise ScenarioError(f"{what}: {name} is {value}; it must be above 0")

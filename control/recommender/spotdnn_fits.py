@@ -26,8 +26,7 @@ _STARTS = (10.0, 1000.0)
 class Fit:
     """Fitted constants.
 
-    what: what was fitted, for messages.
-    values: the constants, float64[c].
+    what: for messages; values: the constants, float64[c].
     residuals: measured less fitted, in the unit of the measurements, float64[k].
     r2: share of the variance that is explained; 1 for measurements that do not vary and are met.
     """
@@ -84,21 +83,16 @@ def fit_loss(
         scale = (slope * samples + offset) * np.sqrt(((convergence if unequal else 0.0) + even) * workers)
         return np.asarray(scale / (iterations + first) + last)
 
-    low = np.array([1e-9, -np.inf, 0.0, 0.0 if unequal else 1.0 - 1e-9, 0.0])
-    high = np.array([np.inf, 0.0, np.inf, np.inf if unequal else 1.0 + 1e-9, np.inf])
+    fixed = 0.0 if unequal else 1.0 - 1e-9
+    low, high = np.array([1e-9, -np.inf, 0.0, fixed, 0.0]), np.full(5, np.inf)
+    high[1], high[3] = 0.0, np.inf if unequal else 1.0 + 1e-9
     fits = []
     for first in _STARTS:
         height = max(float(loss.max()), 1e-9) * first
         begin = np.array([first, -1e-3 * height / float(samples.mean()), height, 1.0, float(loss.min()) / 2])
-        fits.append(
-            least_squares(
-                lambda values: curve(values) - loss,
-                begin,
-                bounds=(low, high),
-                x_scale=np.maximum(np.abs(begin), 1e-6),
-                max_nfev=5000,
-            )
-        )
+        scale = np.maximum(np.abs(begin), 1e-6)
+        how = {"bounds": (low, high), "x_scale": scale, "max_nfev": 5000}
+        fits.append(least_squares(lambda values: curve(values) - loss, begin, **how))
     best = min(fits, key=lambda fit: float(fit.cost))
     values: Real = np.array([*best.x[:3], best.x[3] if unequal else 1.0, best.x[4]])
     return _fit("loss curve", values, loss, curve(values))

@@ -36,11 +36,9 @@ class Search(StrEnum):
 class Plan:
     """The cluster to take.
 
-    workers: how many of each type, with the running ones; types without any are left out.
-    added: how many of them are to be started.
+    workers, added: how many of each type with the running ones, and how many of them are to be started.
     time_s, cost_usd: predicted until the loss is reached, s and US$, without the parameter server's cost.
-    iterations: pushes until then.
-    on_demand: whether those that are added are on demand.
+    iterations: pushes until then; on_demand: whether those that are added are on demand.
     """
 
     workers: Mapping[str, int]

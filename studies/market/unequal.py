@@ -25,7 +25,11 @@ from studies.harness import Asked, TimeIsUpError
 from testbed.cloud.asynchronous import Asynchronous, Machine
 
 STORE = harness.STORES / "unequal"
-SMALL, MEDIUM, LARGE = Machine("small", 0.08, 192), Machine("medium", 0.14, 256), Machine("large", 0.25, 384)
+SMALL, MEDIUM, LARGE = (
+    Machine("small", 0.15, 1024),
+    Machine("medium", 0.25, 1536),
+    Machine("large", 0.5, 2048),
+)
 SERVER_MB_S, WORKER_MB_S = 12.0, 8.0
 """Rates of the server's link and of a worker's, MB/s, in each direction."""
 ALONE = {"alone-small": (SMALL,), "alone-medium": (MEDIUM,), "alone-large": (LARGE,)}
@@ -42,7 +46,7 @@ JUDGED = {
     "judged-8": (SMALL, SMALL, SMALL, MEDIUM, MEDIUM, MEDIUM, LARGE, LARGE),
 }
 REVOCATION, REVOKED = "revocation", (SMALL, MEDIUM, LARGE, LARGE)
-PUSHES_EACH = 20
+PUSHES_EACH = 40
 """Pushes of a cluster for each worker that are measured."""
 NOTICE_S, STEADY_S = 12.0, 12.0
 """Time from the notice of a revocation to it, for 120 s of the source, and of what is measured around it."""

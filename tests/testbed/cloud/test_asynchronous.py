@@ -11,7 +11,7 @@ from twinbed import ScenarioError
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
-SMALL, LARGE = Machine("small", 0.1, 128), Machine("large", 0.3, 128)
+SMALL, LARGE = Machine("small", 0.1, 1024), Machine("large", 0.5, 1024)
 
 
 def test_unequal_workers_train_at_their_own_pace_and_the_others_outlive_one_that_is_killed() -> None:
@@ -19,7 +19,7 @@ def test_unequal_workers_train_at_their_own_pace_and_the_others_outlive_one_that
         measured = cluster.measure_cluster({1: SMALL, 2: LARGE}, 16)
         assert measured.pushes == 16
         assert measured.iteration_s[1] > measured.iteration_s[2]
-        assert all(measured.moved_s[rank] > 2 * 0.9 * measured.push_mb / 8.0 for rank in (1, 2))
+        assert all(measured.moved_s[rank] > 2 * 0.8 * measured.push_mb / 8.0 for rank in (1, 2))
         assert 0.95 < measured.push_mb < 1.2  # 247,511 numbers of 4 bytes and headers
         cluster.kill(2)
         begun = cluster.pushes().at_s.size
