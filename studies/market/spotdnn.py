@@ -188,7 +188,8 @@ def _s7(store: Path) -> Row:
         return "S7", what, "29.6 s", "–", "V", OPEN, "not measured yet"
     cell = unequal.read(store, unequal.REVOCATION)
     gap_s, after = cell["joined_s"] - cell["killed_s"], cell["after"] / cell["before"]
-    ours = f"{gap_s:.1f} s; {cell['between'] / cell['before']:.0%} of the speed, {after:.0%} afterwards"
+    between = "–" if cell["between"] is None else f"{cell['between'] / cell['before']:.0%}"
+    ours = f"{gap_s:.1f} s; {between} of the speed, {after:.0%} afterwards"
     why = (
         f"shape only: a notice of {unequal.NOTICE_S:g} s stands for 120 s, and a machine is there at once; "
         f"the others never paused for more than {cell['longest_pause_s']:.1f} s"

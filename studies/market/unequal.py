@@ -11,9 +11,9 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,8 +48,9 @@ JUDGED = {
 REVOCATION, REVOKED = "revocation", (SMALL, MEDIUM, LARGE, LARGE)
 PUSHES_EACH = 40
 """Pushes of a cluster for each worker that are measured."""
-NOTICE_S, STEADY_S = 12.0, 12.0
-"""Time from the notice of a revocation to it, for 120 s of the source, and of what is measured around it."""
+NOTICE_S, STEADY_S = 4.0, 12.0
+"""Time from the notice of a revocation to it, for 120 s of the source, and of what is measured around it. A
+worker starts in seconds here and in two minutes there."""
 BACK = 0.8
 """Least share of the speed that must be back after a takeover."""
 _START_S = 150.0
@@ -64,9 +65,8 @@ def make(asked: Asked) -> int:
     store.mkdir(parents=True, exist_ok=True)
     try:
         for group in (ALONE, CONTENDING, JUDGED):
-            _measure(
-                {name: group[name] for name in group if not (store / f"{name}.json").exists()}, store, check
-            )
+            left = {name: cell for name, cell in group.items() if not (store / f"{name}.json").exists()}
+            _measure(left, store, check)
         if not (store / f"{REVOCATION}.json").exists():
             check()
             _keep(store, REVOCATION, revocation())
@@ -128,8 +128,7 @@ def _keep(store: Path, name: str, cell: Cell) -> None:
     write_whole(store / f"{name}.json", lambda file: file.write(json.dumps(cell, indent=1).encode()))
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(NamedTuple):
     """A cluster's time to so many pushes. workers: their number; measured_s, predicted_s, dare_s: measured,
     predicted by spotDNN, and by CM-DARE+, which knows no contention, s."""
 
@@ -139,8 +138,7 @@ class Compared:
     dare_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What the profiles tell. training, kinds: the predictor's constants; fit: of the contention."""
 
     training: Training

@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import math
 import signal
-import struct
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from control.jobs import Real
 from testbed.cloud.emulated import Cluster, rate
 from testbed.containers.cgroup.drivers import Driver
 from twinbed import ScenarioError
@@ -42,25 +43,19 @@ class Machine:
     samples: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pushes:
-    """Pushes at the server. at_s: s of CLOCK_MONOTONIC, float64[k]; rank: of the worker, int64[k]; loss: of
-    the worker's batch, float64[k]."""
+class Pushes(NamedTuple):
+    """Pushes at the server, each float64[k]: s of CLOCK_MONOTONIC, rank of the worker, loss of its batch."""
 
-    at_s: NDArray[np.float64]
-    rank: NDArray[np.int64]
-    loss: NDArray[np.float64]
+    at_s: Real
+    rank: Real
+    loss: Real
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A cluster's training, measured.
-
-    time_s: from one push of the cluster to the one `pushes` later, s.
-    pushes: their number.
-    iteration_s, moved_s: mean time of a worker's iteration and of its communication, by rank, s.
-    push_mb: half the server's traffic for each push, MB.
-    """
+    """A cluster's training. time_s: from one push of the cluster to the one `pushes` later, s; iteration_s,
+    moved_s: mean time of a worker's iteration and of its communication, by rank, s; push_mb: half the
+    server's traffic for each push, MB."""
 
     time_s: float
     pushes: int
@@ -130,7 +125,7 @@ class Asynchronous(Cluster):
             orders.replace(self._folder / "cluster.json")
 
     def settle(self, within_s: float) -> None:
-        """Wait until every worker that may train has pushed a few times. Raises as `measure_cluster`."""
+        """Wait until every worker that may train has pushed a few times, as `measure_cluster` does."""
         begun = self.pushes().at_s.size
 
         def settled() -> bool:
@@ -173,20 +168,17 @@ class Asynchronous(Cluster):
     def pushes(self) -> Pushes:
         """Return all pushes so far."""
         found = np.frombuffer(self._read("pushes", _PUSH.itemsize), dtype=_PUSH)
-        return Pushes(found["at_ns"] * 1e-9, found["rank"].astype(np.int64), found["loss"].copy())
+        return Pushes(found["at_ns"] * 1e-9, found["rank"].astype(np.float64), found["loss"])
 
-    def iterations(self, rank: int) -> NDArray[np.float64]:
+    def iterations(self, rank: int) -> Real:
         """Return when a worker had the parameters, the gradient and the next parameters, s, float64[k, 3]."""
-        size = struct.calcsize("<qqq")
-        return np.frombuffer(self._read(f"{rank}.iterations", size), dtype="<i8").reshape(-1, 3) * 1e-9
+        return np.frombuffer(self._read(f"{rank}.iterations", 24), dtype="<i8").reshape(-1, 3) * 1e-9
 
     def _read(self, name: str, size: int) -> bytes:
         """Return the whole records of a file of the job's folder."""
-        with self._identity.acting():
-            try:
-                content = (self._folder / name).read_bytes()
-            except FileNotFoundError:
-                content = b""
+        content = b""
+        with self._identity.acting(), suppress(FileNotFoundError):
+            content = (self._folder / name).read_bytes()
         return content[: len(content) // size * size]
 
     def _wait(self, reached: Callable[[], bool], within_s: float, what: str) -> None:

@@ -6,8 +6,8 @@ worker that dies or joins concerns no other. The server has a thread for each: i
 gradient, applies it, and so on.
 
 The server reads $TWINBED_STEPS/cluster.json, a batch for each worker that may train; the others wait. It
-appends to `pushes`: time of the push in ns of CLOCK_MONOTONIC, rank and loss. A worker appends to
-`RANK.iterations` when it had the parameters, the gradient and the next parameters, in ns.
+appends a push's time (ns of CLOCK_MONOTONIC), rank and loss to `pushes`. A worker appends to
+`RANK.iterations` when it had the parameters, the gradient and the next parameters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import BinaryIO
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 INPUTS, HIDDEN, CLASSES = 64, 3300, 10
@@ -108,22 +107,14 @@ def work(folder: Path, rank: int) -> None:
         while True:
             had_ns = time.monotonic_ns()
             vector_to_parameters(message[:-1], model.parameters())
-            gradient, loss = _gradient(model, teacher, int(message[-1]), chance)
-            message = torch.cat((gradient, loss.reshape(1)))
+            samples = torch.randn((int(message[-1]), INPUTS), generator=chance)
+            loss = nn.functional.cross_entropy(model(samples), (samples @ teacher).argmax(dim=1))
+            parts = torch.autograd.grad(loss, list(model.parameters()))
+            message = torch.cat((parameters_to_vector(parts), loss.detach().reshape(1)))
             computed_ns = time.monotonic_ns()
             group.send([message], 0, 0).wait()
             group.recv([message], 0, 0).wait()
             record.write(ITERATION.pack(had_ns, computed_ns, time.monotonic_ns()))
-
-
-def _gradient(
-    model: nn.Module, teacher: Tensor, batch: int, chance: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Return the gradient of a batch, and its loss."""
-    samples = torch.randn((batch, INPUTS), generator=chance)
-    loss = nn.functional.cross_entropy(model(samples), (samples @ teacher).argmax(dim=1))
-    parts: Sequence[Tensor] = torch.autograd.grad(loss, list(model.parameters()))
-    return parameters_to_vector(parts), loss.detach()
 
 
 if __name__ == "__main__":
