@@ -9,19 +9,21 @@ spot machines cannot keep the time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil, isfinite
 
 import numpy as np
 
-from control.jobs import Flags, Whole
-from control.recommender.spotdnn import Goal, Predicted, Training, WorkerKind, iteration_s, predict
+from control.jobs import Whole
+from control.recommender.spotdnn import Goal, Training, WorkerKind, iteration_s, predict
 from control.recommender.spotdnn_fits import Fit
 from twinbed import ScenarioError
 
 OVER_PREDICTION = 0.03
 """Share by which contention is over-predicted, so that a promise is kept: the source says 1 to 5 % (§IV)."""
+DEARER, LATE, NO_FALL = "dearer", "late", "the loss would not fall: γ2·b + γ3 ≤ 0"
+"""Why clusters are not taken."""
 
 
 class Search(StrEnum):
@@ -50,24 +52,15 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """Clusters that were not taken. workers: of each; clusters: how many; reason: why, in words."""
-
-    workers: int
-    clusters: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Provision:
     """The answer to a goal. plan: None if there is none; reason: why; fewest, most: bounds on the number of
-    workers; rejected: the clusters that were looked at and not taken, by number of workers."""
+    workers; rejected: how many clusters were looked at and not taken, by the reason."""
 
     plan: Plan | None
     reason: str
     fewest: int = 0
     most: int = 0
-    rejected: tuple[Rejected, ...] = ()
+    rejected: Mapping[str, int] = field(default_factory=dict)
 
 
 def provision(
@@ -111,13 +104,14 @@ def provision(
     spot = np.array([kind.price_usd_h for kind in kinds])
     demand = np.array([kind.on_demand_usd_h if some else 0.0 for kind, some in zip(kinds, free, strict=True)])
     cost = predicted.time_s / 3600 * (added @ (demand if on_demand else spot) + here @ spot)
-    kept = predicted.time_s <= goal.time_s
+    kept, never = predicted.time_s <= goal.time_s, np.isnan(predicted.time_s)
+    rejected = {LATE: int((~kept & ~never).sum()), NO_FALL: int(never.sum())}
     if not kept.any():
-        reason = "infeasible: the loss would not fall: γ2·b + γ3 ≤ 0"
-        if not np.isnan(predicted.time_s).all():
+        reason = f"infeasible: {NO_FALL}"
+        if not never.all():
             fastest_s = np.nanmin(predicted.time_s)
             reason = f"infeasible: the fastest cluster needs {fastest_s:.0f} of {goal.time_s:.0f} s"
-        return Provision(None, reason, fewest, most, _rejected(predicted, kept, -1))
+        return Provision(None, reason, fewest, most, rejected)
     order = (*added.T[::-1], predicted.workers, predicted.time_s, np.where(kept, cost, np.inf))
     best = int(np.lexsort(order)[0])
     plan = Plan(
@@ -129,7 +123,7 @@ def provision(
         on_demand,
     )
     reason = f"cheapest of {int(kept.sum())} clusters in time, of {kept.size} looked at"
-    return Provision(plan, reason, fewest, most, _rejected(predicted, kept, best))
+    return Provision(plan, reason, fewest, most, {DEARER: int(kept.sum()) - 1, **rejected})
 
 
 def provision_again(
@@ -197,21 +191,6 @@ def _every(free: Whole, most: int) -> Whole:
         chosen = np.column_stack((np.repeat(chosen, taken.size, axis=0), np.tile(taken, len(chosen))))
         chosen = chosen[chosen.sum(axis=1) <= most]
     return chosen
-
-
-def _rejected(predicted: Predicted, kept: Flags, best: int) -> tuple[Rejected, ...]:
-    """Return why clusters were not taken, by number of workers."""
-    others = np.arange(kept.size) != best
-    classes = (
-        (kept & others, "dearer"),
-        (~kept & ~np.isnan(predicted.time_s), "late"),
-        (np.isnan(predicted.time_s), "the loss would not fall: γ2·b + γ3 ≤ 0"),
-    )
-    return tuple(
-        Rejected(int(workers), int(count), reason)
-        for among, reason in classes
-        for workers, count in zip(*np.unique(predicted.workers[among], return_counts=True), strict=True)
-    )
 
 
 def _named(kinds: Sequence[WorkerKind], counts: Whole) -> dict[str, int]:

@@ -26,8 +26,8 @@ from testbed.cloud.asynchronous import Asynchronous, Machine
 
 STORE = harness.STORES / "unequal"
 SMALL, MEDIUM, LARGE = (
-    Machine("small", 0.15, 1024),
-    Machine("medium", 0.25, 1536),
+    Machine("small", 0.08, 1024),
+    Machine("medium", 0.15, 1536),
     Machine("large", 0.5, 2048),
 )
 SERVER_MB_S, WORKER_MB_S = 12.0, 8.0
