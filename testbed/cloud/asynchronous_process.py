@@ -20,11 +20,11 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
-import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, TCPStore
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 INPUTS, HIDDEN, CLASSES = 64, 3300, 10
@@ -41,15 +41,15 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
 
 
-def store(*, serve: bool = False) -> dist.TCPStore:
+def store(*, serve: bool = False) -> Any:
     """Return a connection of its own to the store at which processes meet."""
     port = int(os.environ["MASTER_PORT"])
-    return dist.TCPStore(os.environ["MASTER_ADDR"], port, None, serve, _FOREVER, wait_for_workers=False)
+    return TCPStore(os.environ["MASTER_ADDR"], port, None, serve, _FOREVER, wait_for_workers=False)
 
 
-def pair(meeting: dist.TCPStore, number: int, rank: int) -> dist.ProcessGroupGloo:
+def pair(meeting: Any, number: int, rank: int) -> Any:
     """Return the group of the server (rank 0) and the worker that joined with this number (rank 1)."""
-    return dist.ProcessGroupGloo(dist.PrefixStore(f"pair-{number}", meeting), rank, 2, _FOREVER)
+    return ProcessGroupGloo(PrefixStore(f"pair-{number}", meeting), rank, 2, _FOREVER)
 
 
 class Server:
