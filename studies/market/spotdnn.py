@@ -183,15 +183,17 @@ def _s6() -> Row:
 
 
 def _s7(store: Path) -> Row:
-    what = "one revocation: from the loss to the takeover, and the speed meanwhile"
+    what = "one revocation: from the loss to the takeover"
     if not (store / f"{unequal.REVOCATION}.json").exists():
         return "S7", what, "29.6 s", "–", "V", OPEN, "not measured yet"
     cell = unequal.read(store, unequal.REVOCATION)
     gap_s, after = cell["joined_s"] - cell["killed_s"], cell["after"] / cell["before"]
-    between = "–" if cell["between"] is None else f"{cell['between'] / cell['before']:.0%}"
-    ours = f"{gap_s:.1f} s; {between} of the speed, {after:.0%} afterwards"
+    ours = f"{gap_s:.1f} s; {after:.0%} of the speed afterwards"
+    if cell["between"] is not None:
+        ours += f", {cell['between'] / cell['before']:.0%} meanwhile"
     why = (
-        f"shape only: a notice of {unequal.NOTICE_S:g} s stands for 120 s, and a machine is there at once; "
+        f"shape only: a notice of {unequal.NOTICE_S:g} s stands for 96 s, as a worker starts in 1.6 s, not "
+        "126; "
         f"the others never paused for more than {cell['longest_pause_s']:.1f} s"
     )
     return "S7", what, "29.6 s", ours, "R", "same shape" if after > unequal.BACK else NOT, why

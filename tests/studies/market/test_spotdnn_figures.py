@@ -106,7 +106,7 @@ def test_the_page_shows_what_was_measured_and_says_what_was_not(store: Path, tmp
     }  # fmt: skip
     (store / "revocation.json").write_text(json.dumps(revocation))
     text = "\n".join(spotdnn.parts(store))
-    assert "| 29.6 s | 6.0 s; 75% of the speed, 100% afterwards | R | same shape |" in text
+    assert "| 29.6 s | 6.0 s; 100% of the speed afterwards, 75% meanwhile | R | same shape |" in text
     assert "8 workers +0.0%" in text
     empty = "\n".join(spotdnn.parts(tmp_path / "empty"))
     assert empty.count("not measured yet") == 2
