@@ -140,10 +140,10 @@ def coefficient(counts: tuple[int, int], ratio: float) -> float:
 
 def _s4() -> list[Row]:
     found: list[Row] = []
-    for count, source in EQUAL_S4.items():
-        ours = f"{coefficient((count, 0), 1.0):.2f}"
+    for count, equal in EQUAL_S4.items():
+        said = f"{coefficient((count, 0), 1.0):.2f}"
         what = f"R of {count} equal workers"
-        found.append(("S4", what, f"{source:.2f}", ours, "V", verdict(float(ours) == source), ""))
+        found.append(("S4", what, f"{equal:.2f}", said, "V", verdict(float(said) == equal), ""))
     for job, ((known, value), figures) in UNEQUAL_S4.items():
         ratio = float(brentq(lambda speeds, at, of: coefficient(at, speeds) - of, 1, 10, (known, value)))
         for counts, source in figures.items():
@@ -237,5 +237,6 @@ def parts(store: Path = unequal.STORE) -> tuple[str, ...]:
         "S2 and S7 are measured on emulated machines (`python -m studies unequal`): real training over gloo, "
         f"CPU quotas of {quotas} cores, links of {unequal.WORKER_MB_S:g} MB/s, the server's of "
         f"{unequal.SERVER_MB_S:g} MB/s. Profiles: each type alone, then clusters of 2, 4 and 7. The judged "
-        "clusters are others.",
+        "clusters are others. Whoever is alone is a new process: one that trained with other batches before "
+        "computes more slowly, and a first profile of such a process missed the source's errors.",
     )
