@@ -9,7 +9,7 @@ import sys
 
 PARTS = (
     "allocator", "controller", "fleet", "loop", "netlink", "predictor", "rdma", "reconciler", "requests",
-    "store", "twin", "whatif",
+    "spotdnn", "store", "twin", "whatif",
 )  # fmt: skip
 
 

@@ -71,8 +71,13 @@ TASKS = {
         "public data", "1 minute", ("data",), "studies.cluster.sharing:make",
     ),
     "market": Task(
-        "docs/results/market.md: policies for deadlines on spot machines beside the optimum",
+        "docs/results/market.md: deadlines on spot machines beside the optimum, and spotDNN",
         "public data", "10 minutes", ("data", "minutes"), "studies.market.page:make",
+    ),
+    "unequal": Task(
+        "measures asynchronous training on unequal machines and a revocation, for market's page",
+        "root, torch", "10 minutes; goes on where it stopped",
+        ("minutes", "store"), "studies.market.unequal:make",
     ),
     "fidelity-containers": Task(
         "docs/results/fidelity-containers.md: the container twin beside this machine's kernel",

@@ -1,4 +1,4 @@
-"""docs/results/market.md: policies for deadlines on spot machines beside the optimum in hindsight.
+"""docs/results/market.md: policies for deadlines on spot machines beside the optimum, and spotDNN's figures.
 
 For: `python -m studies market`. Not for: deciding (control/market) or playing (twin/cloud/deadline.py).
 Nothing was fitted on the windows that are judged here; the windows of nobody are shown beside them.
@@ -16,7 +16,7 @@ from control.market.ports import Real, Terms
 from studies import harness
 from studies.harness import Asked, table
 from studies.judge import aim
-from studies.market import clouds, regions
+from studies.market import clouds, regions, spotdnn
 from traces.readers.deadlines import Games, Variant
 from twin.cloud.deadline import Windows, optimum_usd, play
 from twinbed import ScenarioError
@@ -145,6 +145,7 @@ def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = (
         table(columns, [_line(row) for row in judged]),
         "`off`: largest difference of a window's cost from the known one, of the three that are known.",
         *more,
+        *spotdnn.parts(),
     )
     conditions = (
         "Availability of AWS machines in 2022 and 2023 (SkyPilot's spot traces, no licence stated; "

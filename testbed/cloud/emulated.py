@@ -188,8 +188,8 @@ class Cluster(Undone):
             container.group.set_cpu_quota(kind.cores)
             container.group.set_memory_limit(kind.memory_bytes)
             if np.isfinite(kind.network_bps):
-                _rate(endpoint.link, kind.network_bps)
-                _rate("eth0", kind.network_bps, endpoint.namespace)
+                rate(endpoint.link, kind.network_bps)
+                rate("eth0", kind.network_bps, endpoint.namespace)
 
     def _past(self, count: int, within_s: float) -> None:
         goal = self._steps() + count
@@ -233,7 +233,7 @@ def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
     """Give an endpoint's link a rate in both directions, bit/s. Raises BackendError where tc may not."""
     for link, namespace in ((endpoint.link, None), ("eth0", endpoint.namespace)):
         _shaped(link, namespace)
-        _rate(link, rate_bps, namespace)
+        rate(link, rate_bps, namespace)
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:
@@ -241,7 +241,8 @@ def _shaped(link: str, namespace: str | None = None) -> None:
     _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
 
 
-def _rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
+def rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
+    """Change the rate of what leaves by a shaped link, bit/s."""
     change = f"class replace dev {link} parent 1: classid 1:1 htb rate {rate_bps:.0f}bit quantum 15140"
     _tc(change, link, namespace)
 

@@ -1,0 +1,197 @@
+"""spotDNN's provisioner: the cheapest cluster of unequal spot machines that trains to a loss in time.
+
+For: choosing a cluster, choosing again after a revocation, and the choices that the source compares itself
+with. Not for: predicting (spotdnn.py), nor starting machines. Source: spotDNN (IWQoS 2023), §IV. Readings,
+where the source is silent: survivors of a revocation count among the workers; machines on demand help where
+spot machines cannot keep the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import ceil, isfinite
+
+import numpy as np
+
+from control.jobs import Whole
+from control.recommender.spotdnn import Goal, Training, WorkerKind, iteration_s, predict
+from control.recommender.spotdnn_fits import Fit
+from twinbed import ScenarioError
+
+OVER_PREDICTION = 0.03
+"""Share by which contention is over-predicted, so that a promise is kept: the source says 1 to 5 % (§IV)."""
+DEARER, LATE, NO_FALL = "dearer", "late", "the loss would not fall: γ2·b + γ3 ≤ 0"
+"""Why clusters are not taken."""
+
+
+class Search(StrEnum):
+    """Which clusters are looked at: windows of neighbours in the order of speed (the source's heuristic), or
+    every one (its baseline)."""
+
+    WINDOWS = "windows"
+    EXHAUSTIVE = "exhaustive"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The cluster to take.
+
+    workers, added: how many of each type with the running ones, and how many of them are to be started.
+    time_s, cost_usd: predicted until the loss is reached, s and US$, without the parameter server's cost.
+    iterations: pushes until then; on_demand: whether those that are added are on demand.
+    """
+
+    workers: Mapping[str, int]
+    added: Mapping[str, int]
+    time_s: float
+    cost_usd: float
+    iterations: int
+    on_demand: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """The answer to a goal. plan: None if there is none; reason: why; fewest, most: bounds on the number of
+    workers; rejected: how many clusters were looked at and not taken, by the reason."""
+
+    plan: Plan | None
+    reason: str
+    fewest: int = 0
+    most: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+
+
+def provision(
+    training: Training,
+    kinds: Sequence[WorkerKind],
+    goal: Goal,
+    *,
+    running: Mapping[str, int] | None = None,
+    search: Search = Search.WINDOWS,
+    over: float = OVER_PREDICTION,
+    on_demand: bool = False,
+    fits: Sequence[Fit] = (),
+) -> Provision:
+    """Return the cheapest cluster that reaches the goal; of equals the faster, then the one of fewer workers.
+
+    running: workers that stay, by type. on_demand: whether workers are added on demand instead of on the spot
+    market. fits: the constants' origins, each of which may refuse. A goal that cannot be reached is an answer
+    without a plan. Raises ScenarioError for running workers of an unknown type or beyond the quota.
+    """
+    kinds = sorted(kinds, key=lambda kind: kind.name)
+    here = _counted(kinds, running or {})
+    quota = np.array([kind.quota for kind in kinds], dtype=np.int64)
+    free = quota * [isfinite(kind.on_demand_usd_h) for kind in kinds] if on_demand else quota - here
+    limit, stay = int(free.sum() + here.sum()), int(here.sum())
+    refusals = [fit.refusal for fit in fits if fit.refusal]
+    if goal.loss <= training.gamma[4]:
+        refusals.append(f"infeasible: loss ≤ γ5: {goal.loss:g} is not above {training.gamma[4]:g}")
+    if not limit:
+        refusals.append("infeasible: no instance can be had")
+    if refusals:
+        return Provision(None, refusals[0])
+    fewest = _fewest(training, [kind for kind, use in zip(kinds, free + here, strict=True) if use], goal)
+    most = max(1, int(min(training.server_limit(), limit)))
+    room = max(most, stay) - stay
+    if fewest > stay + room:
+        reason = f"infeasible: {fewest} workers are needed, and {most} are useful"
+        return Provision(None, reason, fewest, most)
+    added = _windows(training, kinds, free, room) if search is Search.WINDOWS else _every(free, room)
+    added = added[added.sum(axis=1) + stay >= fewest]
+    predicted = predict(training, kinds, added + here, goal, over=over)
+    spot = np.array([kind.price_usd_h for kind in kinds])
+    demand = np.array([kind.on_demand_usd_h if some else 0.0 for kind, some in zip(kinds, free, strict=True)])
+    cost = predicted.time_s / 3600 * (added @ (demand if on_demand else spot) + here @ spot)
+    kept, never = predicted.time_s <= goal.time_s, np.isnan(predicted.time_s)
+    rejected = {LATE: int((~kept & ~never).sum()), NO_FALL: int(never.sum())}
+    if not kept.any():
+        reason = f"infeasible: {NO_FALL}"
+        if not never.all():
+            fastest_s = np.nanmin(predicted.time_s)
+            reason = f"infeasible: the fastest cluster needs {fastest_s:.0f} of {goal.time_s:.0f} s"
+        return Provision(None, reason, fewest, most, rejected)
+    order = (*added.T[::-1], predicted.workers, predicted.time_s, np.where(kept, cost, np.inf))
+    best = int(np.lexsort(order)[0])
+    plan = Plan(
+        _named(kinds, added[best] + here),
+        _named(kinds, added[best]),
+        float(predicted.time_s[best]),
+        float(cost[best]),
+        int(predicted.iterations[best]),
+        on_demand,
+    )
+    reason = f"cheapest of {int(kept.sum())} clusters in time, of {kept.size} looked at"
+    return Provision(plan, reason, fewest, most, {DEARER: int(kept.sum()) - 1, **rejected})
+
+
+def provision_again(
+    training: Training,
+    kinds: Sequence[WorkerKind],
+    goal: Goal,
+    survivors: Mapping[str, int],
+    *,
+    over: float = OVER_PREDICTION,
+) -> Provision:
+    """Return whom to start beside the survivors of a revocation. Errors are those of `provision`.
+
+    goal: with the present loss, the time that is left and the overhead of a takeover. kinds: what can be had
+    now. If spot machines cannot keep the time, machines on demand are added, and the reason says so.
+    """
+    spot = provision(training, kinds, goal, running=survivors, over=over)
+    if spot.plan is not None or not any(isfinite(kind.on_demand_usd_h) for kind in kinds):
+        return spot
+    other = provision(training, kinds, goal, running=survivors, over=over, on_demand=True)
+    return replace(other, reason=f"on spot machines {spot.reason}; on demand: {other.reason}")
+
+
+def by_speed(training: Training, kinds: Sequence[WorkerKind]) -> list[WorkerKind]:
+    """Return the types, slowest first, those of equal speed by name."""
+    times = iteration_s(training, kinds)
+    order = sorted(range(len(kinds)), key=lambda index: (-times[index], kinds[index].name))
+    return [kinds[index] for index in order]
+
+
+def _counted(kinds: Sequence[WorkerKind], running: Mapping[str, int]) -> Whole:
+    quotas = {kind.name: kind.quota for kind in kinds}
+    for name, count in running.items():
+        if not 0 <= count <= quotas.get(name, -1):
+            raise ScenarioError(f"{count} × {name} are running; expected at most {quotas.get(name, 0)}")
+    return np.array([running.get(kind.name, 0) for kind in kinds], dtype=np.int64)
+
+
+def _fewest(training: Training, kinds: Sequence[WorkerKind], goal: Goal) -> int:
+    """Return the number of workers below which no cluster could keep the time."""
+    smallest = np.array([min(kind.samples for kind in kinds)])
+    speed = max(np.array([kind.samples for kind in kinds]) / iteration_s(training, kinds))
+    pushes = float(training.updates(smallest, np.zeros(1), np.ones(1, np.int64), goal)[0])
+    needed = smallest[0] * pushes / (speed * goal.time_s)
+    return max(ceil(needed), 1) if isfinite(needed) else 1
+
+
+def _windows(training: Training, kinds: Sequence[WorkerKind], free: Whole, most: int) -> Whole:
+    """Return every window of at most `most` neighbours among the free instances, slowest first, int64[k, m].
+
+    The empty window is the first.
+    """
+    place = {kind.name: index for index, kind in enumerate(kinds)}
+    line = [place[kind.name] for kind in by_speed(training, kinds) for _ in range(free[place[kind.name]])]
+    before = np.zeros((len(line) + 1, len(kinds)), dtype=np.int64)
+    before[1:] = np.eye(len(kinds), dtype=np.int64)[np.array(line, dtype=np.int64)].cumsum(axis=0)
+    windows = [before[size:] - before[: len(line) + 1 - size] for size in range(1, min(most, len(line)) + 1)]
+    return np.concatenate([before[:1], *windows])
+
+
+def _every(free: Whole, most: int) -> Whole:
+    """Return every choice of at most `most` free instances, int64[k, m]."""
+    chosen = np.zeros((1, 0), dtype=np.int64)
+    for count in free:
+        taken = np.arange(count + 1)
+        chosen = np.column_stack((np.repeat(chosen, taken.size, axis=0), np.tile(taken, len(chosen))))
+        chosen = chosen[chosen.sum(axis=1) <= most]
+    return chosen
+
+
+def _named(kinds: Sequence[WorkerKind], counts: Whole) -> dict[str, int]:
+    return {kind.name: int(count) for kind, count in zip(kinds, counts, strict=True) if count}

@@ -1,0 +1,192 @@
+"""Asynchronous training by a parameter server and workers of unequal emulated machines.
+
+For: what spotDNN predicts, done for real: the speed of clusters, the traffic and the times of an iteration,
+and workers that are killed and replaced while the others go on. Not for: choosing clusters
+(control.recommender), nor what a process computes (asynchronous_process.py). A machine is a CPU quota and a
+shaped link. All processes start at once; who trains on what machine is said for each measurement.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from control.jobs import Real
+from testbed.cloud.emulated import Cluster, rate
+from testbed.containers.cgroup.drivers import Driver
+from twinbed import ScenarioError
+
+PROGRAM = Path(__file__).with_name("asynchronous_process.py")
+SETTLING_PUSHES = 2
+"""Pushes of each worker that are not measured after the cluster changed."""
+_MB = 1e6
+_PUSH = np.dtype([("at_ns", "<i8"), ("rank", "<i8"), ("loss", "<f8")])
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A worker's emulated machine. name: its type; cores: CPU quota; samples: batch of one iteration."""
+
+    name: str
+    cores: float
+    samples: int
+
+
+class Pushes(NamedTuple):
+    """Pushes at the server, each float64[k]: s of CLOCK_MONOTONIC, rank of the worker, loss of its batch."""
+
+    at_s: Real
+    rank: Real
+    loss: Real
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A cluster's training. time_s: from one push of the cluster to the one `pushes` later, s; iteration_s,
+    moved_s: mean time of a worker's iteration and of its communication, by rank, s; push_mb: half the
+    server's traffic for each push, MB."""
+
+    time_s: float
+    pushes: int
+    iteration_s: Mapping[int, float]
+    moved_s: Mapping[int, float]
+    push_mb: float
+
+
+class Asynchronous(Cluster):
+    """The server's and the workers' processes; a context manager that starts and removes them.
+
+    workers: their number; they have the ranks 1, 2, ….
+    server_mb_s, worker_mb_s: rate of the server's and of a worker's link in both directions, MB/s.
+    Raises BackendError if the machine refuses.
+    """
+
+    def __init__(
+        self, workers: int, server_mb_s: float, worker_mb_s: float, *, driver: Driver | None = None
+    ) -> None:
+        super().__init__((sys.executable, "-P", str(PROGRAM)), workers + 1, driver=driver)
+        self._rates = (server_mb_s, *[worker_mb_s] * workers)
+        self._machines: dict[int, Machine] = {}
+        self._before: dict[int, int] = {}
+        """Pushes of all before a rank's present process was started; 0 for those that began."""
+        self._quota: dict[int, float] = {}
+        """Quotas in force, cores."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        for endpoint, mb_s in zip(self._endpoints, self._rates, strict=True):
+            rate(endpoint.link, 8 * _MB * mb_s)
+            rate("eth0", 8 * _MB * mb_s, endpoint.namespace)
+
+    def measure_cluster(
+        self, machines: Mapping[int, Machine], pushes: int, *, within_s: float = 120.0
+    ) -> Measured:
+        """Return how a cluster trains, from when each worker has settled. machines: of each rank.
+
+        Raises ScenarioError if a worker ends, or if there are not so many pushes within `within_s`.
+        """
+        self.train(machines)
+        self.settle(within_s)
+        traffic, begun = self._endpoints[0].read(), self.pushes().at_s.size
+        self._wait(lambda: self.look().at_s.size > begun + pushes, within_s, f"push {pushes} times")
+        after, seen = self._endpoints[0].read(), self.pushes().at_s[begun:]
+        iteration, moved = {}, {}
+        for rank in machines:
+            times = self.iterations(rank)
+            times = times[(times[:, 0] >= seen[0]) & (times[:, 2] <= seen[-1])]
+            iteration[rank] = float((times[:, 2] - times[:, 0]).mean())
+            moved[rank] = float((times[:, 2] - times[:, 1]).mean())
+        bytes_moved = sum(after) - sum(traffic)
+        return Measured(
+            float(seen[pushes] - seen[0]), pushes, iteration, moved, bytes_moved / (seen.size - 1) / 2 / _MB
+        )
+
+    def train(self, machines: Mapping[int, Machine]) -> None:
+        """Let these ranks train on these machines, and the others wait. Returns at once.
+
+        A process that starts has no quota until its first push, because its imports are no work of its
+        machine; `look` puts the quota in force then.
+        """
+        self._machines = dict(machines)
+        with self._identity.acting():
+            orders = self._folder / "cluster.part"
+            orders.write_text(json.dumps({rank: machine.samples for rank, machine in machines.items()}))
+            orders.replace(self._folder / "cluster.json")
+
+    def settle(self, within_s: float) -> None:
+        """Wait until every worker that may train has pushed a few times, as `measure_cluster` does."""
+        begun = self.pushes().at_s.size
+
+        def settled() -> bool:
+            ranks = self.look().rank[begun:]
+            return all((ranks == rank).sum() >= SETTLING_PUSHES for rank in self._machines)
+
+        self._wait(settled, within_s, f"settle with {len(self._machines)} workers")
+
+    def watch(self, for_s: float) -> None:
+        """Let the cluster train for so long. Raises ScenarioError if a worker ends."""
+        end_s = time.monotonic() + for_s
+        self._wait(lambda: bool(self.look()) and time.monotonic() >= end_s, for_s + _POLL_S + 1, "train on")
+
+    def kill(self, rank: int) -> None:
+        """End a worker at once, as the loss of its machine does."""
+        container = self._containers[rank]
+        container.group.send(signal.SIGKILL)
+        if container.process is not None:
+            container.process.wait()
+        self._machines.pop(rank, None)
+
+    def start_again(self, rank: int, machine: Machine) -> None:
+        """Start a worker that was killed on a new machine, and let it train."""
+        self._before[rank] = self.pushes().at_s.size
+        self._quota.pop(rank, None)
+        self._containers[rank].group.set_cpu_quota(math.inf)
+        self._containers[rank].start(self._containers, self._folder / "logs", None)
+        self.train({**self._machines, rank: machine})
+
+    def look(self) -> Pushes:
+        """Put quotas in force that are due, and return all pushes so far."""
+        pushes = self.pushes()
+        for rank, machine in self._machines.items():
+            pushed = rank in pushes.rank[self._before.get(rank, 0) :]
+            if pushed and self._quota.get(rank) != machine.cores:
+                self._containers[rank].group.set_cpu_quota(machine.cores)
+                self._quota[rank] = machine.cores
+        return pushes
+
+    def pushes(self) -> Pushes:
+        """Return all pushes so far."""
+        found = np.frombuffer(self._read("pushes", _PUSH.itemsize), dtype=_PUSH)
+        return Pushes(found["at_ns"] * 1e-9, found["rank"].astype(np.float64), found["loss"])
+
+    def iterations(self, rank: int) -> Real:
+        """Return when a worker had the parameters, the gradient and the next parameters, s, float64[k, 3]."""
+        return np.frombuffer(self._read(f"{rank}.iterations", 24), dtype="<i8").reshape(-1, 3) * 1e-9
+
+    def _read(self, name: str, size: int) -> bytes:
+        """Return the whole records of a file of the job's folder."""
+        content = b""
+        with self._identity.acting(), suppress(FileNotFoundError):
+            content = (self._folder / name).read_bytes()
+        return content[: len(content) // size * size]
+
+    def _wait(self, reached: Callable[[], bool], within_s: float, what: str) -> None:
+        end_s = time.monotonic() + within_s
+        while not reached():
+            for rank in (0, *self._machines):
+                if self._containers[rank].poll() is not None:
+                    raise ScenarioError(f"rank {rank} ended before it could {what}: {self._last_words()}")
+            if time.monotonic() > end_s:
+                raise ScenarioError(f"the job did not {what} within {within_s:g} s")
+            time.sleep(_POLL_S)

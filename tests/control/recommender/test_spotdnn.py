@@ -1,0 +1,297 @@
+"""Invariants of spotDNN's predictor, provisioner and fits, over made-up clusters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from control.recommender.spotdnn import Goal, Training, WorkerKind, compute_s, gpu_batch, iteration_s, predict
+from control.recommender.spotdnn_fits import fit_contention, fit_loss, fit_memory
+from control.recommender.spotdnn_plans import Search, by_speed, provision, provision_again
+from twinbed import ScenarioError
+
+
+def numbers(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, allow_nan=False).map(lambda value: float(f"{value:.4g}"))
+
+
+TRAININGS = st.builds(
+    Training,
+    push_mb=numbers(1, 600),
+    server_mb_s=numbers(200, 3000),
+    worker_mb_s=numbers(50, 700),
+    pcie_mb_s=numbers(2000, 20000),
+    contention=st.tuples(numbers(0.1, 1), numbers(-2, 0.5)),
+    gamma=st.tuples(
+        numbers(1, 1000), numbers(-0.3, 0), numbers(500, 3000), numbers(0.01, 1), numbers(0.05, 0.5)
+    ),
+    unequal=st.booleans(),
+)
+KINDS = st.lists(
+    st.tuples(
+        numbers(0.1, 5),
+        st.integers(0, 3),
+        st.sampled_from([256, 512, 1024]),
+        st.integers(1, 4),
+        numbers(0.1, 4),
+    ),
+    min_size=1,
+    max_size=4,
+).map(
+    lambda rows: [
+        WorkerKind(f"type-{index}", price, quota, samples * gpus, gpus, compute, 2 * price)
+        for index, (price, quota, samples, gpus, compute) in enumerate(rows)
+    ]
+)
+GOALS = st.builds(Goal, loss=numbers(0.55, 2), time_s=numbers(50, 50_000))
+
+
+def by_hand(training: Training, workers: list[WorkerKind], goal: Goal) -> dict[str, float]:
+    """The source's equations for one cluster, worker by worker."""
+    n, (alpha, beta), (g1, g2, g3, g4, g5) = len(workers), training.contention, training.gamma
+    share = min(1.0, max(0.0, alpha * math.sqrt(n) + beta))
+    alone, equal = training.worker_mb_s, training.server_mb_s / n
+    bandwidth = share * equal + (1 - share) * alone if alone > equal else alone
+    size = training.push_mb
+    times = [
+        kind.compute_s + 2 * size / bandwidth + 2 * kind.gpus * size / training.pcie_mb_s for kind in workers
+    ]
+    speed = sum(kind.samples / time for kind, time in zip(workers, times, strict=True))
+    step = 1 / sum(1 / time for time in times)
+    weights = sorted(
+        (kind.samples / time / speed for kind, time in zip(workers, times, strict=True)), reverse=True
+    )
+    spread = math.sqrt((weights[0] - 1) ** 2 + sum(weight**2 for weight in weights[1:]))
+    scale = (g2 * speed * step + g3) * math.sqrt(((spread if training.unequal else 0) + g4) * n)
+    pushes = max(1, math.ceil(scale / (goal.loss - g5) - g1)) if scale > 0 else math.nan
+    return {
+        "share": share,
+        "bandwidth_mb_s": bandwidth,
+        "step_s": step,
+        "samples": speed * step,
+        "convergence": spread,
+        "iterations": pushes,
+        "time_s": pushes * step,
+    }
+
+
+@given(TRAININGS, KINDS, GOALS, st.data())
+def test_the_prediction_is_that_of_the_equations_worker_by_worker(training, kinds, goal, data) -> None:
+    counts = np.array([[data.draw(st.integers(0, 4)) for _ in kinds]])
+    assume(counts.any())
+    cluster = [kind for kind, count in zip(kinds, counts[0], strict=True) for _ in range(count)]
+    expected = by_hand(training, cluster, goal)
+    got = predict(training, kinds, counts, goal)
+    for name in ("share", "bandwidth_mb_s", "step_s", "samples"):
+        assert getattr(got, name)[0] == pytest.approx(expected[name], rel=1e-9), name
+    assert got.convergence[0] == pytest.approx(expected["convergence"], abs=1e-6)
+    assert np.isnan(got.iterations[0]) == math.isnan(expected["iterations"])
+    if not math.isnan(expected["iterations"]):  # rounding up may fall to either side
+        assert abs(got.iterations[0] - expected["iterations"]) <= 1 + 1e-5 * expected["iterations"]
+    assert 0 <= got.share[0] <= 1
+    low = min(training.server_mb_s / len(cluster), training.worker_mb_s)
+    assert low * (1 - 1e-12) <= got.bandwidth_mb_s[0] <= training.worker_mb_s
+    assert 0 <= got.convergence[0] < 1
+    assert (got.convergence[0] == 0) == (len(cluster) == 1)
+
+
+@given(TRAININGS, numbers(100, 3000), st.integers(1, 12), numbers(0, 0.99), GOALS)
+def test_the_loss_falls_with_every_push_and_reaches_the_goal_when_it_should(
+    training, samples, workers, spread, goal
+) -> None:
+    place = np.array([samples]), np.array([spread]), np.array([workers])
+    pushes = training.updates(*place, goal)[0]
+    if np.isnan(pushes):
+        assert training.gamma[1] * samples + training.gamma[2] <= 0
+        return
+    assume(pushes >= 0)
+    assert training.loss(*place, np.array([pushes]))[0] == pytest.approx(goal.loss)
+    assert training.loss(*place, np.array([pushes + 10]))[0] < goal.loss
+    begun = replace(goal, from_loss=goal.loss * 1.5)  # the same curve, entered where it has the loss
+    entered = training.updates(*place, replace(goal, loss=begun.from_loss))[0]
+    assert training.updates(*place, begun)[0] == pytest.approx(pushes - entered, rel=1e-6, abs=1e-6)
+
+
+def cost_of(training, kinds, goal, workers, over=0.03) -> tuple[float, float]:
+    counts = np.array([[workers.get(kind.name, 0) for kind in kinds]])
+    time_s = predict(training, kinds, counts, goal, over=over).time_s[0]
+    return time_s, time_s / 3600 * sum(counts[0] * [kind.price_usd_h for kind in kinds])
+
+
+@given(TRAININGS, KINDS, GOALS)
+def test_a_plan_keeps_its_bounds_and_is_the_cheapest_window(training, kinds, goal) -> None:
+    answer = provision(training, kinds, goal)
+    times = dict(zip((kind.name for kind in kinds), iteration_s(training, kinds), strict=True))
+    line = sorted(
+        (kind for kind in kinds for _ in range(kind.quota)), key=lambda kind: (-times[kind.name], kind.name)
+    )
+    windows = [
+        line[begin : begin + size]
+        for size in range(max(answer.fewest, 1), answer.most + 1)
+        for begin in range(len(line) - size + 1)
+    ]
+    known = []
+    for window in windows:
+        workers = {kind.name: window.count(kind) for kind in window}
+        time_s, cost = cost_of(training, kinds, goal, workers)
+        if time_s <= goal.time_s:
+            known.append((cost, time_s, len(window)))
+    every = provision(training, kinds, goal, search=Search.EXHAUSTIVE)
+    if answer.plan is None:
+        assert answer.reason.startswith("infeasible: ")
+        assert not known
+        return
+    plan = answer.plan
+    quotas = {kind.name: kind.quota for kind in kinds}
+    assert all(0 < count <= quotas[name] for name, count in plan.workers.items())
+    assert answer.fewest <= sum(plan.workers.values()) <= answer.most
+    assert plan.time_s <= goal.time_s
+    time_s, cost = cost_of(training, kinds, goal, plan.workers)
+    assert (plan.time_s, plan.cost_usd) == pytest.approx((time_s, cost))
+    assert plan.cost_usd == pytest.approx(min(known)[0])
+    assert every.plan is not None
+    assert every.plan.cost_usd <= plan.cost_usd * (1 + 1e-12)
+    assert 1 + sum(answer.rejected.values()) == len(windows)
+
+
+@given(TRAININGS, KINDS, GOALS, numbers(1, 3), st.randoms(use_true_random=False))
+def test_more_time_never_costs_more_and_neither_order_nor_currency_changes_the_plan(
+    training, kinds, goal, factor, random
+) -> None:
+    answer = provision(training, kinds, goal)
+    shuffled = random.sample(kinds, len(kinds))
+    assert provision(training, shuffled, goal) == answer
+    if answer.plan is None:
+        return
+    later = provision(training, kinds, replace(goal, time_s=goal.time_s * factor)).plan
+    assert later is not None
+    assert later.cost_usd <= answer.plan.cost_usd
+    doubled = provision(
+        training, [replace(kind, price_usd_h=2 * kind.price_usd_h) for kind in kinds], goal
+    ).plan
+    assert doubled is not None
+    assert doubled.workers == answer.plan.workers
+
+
+@given(TRAININGS, KINDS, GOALS, st.data())
+def test_after_a_revocation_the_survivors_stay(training, kinds, goal, data) -> None:
+    survivors = {kind.name: data.draw(st.integers(0, kind.quota)) for kind in kinds}
+    left = replace(goal, from_loss=goal.loss + 1, overhead_s=20.0)
+    answer = provision_again(training, kinds, left, survivors)
+    if answer.plan is None:
+        return
+    plan = answer.plan
+    assert plan.time_s <= goal.time_s
+    for name, count in survivors.items():
+        assert plan.workers.get(name, 0) == count + plan.added.get(name, 0)
+    if plan.on_demand:
+        assert provision(training, kinds, left, running=survivors).plan is None
+        assert answer.reason.startswith("on spot machines infeasible")
+
+
+TRAINING = Training(10, 1200, 140, 10_000, (0.8, -1.92), (800, -0.2, 2500, 0.3, 0.5))
+SMALL = WorkerKind("small", 0.3, 3, 512, 1, 1.0, 0.9)
+LARGE = WorkerKind("large", 1.5, 3, 2048, 4, 1.2, 4.0)
+
+
+def test_what_cannot_be_planned_says_why() -> None:
+    kinds = [SMALL, LARGE]
+    assert provision(TRAINING, kinds, Goal(0.5, 1000)).reason == "infeasible: loss ≤ γ5: 0.5 is not above 0.5"
+    none = [replace(kind, quota=0) for kind in kinds]
+    assert provision(TRAINING, none, Goal(0.8, 1000)).reason == "infeasible: no instance can be had"
+    assert "workers are needed, and 6 are useful" in provision(TRAINING, kinds, Goal(0.8, 10)).reason
+    huge = [replace(kind, samples=50_000) for kind in kinds]
+    assert "the loss would not fall" in provision(TRAINING, huge, Goal(0.8, 1e5)).reason
+    poor = fit_memory(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 2, 1]))
+    assert (
+        "memory explains 0.00 of the variance"
+        in provision(TRAINING, kinds, Goal(0.8, 1e5), fits=[poor]).reason
+    )
+    late = provision(TRAINING, kinds, Goal(0.8, 1400))
+    assert "infeasible: the fastest cluster needs" in late.reason
+    assert late.rejected["late"] > 0 == late.rejected["the loss would not fall: γ2·b + γ3 ≤ 0"]
+    with pytest.raises(ScenarioError, match="4 × small are running; expected at most 3"):
+        provision(TRAINING, kinds, Goal(0.8, 1e4), running={"small": 4})
+    with pytest.raises(ScenarioError, match="worker type x: quota is -1"):
+        replace(SMALL, name="x", quota=-1)
+    with pytest.raises(ScenarioError, match="gamma"):
+        replace(TRAINING, gamma=(1, 0.1, 1, 1, 1))
+
+
+def test_machines_on_demand_help_where_the_spot_market_is_empty() -> None:
+    even = replace(TRAINING, unequal=False)  # two workers are then 1.4 times as fast as one
+    goal, only = Goal(0.8, 9000, from_loss=2.0, overhead_s=30), [replace(LARGE, quota=1)]
+    answer = provision_again(even, only, goal, {"large": 1})
+    assert answer.plan is not None
+    assert (answer.plan.added, answer.plan.on_demand) == ({}, False)
+    hurried = replace(goal, time_s=0.8 * answer.plan.time_s)
+    answer = provision_again(even, only, hurried, {"large": 1})
+    assert answer.plan is not None
+    assert answer.plan.on_demand
+    assert answer.plan.workers == {"large": 2}
+    assert answer.plan.cost_usd == pytest.approx(answer.plan.time_s / 3600 * (1.5 + 4.0))
+    assert "on demand: cheapest of 1 clusters" in answer.reason
+
+
+def test_the_others_think_less_of_contention_and_of_unequal_speeds() -> None:
+    kinds, counts, goal = [LARGE, SMALL], np.array([[3, 9]]), Goal(0.8, 1e5)
+    ours, dare, other = (
+        predict(replace(TRAINING, contended=contended, unequal=unequal), kinds, counts, goal)
+        for contended, unequal in ((True, True), (False, False), (True, False))
+    )
+    assert dare.share[0] == 0 < other.share[0] == ours.share[0]
+    assert dare.time_s[0] < other.time_s[0] < ours.time_s[0]
+    assert by_speed(TRAINING, kinds) == [LARGE, SMALL]
+
+
+def test_the_batch_is_the_largest_power_of_two_that_fits() -> None:
+    assert gpu_batch(16, 70, -60) == 1024  # 70 · 16 − 60 = 1060
+    with pytest.raises(ScenarioError, match="leave its type out"):
+        gpu_batch(1, 10, -60)
+
+
+@given(numbers(0.1, 1), numbers(-2, 0.2))
+def test_contention_and_memory_are_found_again(alpha, beta) -> None:
+    workers = np.array([2, 4, 7])  # 1200 / 2 = 600 serves two workers of 500 MB/s in full
+    share = alpha * np.sqrt(workers) + beta
+    bandwidth = share * 1200 / workers + (1 - share) * 500
+    fit = fit_contention(workers, bandwidth, server_mb_s=1200, worker_mb_s=500)
+    assert fit.values == pytest.approx([alpha, beta], abs=1e-9)
+    assert (fit.refusal, fit.residuals.size) == ("", 2)
+    assert fit_memory(np.array([8.0, 12.0, 16.0]), np.array([500.0, 780.0, 1060.0])).values == pytest.approx(
+        [70, -60]
+    )
+    with pytest.raises(ScenarioError, match="contention: measured at one point only"):
+        fit_contention(np.array([2, 4]), np.array([500.0, 400]), server_mb_s=1200, worker_mb_s=500)
+
+
+@pytest.mark.parametrize("unequal", [True, False])
+def test_a_fitted_loss_curve_predicts_another_cluster(unequal: bool) -> None:
+    training = replace(TRAINING, unequal=unequal, gamma=(800, -0.2, 2500, 0.3 if unequal else 1.0, 0.5))
+    clusters = np.array([[1, 1], [1, 3], [3, 4], [2, 0]])
+    of = predict(training, [LARGE, SMALL], clusters, Goal(0.8, 1e6))
+    pushes = np.linspace(100, 6000, 40)
+    rows = [(of.samples[row], of.convergence[row], of.workers[row]) for row in range(3)]
+    curves = np.concatenate([training.loss(*map(np.array, row), pushes) for row in rows])
+    noise = np.random.default_rng(0).normal(0, 0.003, curves.size)
+    samples, convergence, workers = (np.repeat(column, pushes.size) for column in zip(*rows, strict=True))
+    fit = fit_loss(
+        np.tile(pushes, 3), curves + noise, samples, convergence, workers.astype(float), unequal=unequal
+    )
+    assert fit.refusal == ""
+    fitted = replace(training, gamma=tuple(fit.values))
+    got = predict(fitted, [LARGE, SMALL], clusters[3:], Goal(0.8, 1e6)).iterations[0]
+    assert got == pytest.approx(of.iterations[3], rel=0.05)
+    wild = np.random.default_rng(1).uniform(0.5, 2.5, curves.size)
+    refused = fit_loss(np.tile(pushes, 3), wild, samples, convergence, workers.astype(float))
+    assert "explains" in refused.refusal
+
+
+def test_the_computing_time_is_what_communication_leaves() -> None:
+    # 2 · 10 / 140 + 2 · 4 · 10 / 10,000 = 0.1509 s are moved
+    assert compute_s(TRAINING, 4, 1.0) == pytest.approx(1 - 0.142857 - 0.008, abs=1e-5)
