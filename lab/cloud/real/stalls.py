@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from control.profiler.stalls import Profiled
+from lab.cloud.input.data_set import instance_type
 from lab.cloud.input.job_file import KEPT, JobFile
-from lab.cloud.input.listed import instance_type
 from testbed.cloud.emulated import emulated
 from testbed.cloud.stalls import Profiler
 from testbed.containers.host.identity import Identity
