@@ -1,11 +1,11 @@
 """Replays containers under limits that never change, from a history that is coarser than a period.
 
 For: many containers over many days, each on a CPU that nobody else wants: what requests and limits would have
-done. Not for: policies that change limits, nor hosts that containers share (steady_hosts.py). An interval is refined while it
-is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not grow with its
-length. Intervals in which nothing can happen are skipped in one step. The rest is stepped period by period by
-the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits as starting.BackOff
-says, and what arrives meanwhile is its backlog.
+done. Not for: policies that change limits, nor hosts that containers share (steady_hosts.py). An interval is
+refined while it is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not
+grow with its length. Intervals in which nothing can happen are skipped in one step. The rest is stepped
+period by period by the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits
+as starting.BackOff says, and what arrives meanwhile is its backlog.
 """
 
 from __future__ import annotations
