@@ -68,7 +68,7 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
         "is of model serving, so its leaps of memory were not there to learn from. CPU of the Google set "
         "and memory of the Google and GenAI sets are relative to reservations that they do not tell. Sets "
         "marked CPU only or memory only lack the other quantity.",
-        *([f"Not on this machine: {', '.join(sorted(set(absent)))}."] if absent else []),
+        *([f"Not replayed: {', '.join(sorted(set(absent)))}."] if absent else []),
     )
     title = "Advice: made on the first half, replayed on the second"
     return harness.page("advice", title, _answer(unseen), parts, conditions)

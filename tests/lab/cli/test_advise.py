@@ -69,8 +69,9 @@ def test_hosts_that_containers_share_are_rehearsed_and_said(twinbed: Twinbed, sh
     asked = ("advise", shop, "--seeds", "1", "--policy", "requests-only,krr")
     ended = twinbed(*asked, "--hosts", "1", "--host-cores", "0.3")
     assert ended.code == 0, ended.err
-    assert "Late on these hosts" in ended.out
-    assert "placed in turn on 1 host of 0.3 cores" in ended.out
+    assert "1 of 0.3 cores" in ended.out
+    assert "Late on these" in ended.out
+    assert "are placed in turn on 1 host of" in ended.out
     assert "a scheduler would not place all of them" in ended.out
 
 

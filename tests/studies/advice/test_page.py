@@ -38,7 +38,7 @@ def test_the_page_says_what_was_reached_and_names_what_is_not_there():
     assert "1.0 % of the work is late, against 2.0 % with krr's" in page
     aims = "yes, 97.0 % | yes, -16.7 %, -16.7 % | yes, 1 against 2 and 2 % | **no**, 10 against 8 and 8 %"
     assert f"| Some set | {aims} |" in page
-    assert "Not on this machine: Other set." in page
+    assert "Not replayed: Other set." in page
     assert added([whole, whole]).containers == 200
 
 
