@@ -66,11 +66,13 @@ def test_the_table_has_figures_before_and_after(twinbed: Twinbed, shop: Path) ->
 
 
 def test_hosts_that_containers_share_are_rehearsed_and_said(twinbed: Twinbed, shop: Path) -> None:
-    asked = ("advise", shop, "--seeds", "1", "--policy", "requests-only,krr")
-    ended = twinbed(*asked, "--hosts", "1", "--host-cores", "0.3")
+    out = shop.with_suffix(".json")
+    hosts = ("--hosts", "1", "--host-cores", "0.3")
+    ended = twinbed("advise", shop, "--seeds", "1", "--policy", "krr", *hosts, "--out", out)
     assert ended.code == 0, ended.err
     assert "1 of 0.3 cores" in ended.out
-    assert "Late on these" in ended.out
+    made = model.read(out).made
+    assert (made.hosts, made.host_cores) == (1, 0.3)
     assert "are placed in turn on 1 host of" in ended.out
     assert "a scheduler would not place all of them" in ended.out
 
