@@ -408,12 +408,8 @@ def advise(
 
     if not traces:
         raise ScenarioError("advise: give at least one trace")
-    wanted = Wanted(
-        policies=tuple(policies or CANDIDATES),
-        risk=risk,
-        seeds=tuple(range(seeds)),
-        hosts=Hosts(*hosts) if hosts else None,
-    )
+    shared = Hosts(*hosts) if hosts else None
+    wanted = Wanted(tuple(policies or CANDIDATES), risk, tuple(range(seeds)), hosts=shared)
     histories = [read(str(trace)) for trace in traces]
     with Bar(len(histories) * (len({*wanted.policies, "current"}) + 1), wanted=progress) as bar:
         advice: Advice = make(histories, wanted, load_calibration().machine(), bar)
