@@ -388,12 +388,14 @@ def advise(
     policies: Sequence[str] | None = None,
     risk: float = 0.05,
     seeds: int = 2,
+    hosts: tuple[int, float] | None = None,
     progress: bool = True,
 ) -> Table:
     """Say what to set for each container of traces, rehearsed on their own history. Nothing is applied.
 
     policies: candidates, None for all. risk: largest accepted share of throttled periods, 0 to 1. seeds:
-    number of replays with other bursts.
+    number of replays with other bursts. hosts: number of hosts that the containers share in the rehearsal,
+    and the cores of each; None for a host for each container.
     """
     from control.advice.candidates import CANDIDATES
     from lab.cli.progress import Bar
@@ -401,11 +403,13 @@ def advise(
     from lab.containers.advise.advising import Wanted
     from lab.containers.advise.advising import advise as make
     from lab.containers.advise.histories import read
+    from lab.containers.advise.rehearsal import Hosts
     from lab.containers.calibrate.values import load_calibration
 
     if not traces:
         raise ScenarioError("advise: give at least one trace")
-    wanted = Wanted(policies=tuple(policies or CANDIDATES), risk=risk, seeds=tuple(range(seeds)))
+    shared = Hosts(*hosts) if hosts else None
+    wanted = Wanted(tuple(policies or CANDIDATES), risk, tuple(range(seeds)), hosts=shared)
     histories = [read(str(trace)) for trace in traces]
     with Bar(len(histories) * (len({*wanted.policies, "current"}) + 1), wanted=progress) as bar:
         advice: Advice = make(histories, wanted, load_calibration().machine(), bar)

@@ -97,7 +97,7 @@ class Case:
     samples: intervals of all members. days: length of the history. memory_known, set_known: whether memory
     and what is set now are known. oom_events: in the history. grown: growth of the peak, share of the peak.
     inside: whether the advice stays inside the risk. changes: relative change of each setting, None: unknown.
-    before, after: (throttled, oom, late, money), NaN: undefined.
+    before, after: (throttled, oom, late, money), NaN: undefined. shared: whether the hosts were rehearsed.
     """
 
     samples: float
@@ -110,6 +110,7 @@ class Case:
     changes: tuple[float | None, ...]
     before: tuple[float, float, float, float] | None
     after: tuple[float, float, float, float]
+    shared: bool = False
 
 
 def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
@@ -161,7 +162,8 @@ def _doubt(case: Case, *, needed: bool) -> str:
         return "What is set now is not known, so nothing says that the advice is better."
     late = case.after[2]
     if not needed and late > _MOST_LATE and not (case.before is not None and case.before[2] >= late):
-        return f"{100 * late:.0f} % of its work would wait if its host had no CPU to spare."
+        where = "on the hosts that were given" if case.shared else "if its host had no CPU to spare"
+        return f"{100 * late:.0f} % of its work would wait {where}."
     return ""
 
 

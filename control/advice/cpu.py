@@ -1,12 +1,12 @@
 """CPU requests and limits found by rehearsal, with what the history teaches about the time after it.
 
-For: `requests` and `limits`. Not for: rehearsing, which whoever asks does and passes in as a function.
+For: `late_work` and `least_late`, by which requests are shared out, and `limits`. Not for: how much CPU there
+is to share (budget.py), nor rehearsing, which whoever asks does and passes in as a function.
 
-Requests: all rows together get as much CPU as percentiles of their use would reserve, and it is shared out so
-that the least work is late. A rehearsal says how much of a row's work is late with a quota. Work that is late
-delays what comes after it, so that the curve is flat where a container never catches up, steep where it
-begins to, and flat again. CPU goes where the next core saves most work, on the curves' convex hulls, which is
-the best division of as much CPU.
+Requests: all rows' CPU is shared out so that the least work is late. A rehearsal says how much of a row's
+work is late with a quota. Work that is late delays what comes after it, so that the curve is flat where a
+container never catches up, steep where it begins to, and flat again. CPU goes where the next core saves most
+work, on the curves' convex hulls, which is the best division of as much CPU.
 
 Limits: the least quota that throttles at most so often on a first part of the history; by how much the next
 part needs more is the margin.
@@ -48,16 +48,6 @@ def percentile(usage: Usage, share: float) -> Floats:
         if samples.size:
             values[row] = max(float(np.quantile(samples, share)), LEAST_CORES)
     return values
-
-
-def requests(usage: Usage, risk: float, highest: Floats, replicas: Floats, late: Rehearse) -> Floats:
-    """Return requests, float64[R] cores, that reserve as much as percentiles and leave the least work late.
-
-    risk: the percentile is 1 − risk. highest: float64[R], a quota that always suffices. replicas: float64[R],
-    how often a row's request is reserved. late: rehearses late work.
-    """
-    total = float((percentile(usage, 1 - risk) * replicas).sum())
-    return least_late(*late_work(usage, highest, late), replicas, total)
 
 
 def late_work(usage: Usage, highest: Floats, late: Rehearse) -> tuple[Floats, Floats]:

@@ -5,7 +5,8 @@ covers what peaks did before: by how much a stretch of the history exceeded all 
 history would see few leaps, which are rare, so halves, thirds, quarters, sixths and eighths are compared, and
 each container counts with its largest leap. What covers most containers of the fleet is the fleet's margin.
 A container whose own peak has grown gets twice that growth. The request, which is what is reserved, is the
-peak and its growth once more. The margin above it is not reserved, because containers rarely use it together.
+peak and its growth once more, which counts up to the buffer that krr reserves. The margin above it is not
+reserved, because containers rarely use it together. A history that saw no whole day may get a wider margin.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from control.advice.model import MIB, Usage
+from control.advice.model import DAY_S, MIB, Usage
 from control.allocator.model import Floats
 from control.settings import check, parameter
 
@@ -36,6 +37,12 @@ class MemorySettings:
     most_margin: float = parameter(
         1.0, unit="share of the peak", low=0.0, why="a limit of twice the peak still ends a runaway"
     )
+    most_reserved: float = parameter(
+        0.15, unit="share of the peak", low=0.0, why="krr's buffer: growth beyond it may use the limit"
+    )
+    short_factor: float = parameter(
+        2.0, unit="times most_margin", low=1.0, why="a history that saw no whole day saw few leaps"
+    )
     least_bytes: float = parameter(
         16.0 * MIB, unit="byte", low=0.0, why="what a shell or a probe needs beside a small container"
     )
@@ -55,7 +62,7 @@ def sizes(usage: Usage, settings: MemorySettings = DEFAULT) -> tuple[Floats, Flo
     peak = usage.peak_bytes()
     grown = growth(usage)
     margin = fleet_margin(usage, settings)
-    request = peak + grown
+    request = peak + np.minimum(grown, settings.most_reserved * peak)
     limit = np.maximum(peak * (1 + margin), peak + 2 * grown)
     limit = np.maximum(limit, peak + settings.least_bytes)
     killed = usage.oom_limit_bytes * settings.oom_factor
@@ -88,4 +95,6 @@ def fleet_margin(usage: Usage, settings: MemorySettings = DEFAULT) -> float:
             so_far = np.maximum(so_far, peak)
     leap = leap[~np.isnan(leap)]
     share = float(np.quantile(leap, settings.covered)) if leap.size else 0.0
-    return min(max(share, settings.least_margin), settings.most_margin)
+    short = usage.cores.shape[1] * usage.interval_s < DAY_S
+    most = settings.most_margin * (settings.short_factor if short else 1.0)
+    return min(max(share, settings.least_margin), most)

@@ -15,6 +15,7 @@ from control.allocator.model import Flags, Floats
 from twinbed import InvariantError
 
 MIB = 1 << 20
+DAY_S = 86_400.0
 LEAST_CORES = 0.01
 """Least CPU request and limit, cores: a quota of 1 ms in 100 ms, the least that the kernel takes."""
 

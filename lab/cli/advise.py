@@ -45,6 +45,7 @@ from twinbed import BackendError, ScenarioError
 if TYPE_CHECKING:
     from lab.containers.advise.advising import Wanted
     from lab.containers.advise.histories import Told
+    from lab.containers.advise.rehearsal import Hosts
 
 
 class As(StrEnum):
@@ -95,6 +96,20 @@ def advise(
         int, typer.Option("--seeds", metavar="N", min=1, max=20, help="Number of replays with other bursts.")
     ] = 2,
     price: PriceOption = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option(
+            "--hosts",
+            metavar="N",
+            help="Let the containers share N hosts in the rehearsal, placed in turn, with --host-cores. "
+            "Default: a host for each.",
+            show_default=False,
+        ),
+    ] = None,
+    host_cores: Annotated[
+        float | None,
+        typer.Option("--host-cores", metavar="CORES", help="Cores of each host.", show_default=False),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Write the advice, for twinbed apply (.json)."),
@@ -145,7 +160,7 @@ def advise(
     if folder is not None and as_ is None:
         raise ScenarioError("--write: only with --as, which says what to write")
     _check_folders(out, html, folder)
-    wanted = _wanted(policy, risk, seeds, price)
+    wanted = replace(_wanted(policy, risk, seeds, price), hosts=_hosts(hosts, host_cores))
     if prometheus:
         asked = Asked(
             prometheus, selector, since, until, step, token_file, token_env, user, password_file, ca_file,
@@ -198,6 +213,20 @@ def _wanted(policy: list[str] | None, risk: str, seeds: int, price: str | None) 
         seeds=tuple(range(seeds)),
         price=validated(Price, {key: _number(value) for key, value in price_of(price).items()}, "--price"),
     )
+
+
+def _hosts(count: int | None, cores: float | None) -> Hosts | None:
+    """Return the hosts that containers share, None if none are given. Raises ScenarioError."""
+    from lab.containers.advise.rehearsal import Hosts
+
+    if count is None and cores is None:
+        return None
+    if count is None or cores is None:
+        raise ScenarioError("--hosts and --host-cores: give both, the number of hosts and the cores of each")
+    try:
+        return Hosts(count, cores)
+    except ScenarioError as error:
+        raise ScenarioError(f"--hosts {count} --host-cores {cores:g}: {error}") from None
 
 
 def _number(text: str | None) -> str | float | None:

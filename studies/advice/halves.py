@@ -7,17 +7,17 @@ if it runs in both halves, and if all candidates say something of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from math import ceil
 
 import numpy as np
 
-from control.advice import cpu
 from control.advice.candidates import KRR, LIMITS, REQUESTS_ONLY, VPA
 from control.advice.model import Sizes
-from control.allocator.model import Flags, Floats
+from control.allocator.model import Flags
 from lab.containers.advise.advising import settings
 from lab.containers.advise.histories import Told, of_cluster
-from lab.containers.advise.rehearsal import Rehearsal
+from lab.containers.advise.rehearsal import Hosts, Rehearsal
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.input.sections import Price
 from traces.prometheus.history import ClusterHistory
@@ -25,11 +25,11 @@ from traces.prometheus.workloads import Owner
 from traces.schema import UsageTrace, select
 
 JUDGED = (REQUESTS_ONLY, LIMITS, KRR, VPA)
-CURVES = (REQUESTS_ONLY, KRR, VPA)
-CURVE = (0.9, 1.0, 1.1, 1.2, 1.3, 1.5)
-"""CPU that is reserved at the points of the curve of money against late work, in krr's requests."""
 RISK = 0.05
 SEEDS = (0, 1)
+
+HOST_CORES = 64
+"""Most cores of a shared host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Sums:
     containers: how many. with_memory, without_oom: those whose memory is known, and those of them without an
     OOM event. cpu_money, memory_money: price of what is reserved, per day. limited, throttled: containers
     with a CPU limit, and their throttled shares added up. late_s, arrived_s: CPU work late on a full host,
-    and all of it, core-seconds. reserved_bytes, limit_bytes: memory requests, and limits where there are any.
-    curve_late_s: float64[len(CURVE)], work late at each point of the curve, core-seconds.
+    and all of it, core-seconds. shared_late_s: work late on hosts that containers share, core-seconds.
+    reserved_bytes, limit_bytes: memory requests, and limits where there are any.
     """
 
     containers: float
@@ -52,9 +52,9 @@ class Sums:
     throttled: float
     late_s: float
     arrived_s: float
+    shared_late_s: float
     reserved_bytes: float
     limit_bytes: float
-    curve_late_s: Floats
 
 
 def added(parts: Sequence[Sums]) -> Sums:
@@ -80,7 +80,7 @@ def judge(trace: UsageTrace, source: str) -> dict[str, Sums] | None:
     replay = Rehearsal(late, machine, price, SEEDS)
     known = early.usage.memory_known & late.usage.memory_known
     counted = np.all([~np.isnan(own.cpu_request) for own in made.values()], axis=0)
-    curves = _curves(made, counted, early, rehearsal, replay)
+    shared = _shared(made, counted, late, replay)
     sums = {}
     for name, sizes in made.items():
         fates = replay.fates(sizes)
@@ -98,40 +98,28 @@ def judge(trace: UsageTrace, source: str) -> dict[str, Sums] | None:
             throttled=float(fates.throttled_share.mean(axis=0)[limited].sum()),
             late_s=float(fates.late_s.mean(axis=0)[counted].sum()),
             arrived_s=float(fates.arrived_s.mean(axis=0)[counted].sum()),
+            shared_late_s=shared[name],
             reserved_bytes=float(memory[counted].sum()),
             limit_bytes=float(
                 np.where(np.isfinite(sizes.memory_limit), sizes.memory_limit, 0.0)[counted & known].sum()
             ),
-            curve_late_s=curves.get(name, np.zeros(len(CURVE))),
         )
     return sums
 
 
-def _curves(
-    made: dict[str, Sizes], counted: Flags, early: Told, rehearsal: Rehearsal, replay: Rehearsal
-) -> dict[str, Floats]:
-    """Return CPU work late on the second half at each point of the curve, s, float64[len(CURVE)], by name.
+def _shared(made: dict[str, Sizes], counted: Flags, late: Told, replay: Rehearsal) -> dict[str, float]:
+    """Return CPU work late on the second half on shared hosts, core-seconds, by candidate.
 
-    krr's and the VPA's requests are multiplied until they reserve as much CPU as the point says. twinbed's
-    are shared out anew.
+    The hosts are the same for all candidates: their cores are as many as the dearest requests add up to.
+    Only counted containers run on them.
     """
-    running = np.where(counted, early.running, 0.0)
-    cost = {name: float(np.nansum(made[name].cpu_request * running)) for name in CURVES}
-    if not cost[KRR] > 0:
-        return {}
-    levels, late_s = cpu.late_work(early.usage, rehearsal.highest, rehearsal.late())
-    replayed = replay.late()
-    curves = {}
-    for name in CURVES:
-        points = []
-        for share in CURVE:
-            total = share * cost[KRR]
-            quota = made[name].cpu_request * (total / cost[name])
-            if name == REQUESTS_ONLY:
-                quota = levels[0].copy()
-                quota[counted] = cpu.least_late(
-                    levels[:, counted], late_s[:, counted], running[counted], total
-                )
-            points.append(float(replayed(np.where(counted, quota, np.inf))[counted].sum()))
-        curves[name] = np.array(points)
-    return curves
+    asked = [np.where(counted, sizes.reserved_cores, 0.0) for sizes in made.values()]
+    cores = max(float(replay.most_requested(own)[0]) for own in asked)
+    if not cores > 0:
+        return dict.fromkeys(made, 0.0)
+    usage = late.usage
+    own = replace(late, usage=replace(usage, cores=np.where(counted[usage.row][:, None], usage.cores, 0.0)))
+    count = ceil(cores / HOST_CORES)
+    hosts = Hosts(count, cores / count)
+    rehearsal = Rehearsal(own, load_calibration().machine(), Price(), SEEDS[:1], hosts)
+    return {name: float(rehearsal.fates(sizes).late_s[0][counted].sum()) for name, sizes in made.items()}

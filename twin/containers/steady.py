@@ -1,11 +1,11 @@
 """Replays containers under limits that never change, from a history that is coarser than a period.
 
 For: many containers over many days, each on a CPU that nobody else wants: what requests and limits would have
-done. Not for: policies that change limits, nor crowded hosts (simulation.py). An interval is refined while it
-is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not grow with its
-length. Intervals in which nothing can happen are skipped in one step. The rest is stepped period by period by
-the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits as starting.BackOff
-says, and what arrives meanwhile is its backlog.
+done. Not for: policies that change limits, nor hosts that containers share (steady_hosts.py). An interval is
+refined while it is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not
+grow with its length. Intervals in which nothing can happen are skipped in one step. The rest is stepped
+period by period by the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits
+as starting.BackOff says, and what arrives meanwhile is its backlog.
 """
 
 from __future__ import annotations
@@ -76,17 +76,9 @@ def live(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64], machin
 
     Raises InvariantError for arrays that do not belong together and for a quota that is not above zero.
     """
-    count = len(load.cores)
-    same = {load.cores.shape, load.memory_bytes.shape, load.present.shape, load.shape.shape}
-    if len(same) > 1 or quota_cores.shape != (count,) or limit_bytes.shape != (count,):
-        raise InvariantError(f"a rehearsal of arrays {sorted(same)} with {quota_cores.shape} quotas")
-    if not (quota_cores > 0).all():
-        raise InvariantError("a rehearsal with a quota that is not above zero")
-    counts, times_s = np.zeros((4, count), np.int64), np.zeros((2, count))
-    lived = Lived(counts[0], counts[1], times_s[0], times_s[1], counts[2], counts[3])
+    count, lived = len(load.cores), nothing_yet(load, quota_cores, limit_bytes)
     peaks = load.bursts.max(axis=1)
-    highest = np.where(load.present, load.cores * peaks[load.shape], 0.0)
-    cap = np.maximum(np.ceil(highest.max(axis=1, initial=0.0)), 1.0)
+    cap = most_cores(load, peaks)
     workers = min(os.cpu_count() or 1, count)
 
     def some(first: int, last: int) -> None:
@@ -115,6 +107,24 @@ def live(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64], machin
     finally:
         pool.shutdown(cancel_futures=True)
     return lived
+
+
+def nothing_yet(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64]) -> Lived:
+    """Return what the containers went through before the replay: nothing. Raises what `live` raises."""
+    count = len(load.cores)
+    same = {load.cores.shape, load.memory_bytes.shape, load.present.shape, load.shape.shape}
+    if len(same) > 1 or quota_cores.shape != (count,) or limit_bytes.shape != (count,):
+        raise InvariantError(f"a rehearsal of arrays {sorted(same)} with {quota_cores.shape} quotas")
+    if not (quota_cores > 0).all():
+        raise InvariantError("a rehearsal with a quota that is not above zero")
+    counts, times_s = np.zeros((4, count), np.int64), np.zeros((2, count))
+    return Lived(counts[0], counts[1], times_s[0], times_s[1], counts[2], counts[3])
+
+
+def most_cores(load: Load, peaks: Floats) -> Floats:
+    """Return CPUs that containers can keep busy, float64[N]: their peaks rounded up. peaks: of each shape."""
+    highest = np.where(load.present, load.cores * peaks[load.shape], 0.0)
+    return np.asarray(np.maximum(np.ceil(highest.max(axis=1, initial=0.0)), 1.0), np.float64)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -17,18 +17,17 @@ import numpy as np
 from control.advice import candidates, cpu, memory
 from control.advice.candidates import CANDIDATES, CURRENT, KRR, LIMITS, VPA
 from control.advice.choose import Case, Figures, chosen, holds, ranked, verdict
-from control.advice.model import LEAST_CORES, MIB, Sizes, Usage
+from control.advice.model import DAY_S, LEAST_CORES, MIB, Sizes, Usage
 from control.allocator.model import Floats
+from lab.containers.advise import shares
 from lab.containers.advise.histories import Told
 from lab.containers.advise.model import Advice, Interval, Made, Outcome, Row, Setting
-from lab.containers.advise.rehearsal import Fates, Rehearsal
+from lab.containers.advise.rehearsal import Fates, Hosts, Rehearsal
 from lab.containers.input.sections import Price
 from twin.containers.model import Machine
 from twinbed import ScenarioError, __version__
 
 Progress = Callable[[str, float], None]
-
-_DAY_S = 86_400.0
 
 CHECKING, SEARCHING = "checking", "searching"
 """Labels of progress before the candidates' own: the check on the second half, the search for CPU."""
@@ -44,12 +43,22 @@ def _silent(label: str, done: float) -> None:
     del label, done
 
 
-NOTES = (
-    "Reserved is what is requested. Limits reserve nothing, and may add up to more than a host has.",
-    "Late work is what would be late on a host without any CPU to spare, where a container gets its request "
-    "and no more. The history does not tell which containers share a host.",
-    "Throttling is that of the CPU limit, with CPU to spare; without a limit it is undefined.",
-)
+def _notes(hosts: Hosts | None) -> tuple[str, ...]:
+    """Return what holds for all figures."""
+    late = (
+        "Late work is what would be late on a host without any CPU to spare, where a container gets its "
+        "request and no more. Each container has a host of its own; give --hosts and --host-cores to let "
+        "containers share some."
+        if hosts is None
+        else f"Containers are placed in turn on {hosts}. Requests are their weights, and late work is what "
+        "those hosts leave late."
+    )
+    throttling = "" if hosts else ", with CPU to spare"
+    return (
+        "Reserved is what is requested. Limits reserve nothing, and may add up to more than a host has.",
+        late,
+        f"Throttling is that of the CPU limit{throttling}; without a limit it is undefined.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +66,15 @@ class Wanted:
     """What is asked for.
 
     policies: candidates, of CANDIDATES. risk: largest accepted share of throttled periods. seeds: of the
-    rehearsal, at least one. price: of what is reserved.
+    rehearsal, at least one. price: of what is reserved. hosts: those that the containers of a history share;
+    None: one for each.
     """
 
     policies: tuple[str, ...] = CANDIDATES
     risk: float = 0.05
     seeds: tuple[int, ...] = (0, 1)
     price: Price = field(default_factory=Price)
+    hosts: Hosts | None = None
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.policies if name not in CANDIDATES]
@@ -77,12 +88,16 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """Candidates of one history: settings and what came of them, by name."""
+    """Candidates of one history: settings and what came of them, by name.
+
+    requested: the most CPU that is requested at a time on each host, cores.
+    """
 
     told: Told
     sizes: dict[str, Sizes]
     fates: dict[str, Fates]
     order: list[str]
+    requested: dict[str, Floats]
 
 
 def advise(
@@ -113,13 +128,15 @@ def advise(
         candidates=list(wanted.policies),
         risk=wanted.risk,
         currency=wanted.price.currency,
+        hosts=wanted.hosts.count if wanted.hosts else None,
+        host_cores=wanted.hosts.cores if wanted.hosts else None,
     )
-    return Advice(version=1, made=made, rows=rows, notes=[*NOTES, *dict.fromkeys(notes)])
+    return Advice(version=1, made=made, rows=rows, notes=[*_notes(wanted.hosts), *dict.fromkeys(notes)])
 
 
 def rehearse(told: Told, wanted: Wanted, machine: Machine, progress: Progress) -> Rehearsed:
     """Return the candidates, ranked by a check on the second half, and rehearsed on the whole history."""
-    rehearsal = Rehearsal(told, machine, wanted.price, wanted.seeds)
+    rehearsal = Rehearsal(told, machine, wanted.price, wanted.seeds, wanted.hosts)
     names = [name for name in CANDIDATES if name in wanted.policies]
     order = _order(told, wanted, machine, [name for name in names if name != CURRENT], progress)
     wants = names if CURRENT in names else [*names, CURRENT]
@@ -128,7 +145,8 @@ def rehearse(told: Told, wanted: Wanted, machine: Machine, progress: Progress) -
     for name, own in sizes.items():
         progress(name, 0.0)
         fates[name] = rehearsal.fates(own, lambda done, name=name: progress(name, done))  # type: ignore[misc]
-    return Rehearsed(told, sizes, fates, order)
+    requested = {name: rehearsal.most_requested(own.reserved_cores) for name, own in sizes.items()}
+    return Rehearsed(told, sizes, fates, order, requested)
 
 
 def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
@@ -147,9 +165,16 @@ def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
         if np.isfinite(fates.oom_events).any():
             said.append(f"{np.nansum(fates.oom_events.mean(axis=0)):.0f} OOM events")
         late_s, arrived_s = (values[:, known].sum() for values in (fates.late_s, fates.arrived_s))
-        said.append(f"{100 * late_s / max(arrived_s, 1e-12):.0f} % of the work late on a full host")
+        where = "those hosts" if wanted.hosts else "a full host"
+        said.append(f"{100 * late_s / max(arrived_s, 1e-12):.3g} % of the work late on {where}")
         some = "" if known.all() else f" ({known.sum()} of {len(known)} rows)"
         yield f"{name}: {', '.join(said)}{some}, replayed on the whole history."
+        full = found.requested[name].max() if wanted.hosts else 0.0
+        if wanted.hosts and full > wanted.hosts.cores:
+            yield (
+                f"{name}: its requests add up to {full:.3g} of a host's {wanted.hosts.cores:g} cores; a "
+                "scheduler would not place all of them."
+            )
 
 
 def settings(
@@ -163,8 +188,8 @@ def settings(
     made: dict[str, Sizes] = {}
     request, limit_request, limit = np.zeros(0), np.zeros(0), np.zeros(0)
     if set(names) - {KRR, VPA, CURRENT}:
-        tell = _Counted(progress, cpu.LEVELS + 3 * cpu.HALVINGS * (LIMITS in names))
-        request = cpu.requests(usage, risk, rehearsal.highest, told.running, tell(rehearsal.late()))
+        tell = _Counted(progress, shares.REHEARSALS + 3 * cpu.HALVINGS * (LIMITS in names))
+        request = shares.requests(rehearsal, risk, tell)
         limit_request, limit = memory.sizes(usage)
     for name in names:
         if name == KRR:
@@ -197,7 +222,7 @@ class _Counted:
         def counted(quota: Floats) -> Floats:
             found = rehearse(quota)
             self._done += 1
-            self._progress(SEARCHING, self._done / self._total)
+            self._progress(SEARCHING, min(self._done / self._total, 1.0))
             return found
 
         return counted
@@ -214,7 +239,7 @@ def _order(
     first, second = (replace(told, usage=told.usage.part(*ends)) for ends in ((0, half), (half, length)))
     progress(CHECKING, 0.0)
     early = Rehearsal(first, machine, wanted.price, wanted.seeds[:1])
-    late = Rehearsal(second, machine, wanted.price, wanted.seeds[:1])
+    late = Rehearsal(second, machine, wanted.price, wanted.seeds[:1], wanted.hosts)
     share = 1 / (len(names) + 1)
     sizes = settings(names, first, early, wanted.risk, lambda _, done: progress(CHECKING, share * done))
     seen = (first.usage.samples() > 0) & (second.usage.samples() > 0)
@@ -259,7 +284,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
     names, inside = chosen(found.order, figures, wanted.risk)
     peak_bytes, peak_cores, samples = usage.peak_bytes(), usage.peak_cores(), usage.samples()
     grown = memory.growth(usage) / np.maximum(peak_bytes, 1.0)
-    days = usage.cores.shape[1] * usage.interval_s / _DAY_S
+    days = usage.cores.shape[1] * usage.interval_s / DAY_S
     rows = []
     for row, named in enumerate(told.rows):
         name = names[row]
@@ -277,6 +302,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
             changes=_changes(current, advised),
             before=before,
             after=_numbers(figures[name], row),
+            shared=wanted.hosts is not None,
         )
         word, reason = verdict(case, wanted.risk)
         rows.append(

@@ -5,7 +5,8 @@ For: `Rehearsal`, over one history and several seeds. Not for: what to set (cont
 Three replays make one outcome. Throttling is that of the CPU limit, on a host with CPU to spare. OOM events
 and restarts are those of the memory limit. Late work is what would be late on a host without any CPU to
 spare, where a container gets its request and no more: without a CPU limit that is the only promise it has, so
-it is the measure by which requests compare. Seeds draw how use varies within an interval of the history.
+it is the measure by which requests compare. Where the containers' hosts are given, one replay on them gives
+all three, and requests are weights. Seeds draw how use varies within an interval of the history.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from control.advice.model import Sizes
+from control.advice.model import Sizes, Usage
 from control.allocator.model import Floats
+from control.allocator.shares import DEFAULT_WEIGHT, SHARES_PER_CORE, shares
 from lab.containers.advise.histories import PERIOD_S, Told
 from lab.containers.input.sections import Price
 from traces.refine import refine
 from traces.schema import UsageTrace
 from twin.containers.model import Machine
 from twin.containers.steady import NO_BYTES, Lived, Load, live
+from twin.containers.steady_hosts import Crowd, live_on_hosts
+from twinbed import ScenarioError
 
 _SHAPES = 64
 """Different shapes of bursts that intervals have."""
@@ -60,17 +64,75 @@ class Fates:
     arrived_s: Floats
 
 
-class Rehearsal:
-    """One history, its refinements by seed, and replays of settings on it."""
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Hosts on which containers are placed in turn. count: how many. cores: CPUs of each."""
 
-    def __init__(self, told: Told, machine: Machine, price: Price, seeds: tuple[int, ...]) -> None:
-        self._told, self._machine, self._price = told, machine, price
+    count: int
+    cores: float
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or not 0 < self.cores < np.inf:
+            raise ScenarioError(f"{self}: expected at least one host, and a number of cores above 0")
+
+    def __str__(self) -> str:
+        return f"{self.count} host{'s' * (self.count != 1)} of {self.cores:g} cores"
+
+
+class Rehearsal:
+    """One history, its refinements by seed, and replays of settings on it.
+
+    hosts: those that the containers share in `fates`; None: one for each container, and late work is what
+    would be late on a full one. Searches always rehearse each container by itself.
+    """
+
+    def __init__(
+        self,
+        told: Told,
+        machine: Machine,
+        price: Price,
+        seeds: tuple[int, ...],
+        hosts: Hosts | None = None,
+    ) -> None:
+        self._told, self._machine, self._price, self._hosts = told, machine, price, hosts
         usage = told.usage
         self._memory = np.rint(usage.memory_bytes).astype(np.int64)
         self._parts = max(1, round(usage.interval_s / PERIOD_S))
         self._seeds = seeds
         self._lives: dict[tuple[int, bytes], Lived] = {}
         self.highest = usage.by_row(usage.cores.max(axis=1) * self._bursts(seeds[0]).max() * 1.01, np.maximum)
+
+    @property
+    def usage(self) -> Usage:
+        """The history."""
+        return self._told.usage
+
+    @property
+    def running(self) -> Floats:
+        """Replicas that ran on average, float64[R]."""
+        return self._told.running
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Prices of a core and of a byte for an hour."""
+        return self._price.cpu_core_hour, self._price.memory_gib_hour / _GIB
+
+    def window(self, begin: float, end: float) -> Rehearsal | None:
+        """Return the rehearsal of a part of the history, shares of its length; None: it has no interval."""
+        usage = self._told.usage
+        first, last = (int(share * usage.cores.shape[1]) for share in (begin, end))
+        if last <= first:
+            return None
+        part = usage.part(first, last)
+        running = usage.by_row(part.present.mean(axis=1))
+        told = replace(self._told, usage=part, running=running)
+        return Rehearsal(told, self._machine, self._price, self._seeds[:1])
+
+    def most_requested(self, cores: Floats) -> Floats:
+        """Return the most CPU that is requested at a time on each host, float64[H] cores. cores: by row."""
+        usage, count = self._told.usage, self._hosts.count if self._hosts else 1
+        asked = usage.present * np.nan_to_num(cores, posinf=0.0)[usage.row][:, None]
+        return np.array([asked[first::count].sum(axis=0).max(initial=0.0) for first in range(count)])
 
     def late(self) -> Callable[[Floats], Floats]:
         """Return a rehearsal of the whole history for searches: quotas by row → late CPU work, s."""
@@ -140,8 +202,12 @@ class Rehearsal:
         usage = self._told.usage
         load = self._load(seed)
         limited, promised = np.isfinite(sizes.cpu_limit), cores > 0
-        lived = self._live(load, np.where(limited, sizes.cpu_limit, np.inf), sizes.memory_limit)
-        short = self._short(load, seed, np.where(promised, cores, np.inf))
+        quota = np.where(limited, sizes.cpu_limit, np.inf)
+        if self._hosts is None:
+            lived = self._live(load, quota, sizes.memory_limit)
+            short = self._short(load, seed, np.where(promised, cores, np.inf))
+        else:
+            lived = short = self._live(load, quota, sizes.memory_limit, self._crowd(self._hosts, cores))
         known = ~np.isnan(sizes.memory_limit) & usage.memory_known
         late_s, arrived_s = usage.by_row(short.late_s), usage.by_row(short.arrived_s)
         return {
@@ -164,12 +230,21 @@ class Rehearsal:
         usage = self._told.usage
         return usage.by_row(part) / np.maximum(usage.by_row(whole), 1)
 
-    def _live(self, load: Load, quota: Floats, limit: Floats) -> Lived:
-        """Replay with settings by row; inf and NaN mean none."""
+    def _crowd(self, hosts: Hosts, cores: Floats) -> Crowd:
+        """Return where members run, and their weights as their requests say; the kernel's own without one."""
+        weight = np.where(cores > 0, shares(np.nan_to_num(cores)) * (DEFAULT_WEIGHT / SHARES_PER_CORE), 0.0)
+        of_row = np.where(weight > 0, weight, DEFAULT_WEIGHT)
+        member = np.arange(len(self._memory))
+        return Crowd(member % hosts.count, hosts.cores, of_row[self._told.usage.row])
+
+    def _live(self, load: Load, quota: Floats, limit: Floats, crowd: Crowd | None = None) -> Lived:
+        """Replay with settings by row; inf and NaN mean none. crowd: None for hosts with CPU to spare."""
         row = self._told.usage.row
         bounded = np.isfinite(limit)
         whole = np.where(bounded, limit, 0.0).astype(np.int64)
         whole[~bounded] = NO_BYTES
+        if crowd is not None:
+            return live_on_hosts(load, quota[row], whole[row], self._machine, crowd)
         return live(load, quota[row], whole[row], self._machine)
 
     def _short(self, load: Load, seed: int, quota: Floats) -> Lived:

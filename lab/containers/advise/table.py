@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lab.containers.advise.model import Advice, Interval, Outcome, Row
 from lab.runs.formats import Column, Record, Result, Value
 
@@ -22,18 +24,24 @@ COLUMNS = (
 
 def result(advice: Advice) -> Result:
     """Return the advice as a table; `a → b` is before and after."""
+    made = advice.made
     rows = tuple(_record(row) for row in advice.rows)
     counts = {word: sum(row.verdict == word for row in advice.rows) for word in ("apply", "care", "leave")}
     facts = {
         "Source": advice.made.source,
         "History": f"{_length(advice.made.duration_s)}, intervals of {advice.made.interval_s:g} s",
         "Candidates": ", ".join(advice.made.candidates),
+        "Hosts": f"{made.hosts} of {made.host_cores:g} cores" if made.hosts else "one for each container",
         "Risk": f"{100 * advice.made.risk:g} % of periods throttled",
         "Verdicts": ", ".join(f"{word} {count}" for word, count in counts.items()),
         "Money a day": money(advice),
     }
     legend = "a → b: what is set now → the advice, replayed on the history. –: unknown or undefined."
-    return Result(COLUMNS, rows, facts, legend, tuple(advice.notes))
+    columns = [
+        replace(column, title="Late on these hosts") if made.hosts and column.key == "late" else column
+        for column in COLUMNS
+    ]
+    return Result(tuple(columns), rows, facts, legend, tuple(advice.notes))
 
 
 def _length(seconds: float) -> str:

@@ -23,12 +23,16 @@ def late_of(own):
     return lambda quota: np.maximum(own.cores - quota[:, None], 0.0).sum(axis=1) * own.interval_s
 
 
-def test_the_budget_is_that_of_percentiles_and_goes_where_it_saves_most_work():
+def shared_out(own, total, highest):
+    return cpu.least_late(*cpu.late_work(own, highest, late_of(own)), np.ones(own.rows), total)
+
+
+def test_as_much_cpu_as_percentiles_take_goes_where_it_saves_most_work():
     random = np.random.default_rng(0)
     flat, spiky = random.uniform(0.9, 1.1, 400), np.where(np.arange(400) % 15, 0.1, 3.0)
     own = usage(np.stack([flat, spiky]))
     budget = cpu.percentile(own, 0.95)
-    found = cpu.requests(own, 0.05, np.array([1.2, 3.1]), np.ones(2), late_of(own))
+    found = shared_out(own, budget.sum(), np.array([1.2, 3.1]))
     assert found.sum() == pytest.approx(budget.sum())
     assert found[1] < budget[1]
     assert late_of(own)(found).sum() < late_of(own)(np.full(2, budget.sum() / 2)).sum()
@@ -70,15 +74,15 @@ def lower_hull(x, y):
 @settings(max_examples=40, deadline=None)
 @given(
     cores=st.lists(st.lists(st.floats(0, 8), min_size=8, max_size=8), min_size=1, max_size=6),
-    risk=st.floats(0.01, 0.5),
+    total=st.floats(0.01, 30),
 )
-def test_requests_are_positive_and_within_the_budget(cores, risk):
+def test_requests_are_positive_and_within_what_they_get_together(cores, total):
     own = usage(cores)
     highest = own.peak_cores() * 1.1
-    found = cpu.requests(own, risk, highest, np.ones(own.rows), late_of(own))
+    found = shared_out(own, total, highest)
     least = np.maximum(cpu.percentile(own, 0.05), cpu.LEAST_CORES)
     assert (found >= cpu.LEAST_CORES).all()
-    assert found.sum() <= max(cpu.percentile(own, 1 - risk).sum(), least.sum()) * (1 + 1e-9)
+    assert found.sum() <= max(total, least.sum()) * (1 + 1e-9)
 
 
 def test_a_limit_stays_inside_the_risk_and_foresees_the_growth_it_has_seen():

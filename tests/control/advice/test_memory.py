@@ -1,11 +1,12 @@
 """Memory: never below the peak, and with a margin that the history teaches."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.advice import memory
-from control.advice.model import MIB
+from control.advice.model import DAY_S, MIB
 from tests.control.advice.usages import usage
 
 
@@ -24,11 +25,23 @@ def test_what_is_steady_reserves_its_peak_and_may_take_half_more():
     assert (request[0] / MIB, limit[0] / MIB) == (100, 150)
 
 
-def test_growth_is_expected_once_more_and_the_limit_holds_twice_of_it():
-    # 100 → 200 MiB over half of the history: request 200 + 100; limit 200 + max(100 %, 2 · 100).
-    held = np.array([[50.0, 100.0, 150.0, 200.0]]) * MIB
-    request, limit = memory.sizes(usage(np.ones((1, 4)), held))
-    assert (request[0] / MIB, limit[0] / MIB) == (300, 400)
+def test_growth_is_reserved_once_more_up_to_a_buffer_and_the_limit_holds_twice_of_it():
+    # 190 → 200 MiB over half of the history: request 200 + 10.
+    # 100 → 200 MiB: request 200 + 15 %, limit 200 + 2 · 100.
+    held = np.array([[50.0, 190.0, 150.0, 200.0], [50.0, 100.0, 150.0, 200.0]]) * MIB
+    request, limit = memory.sizes(usage(np.ones((2, 4)), held, interval_s=DAY_S))
+    assert (request / MIB).tolist() == [210, 230]
+    assert limit[1] / MIB == 400
+
+
+def test_leaps_of_a_history_that_saw_no_whole_day_may_get_a_wider_margin():
+    # 100 → 350 MiB: the fleet's leap of 250 % is cut at twice the peak after a day, at three times before.
+    held = np.repeat([[100.0, 350.0]], 10, axis=0) * MIB
+    short, long = (
+        memory.sizes(usage(np.ones((10, 2)), held, interval_s=interval_s))[1][0] / 350 / MIB
+        for interval_s in (60.0, DAY_S)
+    )
+    assert (short, long) == (3, pytest.approx(1 + 2 * 250 / 350))
 
 
 def test_a_fleet_whose_peaks_grew_gives_all_of_it_a_larger_margin():

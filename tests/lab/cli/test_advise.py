@@ -59,6 +59,18 @@ def test_the_table_has_figures_before_and_after(twinbed, shop):
     assert "→" in ended.out
 
 
+def test_hosts_that_containers_share_are_rehearsed_and_said(twinbed, shop):
+    out = shop.with_suffix(".json")
+    hosts = ("--hosts", "1", "--host-cores", "0.3")
+    ended = twinbed("advise", shop, "--seeds", "1", "--policy", "krr", *hosts, "--out", out)
+    assert ended.code == 0, ended.err
+    assert "1 of 0.3 cores" in ended.out
+    made = model.read(out).made
+    assert (made.hosts, made.host_cores) == (1, 0.3)
+    assert "are placed in turn on 1 host of" in ended.out
+    assert "a scheduler would not place all of them" in ended.out
+
+
 def test_a_form_goes_to_standard_output_alone(twinbed, shop):
     ended = twinbed("advise", shop, "--as", "vpa", "--policy", "krr")
     assert ended.out.startswith("---\napiVersion: autoscaling.k8s.io/v1\n")
@@ -89,6 +101,10 @@ def test_a_server_is_read_as_by_traces_import(twinbed):
         (("bursty_service", "--price", "1"), "--price 1: expected CPU,MEMORY"),
         (("bursty_service", "--price", "a,b"), "--price: cpu_core_hour"),
         (("bursty_service", "--price", "nan,1"), "--price: cpu_core_hour"),
+        (("bursty_service", "--hosts", "2"), "--hosts and --host-cores: give both"),
+        (("bursty_service", "--host-cores", "2"), "--hosts and --host-cores: give both"),
+        (("bursty_service", "--hosts", "0", "--host-cores", "2"), "--hosts 0 --host-cores 2: "),
+        (("bursty_service", "--hosts", "1", "--host-cores", "nan"), "a number of cores above 0"),
         (("bursty_service", "--write", "x"), "--write: only with --as"),
         (("bursty_service", "--out", "no/such/advice.json"), "there is no folder no/such"),
         (("bursty_service", "--as", "helm"), "no row is of a Kubernetes workload"),

@@ -6,7 +6,7 @@ import pytest
 from control.advice.model import Sizes
 from lab.containers.advise.advising import Wanted, advise
 from lab.containers.advise.histories import of_cluster
-from lab.containers.advise.rehearsal import Rehearsal
+from lab.containers.advise.rehearsal import Hosts, Rehearsal
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.input.sections import Price
 from tests.lab.containers.advise.histories import MIB, alone, history, trace
@@ -143,6 +143,29 @@ def test_seeds_change_how_use_varies_within_an_interval_and_nothing_else():
     assert fates.throttled_share[0, 0] != fates.throttled_share[1, 0]
     assert fates.arrived_s[0, 0] == pytest.approx(fates.arrived_s[1, 0])
     assert fates.money_per_day[0, 0] == fates.money_per_day[1, 0]
+
+
+def test_on_hosts_with_room_nothing_is_late_and_on_others_weights_decide():
+    own = trace([used(0.5, 0.2), used(0.5, 0.2, seed=3)], names=["a", "b"])
+    told = of_cluster("test", history(own, alone("a", "b")))
+    sizes = Sizes(np.array([0.9, 0.1]), np.full(2, np.inf), *np.full((2, 2), np.nan))
+    late = {
+        cores: Rehearsal(told, MACHINE, Price(), (0,), Hosts(1, cores)).fates(sizes).late_share[0]
+        for cores in (50.0, 1.1)
+    }
+    assert late[50.0].tolist() == [0, 0]
+    assert late[1.1][0] < late[1.1][1] / 2
+    apart = Rehearsal(told, MACHINE, Price(), (0,), Hosts(2, 1.1))
+    assert apart.most_requested(sizes.cpu_request).tolist() == [0.9, 0.1]
+
+
+def test_requests_cost_less_than_what_a_percentile_would_reserve():
+    cores, held = [used(0.5, 0.5), used(0.1, 0.5, spread=1.0, seed=3)], [[9e8] * (DAY // 2)] * 2
+    own = trace(cores, held, names=["a", "b"])
+    told = of_cluster("test", history(own, alone("a", "b")))
+    ours, krr = (advise([told], Wanted(policies=(name,)), MACHINE).rows for name in ("requests-only", "krr"))
+    money = [sum(row.after.money_per_day.mean for row in rows) for rows in (ours, krr)]
+    assert money[0] < money[1]
 
 
 def test_a_long_history_is_searched_in_stretches(monkeypatch):
