@@ -41,6 +41,10 @@ TASKS = {
         "docs/results/requests-only.md: Escra beside CPU requests without limits, with room and crowded",
         "", "10 minutes", ("minutes", "store"), "studies.experiments.page:make",
     ),
+    "firm-training": Task(
+        "docs/results/firm.md: Firm's rules on random applications; writes its trained numbers, too",
+        "twinbed[cloud]", "30 minutes", ("minutes",), "studies.firm.page:make",
+    ),
     "fabric": Task(
         "docs/results/fabric.md: T1-T5, fleets and save intervals on the fabric twin",
         "public data for its last part", "5 minutes", _PAGE, "studies.experiments.page:make",

@@ -26,7 +26,7 @@ import numpy as np
 
 from control.allocator.cap import CappedFleet
 from control.allocator.firm_agent import Actor, Aimd, Rule, Window
-from control.allocator.firm_culprits import intensity
+from control.allocator.firm_culprits import Separator, intensity
 from control.allocator.firm_weights import ACTOR, SEPARATOR
 from control.allocator.model import (
     NOTHING,
@@ -93,13 +93,13 @@ class FirmSettings:
 class Firm(WithoutReclaim):
     """Implement `ports.Allocator` and `ports.SpanAware`. The methods' contract is stated there.
 
-    rule: how limits move; the settings' rule unless it is given.
+    rule: how limits move; the settings' rule unless it is given. line: tells culprits.
     """
 
     name = "firm"
 
-    def __init__(self, settings: FirmSettings, rule: Rule | None = None) -> None:
-        self.settings = settings
+    def __init__(self, settings: FirmSettings, rule: Rule | None = None, line: Separator = SEPARATOR) -> None:
+        self.settings, self._line = settings, line
         step = settings.step_cores
         self._rule = rule or (Aimd(step) if settings.rule == "aimd" else Actor(ACTOR, step))
         self.given = Given(more=f"SLO {settings.slo_p99_s:g} s")
@@ -205,7 +205,7 @@ class Firm(WithoutReclaim):
         """Return bool[size]: whose waiting is on the critical paths."""
         roster = self._fleet.roster
         figures = intensity(spans, critical_paths(spans))
-        owners = figures.owner[SEPARATOR.culprits(figures)]
+        owners = figures.owner[self._line.culprits(figures)]
         culprit = np.zeros(roster.size, np.bool_)
         culprit[slot(owners[roster.member(owners)])] = True
         return culprit

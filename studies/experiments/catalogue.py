@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from studies.experiments import cloud, escra, fabric, fleets, microservices
+from studies.experiments import cloud, escra, fabric, firm, fleets, microservices
 from studies.experiments.model import Experiment
 from studies.experiments.serverless import E5
 from twinbed import ScenarioError
@@ -26,6 +26,8 @@ CONTAINERS = _named(
     microservices.E8,
     microservices.PROFILING,
     microservices.BEYOND,
+    firm.E9,
+    firm.E10,
     escra.DELAY,
     escra.LOSS,
 )
