@@ -41,8 +41,12 @@ TASKS = {
         "docs/results/requests-only.md: Escra beside CPU requests without limits, with room and crowded",
         "", "10 minutes", ("minutes", "store"), "studies.experiments.page:make",
     ),
+    "firm": Task(
+        "docs/results/firm.md: Firm beside its source's figures, Escra and Autopilot; E9, E10",
+        "", "20 minutes", ("minutes", "store"), "studies.experiments.page:make",
+    ),
     "firm-training": Task(
-        "docs/results/firm.md: Firm's rules on random applications; writes its trained numbers, too",
+        "docs/results/firm-training.md: Firm's rules on random applications; its trained numbers, too",
         "twinbed[cloud]", "30 minutes", ("minutes",), "studies.firm.page:make",
     ),
     "fabric": Task(

@@ -26,15 +26,14 @@ CONTAINERS = _named(
     microservices.E8,
     microservices.PROFILING,
     microservices.BEYOND,
-    firm.E9,
-    firm.E10,
     escra.DELAY,
     escra.LOSS,
 )
 RIVALS = _named(microservices.DUEL)
+FIRM = _named(firm.E9, firm.E10)
 FABRIC = _named(fabric.T1, fabric.T2, fabric.T3, fabric.T4, fabric.T5, fleets.FLEET, fleets.INTERVALS)
 CLOUD = _named(cloud.C1, cloud.C2, cloud.C4, cloud.F1, cloud.F2, cloud.F3, cloud.F4)
-EXPERIMENTS = CONTAINERS | RIVALS | FABRIC | CLOUD
+EXPERIMENTS = CONTAINERS | RIVALS | FIRM | FABRIC | CLOUD
 
 
 def experiment(name: str) -> Experiment:

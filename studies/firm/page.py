@@ -1,4 +1,4 @@
-"""docs/results/firm.md and Firm's trained numbers: `python -m studies firm-training`.
+"""docs/results/firm-training.md and Firm's trained numbers: `python -m studies firm-training`.
 
 For: the comparison of rules in worlds that nothing was trained in, which decides what ships, and writing
 control/allocator/firm_weights.py. Not for: learning (train.py), nor Firm beside other policies
@@ -75,7 +75,7 @@ def make(asked: Asked) -> int:
     rules |= {DDPG.format(ROOM_S): (Actor(layers, STEP_CORES), ROOM_S)}
     earned = compared(rules, line)
     harness.write(PATH, module(line, layers))
-    harness.write(asked.out / "firm.md", document(told, earned))
+    harness.write(asked.out / "firm-training.md", document(told, earned))
     return 0
 
 
@@ -120,7 +120,8 @@ def document(told: Told, earned: Mapping[str, Earned]) -> str:
         f"{HELD_OUT} random applications of 5 to 10 services with random load, {WINDOWS} windows of "
         f"{WINDOW_S:g} s each, with an SLO of 1.5 to 8 times the p99 that they have without limits; ± is the "
         f"95 % interval over applications. The actor saw {EPISODES} episodes in other applications (the "
-        f"source: 9000 of 300 steps), the classifier {told.samples:,} windows of containers, of which {told.culprits:.1%} were culprits.",
+        f"source: 9000 of 300 steps), the classifier {told.samples:,} windows of containers, of which "
+        f"{told.culprits:.1%} were culprits.",
     )
     return harness.page(
         "firm-training", "Firm: what its training is worth", answer, [harness.table(header, rows)], conditions
