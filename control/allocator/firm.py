@@ -14,6 +14,8 @@ is not managed, and all of M is given out in proportion to the profiled peaks. T
   small container has.
 - Requests that end without an answer count as slower than the SLO. They have no spans, so where they alone
   break it, all containers that were throttled are culprits, too.
+- Limits move by AIMD, the rule that the source's agent was compared with. An actor that was trained as the
+  source says did not earn more on applications that it had not seen (studies.firm), so none ships.
 - Without traffic nothing changes. Raises share what is unallocated of Ω. The source knows no Ω.
 """
 
@@ -25,9 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from control.allocator.cap import CappedFleet
-from control.allocator.firm_agent import Actor, Aimd, Rule, Window
+from control.allocator.firm_agent import Aimd, Rule, Window
 from control.allocator.firm_culprits import Separator, intensity
-from control.allocator.firm_weights import ACTOR, SEPARATOR
+from control.allocator.firm_weights import SEPARATOR
 from control.allocator.model import (
     NOTHING,
     Application,
@@ -45,8 +47,6 @@ from control.paths import Spans, critical_paths
 from control.settings import check, parameter
 from twinbed import ScenarioError
 
-_RULES = ("ddpg", "aimd")
-
 
 @dataclass(frozen=True)
 class FirmSettings:
@@ -56,7 +56,6 @@ class FirmSettings:
         0.2, unit="s", low=0.001, why="the p99 latency to keep; the same as autothrottle's, to compare them"
     )
     window_s: float = parameter(5.0, unit="s", low=0.1, why="the window of which culprits are found")
-    rule: str = parameter("aimd", unit="ddpg | aimd", why="the rule that did better on applications not seen")
     step_cores: float = parameter(
         0.1, unit="cores", low=0.001, why="the source's action is 10 % points of a core's quota"
     )
@@ -82,8 +81,6 @@ class FirmSettings:
 
     def __post_init__(self) -> None:
         check("firm", self)
-        if self.rule not in _RULES:
-            raise ScenarioError(f"firm.rule: {self.rule!r}, expected one of {', '.join(_RULES)}")
         if self.room_s < self.window_s:
             raise ScenarioError(
                 f"firm.room_s: {self.room_s:g} s is shorter than window_s, {self.window_s:g} s"
@@ -93,15 +90,14 @@ class FirmSettings:
 class Firm(WithoutReclaim):
     """Implement `ports.Allocator` and `ports.SpanAware`. The methods' contract is stated there.
 
-    rule: how limits move; the settings' rule unless it is given. line: tells culprits.
+    rule: how limits move; AIMD unless it is given. line: tells culprits.
     """
 
     name = "firm"
 
     def __init__(self, settings: FirmSettings, rule: Rule | None = None, line: Separator = SEPARATOR) -> None:
         self.settings, self._line = settings, line
-        step = settings.step_cores
-        self._rule = rule or (Aimd(step) if settings.rule == "aimd" else Actor(ACTOR, step))
+        self._rule = rule or Aimd(settings.step_cores)
         self.given = Given(more=f"SLO {settings.slo_p99_s:g} s")
 
     @property

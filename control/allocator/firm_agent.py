@@ -1,8 +1,8 @@
 """How Firm changes a CPU limit: by a trained actor, or by additive increase and multiplicative decrease.
 
-For: what Firm knows of a container at a window's end, and the two rules that answer with a limit. Not for:
-which containers are culprits (firm_culprits.py), the bounds of limits (firm.py), nor training
-(studies.experiments.firm_training).
+For: what Firm knows of a container at a window's end, and the two rules that answer with a limit. AIMD is
+the policy's; studies.firm trains actors and compares them with it. Not for: which containers are culprits
+(firm_culprits.py), the bounds of limits (firm.py), nor training.
 
 Source: Qiu et al., "FIRM", OSDI 2020, and its public code: the state, the three actions of a resource, an
 actor of two hidden layers of 40 units, and the rule that it was compared with. Firm has an actor for each

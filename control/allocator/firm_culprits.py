@@ -2,7 +2,7 @@
 
 For: relative importance and congestion intensity of the owners on critical paths, and the linear support
 vector machine over them. Not for: critical paths (control.paths), what is done about a culprit
-(firm_agent.py), nor training (studies.experiments.firm_training).
+(firm_agent.py), nor training (studies.firm).
 
 Source: Qiu et al., "FIRM: An Intelligent Fine-grained Resource Management Framework for SLO-Oriented
 Microservices", OSDI 2020, Algorithm 2. These are our readings: congestion intensity enters the classifier as

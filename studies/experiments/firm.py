@@ -92,8 +92,7 @@ E10 = Experiment(
     method=(
         "As E2, with every policy compared with Escra on the same application, workload and seed. Figures "
         f"are means over the sixteen. Firm has its defaults: an SLO of {SLO_S:g} s for the p99, which the "
-        "others are not told, windows of 5 s, and the rule that did better in training. Where requests come "
-        "to a container that is killed, they are not answered."
+        "others are not told, windows of 5 s, and AIMD: no trained actor ships (page firm-training)."
     ),
     figures=tuple(figure for policy in RIVALS for figure in _beside(policy)),
 )

@@ -20,7 +20,6 @@ this, each for a reason:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -79,22 +78,8 @@ def worlds(first: int) -> Iterator[World]:
             yield world
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the classifier told of the last fifth of its samples, whose worlds it was not trained in.
-
-    samples: rows in all. culprits: their share among all. found: share of the culprits that it finds.
-    wrongly: share of the others that it calls culprits.
-    """
-
-    samples: int
-    culprits: float
-    found: float
-    wrongly: float
-
-
-def separator() -> tuple[Separator, Told]:
-    """Return the classifier, and how well it tells culprits."""
+def separator() -> tuple[Separator, str]:
+    """Return the classifier, and how well it tells culprits, as a sentence."""
     from sklearn.linear_model import SGDClassifier
 
     rows: list[tuple[float, float, float]] = []
@@ -114,27 +99,11 @@ def separator() -> tuple[Separator, Told]:
     slope = machine.coef_[0] / scale
     line = [round(float(value), 4) for value in (*slope, machine.intercept_[0] - slope @ mean)]
     said, test = inputs[cut:] @ np.array(line[:2]) + line[2] > 0.0, label[cut:]
-    told = Told(len(table), float(label.mean()), float(said[test].mean()), float(said[~test].mean()))
-    return Separator(*line), told
-
-
-@dataclass(slots=True)
-class Memory:
-    """Replay buffer of transitions, float32[BUFFER, ·]: state, one-hot action, reward, next state."""
-
-    rows: NDArray[np.float32]
-    count: int = 0
-
-    def add(self, rows: Floats) -> None:
-        """Add transitions, float64[n, ·]; the oldest give way."""
-        at = (self.count + np.arange(len(rows))) % len(self.rows)
-        self.rows[at] = rows
-        self.count += len(rows)
-
-    def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Return a batch."""
-        drawn_rows: NDArray[np.float32] = self.rows[rng.integers(min(self.count, len(self.rows)), size=BATCH)]
-        return drawn_rows
+    return Separator(*line), (
+        f"Of {len(table):,} windows of containers, {label.mean():.1%} are those of culprits. In the last "
+        f"fifth, which it did not learn from, the classifier finds {said[test].mean():.0%} of them and calls "
+        f"{said[~test].mean():.0%} of the others so."
+    )
 
 
 def transitions(played: Played, actions: Sequence[NDArray[np.int64]]) -> Floats:
@@ -222,21 +191,21 @@ class Learner:
 
 
 def train(line: Separator, told: Callable[..., None], seed: int = 1) -> Layers:
-    """Return a trained actor. line: the classifier. told: called after each episode, with its number, what
-    happened and the learner; what it raises passes through."""
+    """Return a trained actor. line: the classifier. told: called after each episode; what it
+    raises passes through."""
     rng, learner = np.random.default_rng(seed), Learner(seed)
-    memory = Memory(np.zeros((BUFFER, 2 * INPUTS + 4), np.float32))
     drawn_worlds = worlds(FIRST_TRAINED)
+    # Rows of state, one-hot action, reward and next state; the oldest give way.
+    memory, count = np.zeros((BUFFER, 2 * INPUTS + 4), np.float32), 0
     for episode in range(EPISODES):
         if episode % EPISODES_OF_WORLD == 0:
             world = next(drawn_worlds)
         share = max(LEAST_RANDOM, 1.0 - episode / EPISODES)
         rule = Random(rng, share, Actor(learner.layers(), STEP_CORES))
-        played = play(world, rule, line, factor=float(rng.uniform(*FACTORS)))
-        rows = transitions(played, rule.actions)
-        memory.add(rows)
-        if memory.count > WARM_UP:
-            for _ in range(len(rows) // TRANSITIONS_OF_STEP):
-                learner.step(memory.draw(rng))
-        told(episode, played, learner)
+        rows = transitions(play(world, rule, line, factor=rng.uniform(*FACTORS)), rule.actions)
+        memory[(count + np.arange(len(rows))) % BUFFER] = rows
+        count += len(rows)
+        for _ in range(len(rows) // TRANSITIONS_OF_STEP if count > WARM_UP else 0):
+            learner.step(memory[rng.integers(min(count, BUFFER), size=BATCH)])
+        told()
     return learner.layers()

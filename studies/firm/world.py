@@ -27,7 +27,6 @@ from lab.containers.input.services.prepare import ServicesSource
 from twin.containers import simulate
 from twin.containers.model import Machine
 from twin.containers.requests.model import RequestWorkload
-from twinbed import InvariantError
 
 WINDOWS = 60
 """Windows of an episode. The source has 300 steps; a fifth of them makes room for more applications."""
@@ -54,20 +53,11 @@ class Played:
     windows: list[Window] = field(default_factory=list)
     samples: list[tuple[float, float, float]] = field(default_factory=list)
 
-    @property
-    def reward(self) -> float:
-        """Mean of the source's reward, 5 · SLO kept + use/limit, over windows and containers."""
-        return float(np.mean(np.concatenate([reward(window) for window in self.windows])))
-
-    @property
-    def used(self) -> float:
-        """Mean use over limit of windows and containers."""
-        return float(np.mean(np.concatenate([window.used for window in self.windows])))
-
-    @property
-    def kept(self) -> float:
-        """Share of windows in which the SLO was kept."""
-        return float(np.mean([not window.violated.any() for window in self.windows]))
+    def earned(self) -> tuple[float, float, float]:
+        """Return means over windows and containers: of the reward, of SLOs kept, and of use/limit."""
+        parts = [(reward(window), ~window.violated, window.used) for window in self.windows]
+        gained, kept, used = (float(np.concatenate(column).mean()) for column in zip(*parts, strict=True))
+        return gained, kept, used
 
 
 class Watched(Firm):
@@ -104,37 +94,19 @@ def reward(window: Window) -> Floats:
 def drawn(seed: int, calibration: Calibration) -> World:
     """Return the world of this seed. Its SLO is a multiple of the p99 that it has without limits."""
     rng = np.random.default_rng((seed, 7))
-    scenario = container_scenario(
-        build(
-            {
-                "name": "episode",
-                "services": {
-                    "app": "episode",
-                    "arrivals": _arrivals(rng),
-                    "duration_s": WINDOWS * WINDOW_S,
-                    "hosts": 3,
-                    "phases": 1,
-                },
-                "host_cores": 20.0,
-                "policies": ["unlimited"],
-            },
-            "episode",
-        )
-    )
-    if scenario.services is None:
-        raise InvariantError("an episode has no services")
+    asked = {"app": "drawn", "arrivals": _arrivals(rng), "duration_s": WINDOWS * WINDOW_S, "phases": 1}
+    raw = {"name": "episode", "services": asked, "host_cores": 20.0, "policies": ["unlimited"]}
+    scenario = container_scenario(build(raw, "episode"))
+    assert scenario.services is not None
     source = ServicesSource(build_app(_app(rng)), scenario.services, "", ())
     machine = scenario.machine_of(calibration)
     load, free = np.random.SeedSequence(seed).spawn(2)
     workload = source.prepare(scenario, machine, load).workload
-    if not isinstance(workload, RequestWorkload):
-        raise InvariantError("an episode has no requests")
+    assert isinstance(workload, RequestWorkload)
     log = simulate(workload, make("unlimited", {}), machine, seed=free, record=False).requests
-    if log is None:
-        raise InvariantError("an episode has no requests")
+    assert log is not None
     p99_s = float(np.nanquantile(log.latency_s, 0.99))
-    slo_s = p99_s * float(np.exp(rng.uniform(np.log(1.5), np.log(8.0))))
-    return World(workload, machine, slo_s, seed)
+    return World(workload, machine, p99_s * float(np.exp(rng.uniform(np.log(1.5), np.log(8.0)))), seed)
 
 
 def play(
@@ -156,18 +128,15 @@ def play(
 
 def _arrivals(rng: np.random.Generator) -> dict[str, Any]:
     rate = float(np.exp(rng.uniform(np.log(20.0), np.log(200.0))))
-    match rng.integers(4):
-        case 0:
-            return {"kind": "fixed", "rate_rps": rate}
-        case 1:
-            return {"kind": "exponential", "rate_rps": rate}
-        case 2:
-            every_s = float(rng.uniform(10.0, 60.0))
-            length_s = every_s * float(rng.uniform(0.2, 0.6))
-            burst = {"base_rps": rate / 4.0, "burst_rps": rate * float(rng.uniform(0.5, 2.0))}
-            return {"kind": "burst", "every_s": every_s, "length_s": length_s, **burst}
-    bounds = {"low_rps": rate / float(rng.uniform(2.0, 8.0)), "high_rps": rate * 1.5}
-    return {"kind": "alibaba_like", "correlation_s": float(rng.uniform(10.0, 60.0)), **bounds}
+    kind = ("fixed", "exponential", "burst", "alibaba_like")[rng.integers(4)]
+    if kind == "burst":
+        every_s, part = float(rng.uniform(10.0, 60.0)), float(rng.uniform(0.2, 0.6))
+        burst = {"base_rps": rate / 4.0, "burst_rps": rate * float(rng.uniform(0.5, 2.0))}
+        return {"kind": kind, "every_s": every_s, "length_s": every_s * part} | burst
+    if kind == "alibaba_like":
+        bounds = {"low_rps": rate / float(rng.uniform(2.0, 8.0)), "high_rps": rate * 1.5}
+        return {"kind": kind, "correlation_s": float(rng.uniform(10.0, 60.0))} | bounds
+    return {"kind": kind, "rate_rps": rate}
 
 
 def _app(rng: np.random.Generator) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def ran(peaks, **client):
         peak_cores=np.array(peaks),
         peak_bytes=np.full(2, MIB),
     )
-    firm = Told(FirmSettings(slo_p99_s=0.2, rule="aimd"))
+    firm = Told(FirmSettings(slo_p99_s=0.2))
     return firm, simulate(load, firm, QUIET, seed=np.random.SeedSequence(1))
 
 
