@@ -27,13 +27,14 @@ def take(fleet: DrivenFleet, step: str, random: np.random.Generator, ghosts: lis
     """
     some = [container for container in fleet.ids if random.random() < 0.6]
     seen = some + ghosts
+    reads_spans = isinstance(fleet.allocator, SpanAware)
     if step == "run":
         for _ in range(5):
             fleet.period({id_: (random.gamma(0.5, 3.0), int(random.gamma(0.5, 2e8))) for id_ in seen})
     elif step == "groups":
         fleet.staggered({id_: (random.gamma(0.5, 3.0), _MIB) for id_ in seen}, 3)
     elif step == "serve" and isinstance(fleet.allocator, ServiceAware):
-        spans = _spans(seen, random) if isinstance(fleet.allocator, SpanAware) else None
+        spans = _spans(seen, random) if reads_spans else None
         stats = ServiceStats(random.gamma(1, 50, 2), random.gamma(1, 0.1, 2), 60.0, spans)
         fleet.carry_out(fleet.allocator.on_service(stats))
     elif step == "oom":
