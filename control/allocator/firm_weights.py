@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from control.allocator.firm_culprits import Separator
 
-SEPARATOR = Separator(21.7868, 10.1137, -25.8449)
+SEPARATOR = Separator(29.0986, 20.489, -47.4954)

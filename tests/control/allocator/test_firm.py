@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from control.allocator import make
 from control.allocator.firm import Firm, FirmSettings
+from control.allocator.firm_culprits import Separator
 from control.allocator.model import Application, Reason, ServiceStats
 from control.allocator.ports import SpanAware
 from control.paths import Spans
@@ -17,13 +18,14 @@ from tests.control.test_paths import spans
 from twinbed import ScenarioError
 
 SHOP = Application("shop", 4.0, 1 << 30)
+LINE = Separator(importance=1.0, congestion=1.0, bias=-1.3)
 NOBODY = Spans(*(np.empty(0, np.int64) for _ in range(3)), *(np.empty(0) for _ in range(3)))
 
 
 def driven(peaks=(1.0, 1.0), applications=(SHOP,), apps=None, rule=None, **parameters):
     parameters = {"slo_p99_s": 0.2, "room_s": 5.0} | parameters
     return DrivenFleet(
-        Firm(FirmSettings(**parameters), rule),
+        Firm(FirmSettings(**parameters), rule, LINE),
         list(applications),
         list(apps or [0] * len(peaks)),
         peaks=(peaks, [MIB] * len(peaks)),
