@@ -1,7 +1,8 @@
 """The figures that the sources report, each with its place in the source. Ours are compared with them.
 
-For: reading and checking reference_figures.toml (containers), reference_fabric.toml and reference_cloud.toml.
-Not for: computing our figures (studies.experiments) or judging how near they come (studies.judge).
+For: reading and checking reference_figures.toml (containers), reference_firm.toml, reference_fabric.toml and
+reference_cloud.toml. Not for: computing our figures (studies.experiments) or judging how near they come
+(studies.judge).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any, Literal, get_args
 from twinbed import InvariantError
 
 Kind = Literal["change", "absolute", "at_most", "sign"]
-_FILES = tuple(Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "fabric", "cloud"))
+_FILES = tuple(
+    Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "firm", "fabric", "cloud")
+)
 _KEYS = {"experiment", "key", "what", "kind", "value", "unit", "where"}
 _MORE = {"also", "also_where", "compared"}
 

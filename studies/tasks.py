@@ -41,6 +41,14 @@ TASKS = {
         "docs/results/requests-only.md: Escra beside CPU requests without limits, with room and crowded",
         "", "10 minutes", ("minutes", "store"), "studies.experiments.page:make",
     ),
+    "firm": Task(
+        "docs/results/firm.md: Firm beside its source's figures, Escra and Autopilot; E9, E10",
+        "", "20 minutes", ("minutes", "store"), "studies.experiments.page:make",
+    ),
+    "firm-training": Task(
+        "docs/results/firm-training.md: Firm's rules on random applications; its trained numbers, too",
+        "twinbed[cloud]", "30 minutes", ("minutes",), "studies.firm.page:make",
+    ),
     "fabric": Task(
         "docs/results/fabric.md: T1-T5, fleets and save intervals on the fabric twin",
         "public data for its last part", "5 minutes", _PAGE, "studies.experiments.page:make",

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
+from control.allocator.firm import Firm, FirmSettings
 from control.allocator.k8s_cpu import K8sCpu, K8sCpuFast, K8sCpuFastSettings, K8sCpuSettings
 from control.allocator.krr import Krr, KrrSettings
 from control.allocator.ports import Allocator
@@ -29,6 +30,7 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "vpa": (VpaSettings, Vpa),
     "autopilot": (AutopilotSettings, Autopilot),
     "autothrottle": (AutothrottleSettings, Autothrottle),
+    "firm": (FirmSettings, Firm),
     "k8s-cpu": (K8sCpuSettings, K8sCpu),
     "k8s-cpu-fast": (K8sCpuFastSettings, K8sCpuFast),
     "requests-only": (RequestsOnlySettings, RequestsOnly),

@@ -58,6 +58,8 @@ class Reason(IntEnum):
     ABOVE_TARGET = 10
     BELOW_TARGET = 11
     ROLLED_BACK = 12
+    CULPRIT = 13
+    TAKEN_BACK = 14
 
     def describe(self) -> str:
         """Return the reason as a short clause for a table or a log line."""
@@ -78,6 +80,8 @@ _REASON_TEXT = {
     Reason.ABOVE_TARGET: "throttled in more of the last periods than the target allows: raised",
     Reason.BELOW_TARGET: "throttled no more than the target allows: lowered to recent usage plus a margin",
     Reason.ROLLED_BACK: "throttled too often since it was lowered: raised back and as far again",
+    Reason.CULPRIT: "found to make requests slow, or close to it: raised",
+    Reason.TAKEN_BACK: "not needed to keep the latency that was asked for: lowered",
 }
 
 
@@ -185,13 +189,18 @@ class ServiceStats:
     rate_rps: float64[apps], requests that arrived per second. latency_p99_s: float64[apps], p99 latency of
     the requests answered in the interval, NaN where none was. at_s: the interval's end on the backend's time
     line, s. spans: of requests answered in the interval, with container ids as owners; None unless the
-    allocator is `ports.SpanAware` and the backend traces requests.
+    allocator is `ports.SpanAware` and the backend traces requests. mix: float64[apps, 3], shares of each
+    application's three commonest kinds of request among those that arrived, largest first, 0 where there are
+    fewer; None where there are no spans. failed: float64[apps], share of the requests that ended in the
+    interval without an answer, 0 where none ended; None: not known.
     """
 
     rate_rps: Floats
     latency_p99_s: Floats
     at_s: float
     spans: Spans | None = None
+    mix: Floats | None = None
+    failed: Floats | None = None
 
     def __post_init__(self) -> None:
         _same_length("ServiceStats", self.rate_rps, self.latency_p99_s)

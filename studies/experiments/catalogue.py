@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from studies.experiments import cloud, escra, fabric, fleets, microservices
+from studies.experiments import cloud, escra, fabric, firm, fleets, microservices
 from studies.experiments.model import Experiment
 from studies.experiments.serverless import E5
 from twinbed import ScenarioError
@@ -30,9 +30,10 @@ CONTAINERS = _named(
     escra.LOSS,
 )
 RIVALS = _named(microservices.DUEL)
+FIRM = _named(firm.E9, firm.E10)
 FABRIC = _named(fabric.T1, fabric.T2, fabric.T3, fabric.T4, fabric.T5, fleets.FLEET, fleets.INTERVALS)
 CLOUD = _named(cloud.C1, cloud.C2, cloud.C4, cloud.F1, cloud.F2, cloud.F3, cloud.F4)
-EXPERIMENTS = CONTAINERS | RIVALS | FABRIC | CLOUD
+EXPERIMENTS = CONTAINERS | RIVALS | FIRM | FABRIC | CLOUD
 
 
 def experiment(name: str) -> Experiment:

@@ -350,7 +350,8 @@ POLICIES = (
 )
 
 
-def _policy(policy: str) -> tuple[Figure, ...]:
+def policy_figures(policy: str, runs: int = 8) -> tuple[Figure, ...]:
+    """Return what a policy does beside Escra. runs: how many one seed has of it."""
     pick, escra = Pick(policy), Pick("escra")
     return figures(
         ("latency_p50", "Latency p50, vs Escra", "%", 1, change("latency_p50_s", pick, escra)),
@@ -362,8 +363,8 @@ def _policy(policy: str) -> tuple[Figure, ...]:
         ("cpu_slack_p99", "CPU slack p99", "cores", 3, mean("cpu_slack_p99_cores", pick)),
         ("memory_slack_p50", "Memory slack p50", "MiB", 1, mean("memory_slack_p50_mib", pick)),
         ("reserved", "Reserved CPU", "cores", 2, mean("mean_reserved_cores", pick)),
-        ("kills", "OOM kills, all 8 runs", "1", 1, total("oom_kills", pick)),
-        ("restarts", "Restarts, all 8 runs", "1", 1, total("restarts", pick)),
+        ("kills", f"OOM kills, all {runs} runs", "1", 1, total("oom_kills", pick)),
+        ("restarts", f"Restarts, all {runs} runs", "1", 1, total("restarts", pick)),
         ("changes", "Limit changes", "1/s", 1, mean("limit_changes_per_s", pick)),
         ("taken_back", "Limit changes taken back", "1/s", 1, mean("taken_back_per_s", pick)),
         aside=policy,
@@ -387,7 +388,7 @@ BEYOND = Experiment(
         "containers have the memory limits of static ones, which are never killed. Its own are, because its "
         "quotas let requests queue while its Tower still learns, and a queue takes memory.",
     ),
-    figures=tuple(figure for policy in POLICIES for figure in _policy(policy)),
+    figures=tuple(figure for policy in POLICIES for figure in policy_figures(policy)),
 )
 
 _RIVALS = {

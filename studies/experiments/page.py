@@ -1,8 +1,8 @@
-"""docs/results/containers.md, requests-only.md and fabric.md: experiments, and what they depend on.
+"""docs/results/containers.md, requests-only.md, firm.md and fabric.md: experiments, and what they depend on.
 
-For: `python -m studies containers`, `requests-only` and `fabric`, which make the runs that their store lacks
-and write the page with its charts; `python -m studies E2` prints one experiment. Not for: computing or
-judging figures. The text depends on the runs alone; one figure of E7 is a time of this machine.
+For: `python -m studies containers`, `requests-only`, `firm` and `fabric`, which make the runs that their
+store lacks and write the page with its charts; `python -m studies E2` prints one experiment. Not for:
+computing or judging figures. The text depends on the runs alone; one figure of E7 is a time of this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lab.runs.page import svg
 from lab.runs.store import RunStore
 from studies import harness
 from studies.experiments import present
-from studies.experiments.catalogue import CONTAINERS, FABRIC, RIVALS, experiment
+from studies.experiments.catalogue import CONTAINERS, FABRIC, FIRM, RIVALS, experiment
 from studies.experiments.evaluate import Evaluation, Moved, evaluate, scenario_of, sensitivity
 from studies.experiments.model import Experiment
 from studies.fabric import iterations
@@ -85,6 +85,20 @@ PAGES = {
         ),
         "Every figure comes from the request-level twin with its declared defaults; nothing was tuned. The "
         "applications' CPU demands are our assumption (docs/reference/apps.md).",
+        load_calibration,
+        _CONTAINERS_CODE,
+    ),
+    "firm": Page(
+        "firm",
+        "Firm: limits by critical paths",
+        FIRM,
+        (
+            "Firm is told an SLO and reads spans, every 5 s; Escra reads what was throttled, every 100 ms.",
+            "How Firm's rules were trained, and which of them ships, is on the page firm-training.",
+        ),
+        "Every figure of ours comes from the request-level twin with its declared defaults. Nothing was "
+        "trained on these applications or tuned to these figures. The applications' CPU demands are our "
+        "assumption (docs/reference/apps.md).",
         load_calibration,
         _CONTAINERS_CODE,
     ),

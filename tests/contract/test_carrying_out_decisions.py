@@ -413,7 +413,7 @@ def test_what_was_used_is_what_was_done(pooled: tuple[Escra, Ran]) -> None:
 # --- policies ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["static", "autopilot", "autothrottle"])
+@pytest.mark.parametrize("policy", ["static", "autopilot", "autothrottle", "firm"])
 def test_policies_run_unchanged(backend: Backend, policy: str) -> None:
     # A limit made of what a process holds that has not grown yet is its death.
     periods = backend.periods(5)

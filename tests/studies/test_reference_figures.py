@@ -61,13 +61,14 @@ def test_the_same_figure_twice_is_refused():
 
 def test_the_shipped_files_have_figures_of_all_experiments():
     assert {figure.experiment for figure in reference_figures()} == {
-        *(f"E{n}" for n in range(1, 9)),
+        *(f"E{n}" for n in range(1, 10)),
         *(f"T{n}" for n in range(1, 6)),
         *(f"C{n}" for n in (1, 2, 4)),
         *(f"F{n}" for n in range(1, 5)),
     }
     assert "Escra" in source("E2")
     assert "THORN" in source("T4")
+    assert "FIRM" in source("E9")
     assert "FC2" in source("F3")
 
 

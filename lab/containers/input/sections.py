@@ -13,7 +13,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from control.allocator import POLICIES
+from control.allocator.ports import SpanAware
 from lab.ask.calibration import Calibration
+from lab.ask.policy import parse
 from lab.ask.scenario import PolicyText, RunSpec, Scenario, policies_by_default
 from lab.ask.section import Section
 from lab.containers.calibrate.values import machine
@@ -374,6 +377,23 @@ class ContainerScenario(Scenario):
             if getattr(self.profile, key) and self.services is None:
                 raise ValueError(f"profile.{key}: only a scenario with services has a profile run")
         return self
+
+    @model_validator(mode="after")
+    def _requests_have_spans(self) -> Self:
+        if self.services is None and (names := self.reading_spans()):
+            raise ValueError(
+                f"policies: {names[0]} decides from the spans of requests, which only a scenario with "
+                "services has; leave it out"
+            )
+        return self
+
+    def reading_spans(self) -> list[str]:
+        """Return the names of the policies that ship and do nothing without the spans of requests."""
+        return [
+            spec.name
+            for spec in map(parse, self.policies)
+            if spec.own is None and spec.name in POLICIES and isinstance(spec.make(), SpanAware)
+        ]
 
     def derived(self, calibration: Calibration) -> dict[str, Any]:
         """Return the machine with every value, in place of the values that were replaced."""

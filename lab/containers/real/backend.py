@@ -117,6 +117,11 @@ def on_this_machine(question: Scenario) -> ContainerScenario:
         raise BackendError(
             f"{scenario.name}: cpu_weight: the testbed has only the weights that a policy decides"
         )
+    if names := scenario.reading_spans():
+        raise BackendError(
+            f"{scenario.name}: policies: {names[0]}: the testbed records no spans of requests; "
+            "use --backend twin"
+        )
     if scenario.hpa is not None:
         raise BackendError(f"{scenario.name}: hpa: the testbed starts no replicas; use --backend twin")
     changes: dict[str, Any] = {"host_cores": cores}

@@ -22,6 +22,7 @@ EAGER = {
     "autopilot window": ("autopilot", _SAMPLED | {"recommender": "moving_window"}),
     "k8s-cpu": ("k8s-cpu", {"interval_s": 0.4, "window_s": 2.0}),
     "autothrottle": ("autothrottle", {"window": 3, "history": 6, "tower_interval_s": 1.0, "slo_p99_s": 0.1}),
+    "firm": ("firm", {"window_s": 1.0, "room_s": 1.0}),
 }
 RESTARTING = {"vpa", "vpa requests only"}
 ALL = pytest.mark.parametrize("policy", EAGER)

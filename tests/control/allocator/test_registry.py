@@ -20,7 +20,7 @@ def test_every_parameter_states_its_unit_and_the_reason_for_its_default(name):
 
 
 def test_the_policies_of_the_comparison_are_there():
-    recommenders = {"vpa", "autopilot", "autothrottle", "k8s-cpu", "k8s-cpu-fast"}
+    recommenders = {"vpa", "autopilot", "autothrottle", "firm", "k8s-cpu", "k8s-cpu-fast"}
     assert set(POLICIES) == {"escra", "static", "requests-only", "krr", "unlimited"} | recommenders
 
 
@@ -28,7 +28,7 @@ def test_the_policies_of_the_comparison_are_there():
     ("name", "parameters", "message"),
     [
         ("esca", {}, "no policy 'esca'; close: escra"),
-        ("firm", {}, "no policy 'firm'; known: escra"),
+        ("oracle", {}, "no policy 'oracle'; known: escra"),
         ("escra", {"upsilom": 1}, "policy 'escra' has no parameter 'upsilom'; close: upsilon"),
         ("static", {"zzz": 1}, "has no parameter 'zzz'; known: factor"),
         ("static", {"factor": "much"}, "static.factor: 'much' is not a number"),

@@ -115,8 +115,9 @@ def test_a_policy_without_parameters_says_so(twinbed):
 def test_one_policy_is_listed_alone_and_an_unknown_one_is_refused(twinbed):
     assert "vpa." not in twinbed("policies", "show", "escra").out
     assert (
-        "no policy 'oracle'; there are autopilot, autothrottle, escra, k8s-cpu, k8s-cpu-fast, "
-        "krr, requests-only, static, unlimited, vpa" in twinbed("policies", "show", "oracle").refused
+        "no policy 'oracle'; there are autopilot, autothrottle, escra, firm, k8s-cpu, "
+        "k8s-cpu-fast, krr, requests-only, static, unlimited, vpa"
+        in twinbed("policies", "show", "oracle").refused
     )
 
 

@@ -15,7 +15,7 @@ from studies.judge import Verdict
 from studies.reference_figures import reference_figures
 from twinbed import ScenarioError
 
-FROM_TABLES = ("E1", "E7")
+FROM_TABLES = ("E1", "E7", "E9", "E10")
 """Experiments whose figures are read from tables and manifests, which runs made by hand lack."""
 
 ALL = pytest.mark.parametrize("item", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())

@@ -208,20 +208,33 @@ class Requests:
         state, requests = self.engine[0], self.tables["requests"]
         ended, arrived, now = int(state["ended"]), int(state["arrived"]), float(state["now"])
         came = self._apps(np.arange(self._asked, arrived))
-        answered = requests["order"][self._seen : ended]
-        answered = answered[requests["status"][answered] == RequestStatus.OK]
+        over = requests["order"][self._seen : ended]
+        answered = over[requests["status"][over] == RequestStatus.OK]
         latency, apps = requests["end_s"][answered] - requests["at_s"][answered], self._apps(answered)
         count = len(self.population.applications)
         p99 = np.full(count, np.nan)
         for app in np.unique(apps):
             p99[app] = np.quantile(latency[apps == app], 0.99)
+        all_over = np.bincount(self._apps(over), minlength=count)
+        failed = 1.0 - np.bincount(apps, minlength=count) / np.maximum(all_over, 1)
+        failed[all_over == 0] = 0.0
         wall_s = now - self._asked_s
         rate = np.bincount(came, minlength=count) / wall_s if wall_s > 0 else np.zeros(count)
         self._seen, self._asked, self._asked_s = ended, arrived, now
-        spans = None
+        spans = mix = None
         if self._windowed:
+            mix = self._mix(requests["kind"][arrived - len(came) : arrived])
             spans = tracing.window(self.population.graph, self.tables, self.engine, answered.astype(np.int64))
-        return ServiceStats(rate, p99, now_s, spans)
+        return ServiceStats(rate, p99, now_s, spans, mix, failed)
+
+    def _mix(self, kinds: NDArray[np.int64]) -> Floats:
+        """Return the shares of each application's three commonest kinds of request, float64[apps, 3]."""
+        count = np.bincount(kinds, minlength=len(self._app_of_kind)).astype(np.float64)
+        mix = np.zeros((len(self.population.applications), 3))
+        for app in range(len(mix)):
+            most = np.sort(count[self._app_of_kind == app])[::-1]
+            mix[app, : min(len(most), 3)] = most[:3] / max(float(most.sum()), 1.0)
+        return mix
 
     def finish(self) -> RequestLog:
         """Return what became of the requests. CPU counters are those of each container's last period end."""

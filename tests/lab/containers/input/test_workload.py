@@ -114,6 +114,13 @@ def test_hosts_and_weights_of_a_replay_are_refused_with_services(key):
         build({"name": "w", "services": services, key: 2})
 
 
+def test_a_policy_that_reads_spans_is_refused_without_requests():
+    with pytest.raises(ScenarioError, match="policies: firm decides from the spans of requests, which only"):
+        build({"name": "w", "trace": {"source": "bursty_service"}, "policies": ["static", "firm:window_s=1"]})
+    services = {"app": "teastore", "arrivals": "burst"}
+    assert build({"name": "w", "services": services, "policies": ["firm"]}).policies == ["firm"]
+
+
 def test_threads_cover_the_peak_unless_given():
     trace = usage_trace()
     trace.cpu_cores[0, 1] = 2.5

@@ -341,7 +341,7 @@ def test_bytes_that_are_no_message_end_the_call_and_are_counted(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["static", "vpa", "autopilot", "autothrottle", "unlimited"])
+@pytest.mark.parametrize("policy", ["static", "vpa", "autopilot", "autothrottle", "firm", "unlimited"])
 def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
     async def scene() -> None:
         deployed = deployment(cores=8.0)

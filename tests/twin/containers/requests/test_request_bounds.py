@@ -289,6 +289,8 @@ def test_the_service_level_is_of_each_application_since_last_asked():
     level = driver.physics.service_level(0.0)
     assert level.rate_rps == pytest.approx([1 / 0.15, 1 / 0.15])
     assert level.latency_p99_s == pytest.approx([0.01, 0.03])
+    assert level.failed.tolist() == [0.0, 0.0]
+    assert level.spans is level.mix is None
     driver.to(0.25)
     level = driver.physics.service_level(0.0)
     assert level.rate_rps == pytest.approx([10.0, 0.0])
