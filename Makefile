@@ -8,6 +8,9 @@ BIN    := $(VENV)/bin
 comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
+# Hundreds of programs that tests start would compile the same files again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz mutants check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric results-fidelity-cluster site clean
 
@@ -57,13 +60,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# What runs on the real machine runs alone, but for a VM on idle CPUs; the rest side by side, a file to a process. There
-# each process computes with one thread: threads of several that share the cores would wait for each other.
 test: export TWINBED_RERUNS = $(abspath $(VENV))/reruns
 test: setup system check
 	@rm -f $(TWINBED_RERUNS)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 25
-	tools/test-real $(BIN)
+	tools/test $(BIN) $(JOBS)
 
 test-fast: setup
 	$(BIN)/pytest -m 'not slow and not browser and not vm'

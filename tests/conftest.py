@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Tests of the real machine run alone (`-m real`): those in the folders REAL, in the VM, and with root's
     rights unless they stay `apart`. The others may run side by side (`-m 'not real' -n 2`). A test that
     drives a browser runs once more when it fails, because the machine may stand still for longer than any
-    useful deadline; the summary tells of it (RERUN). `tools/test-real` does the same for tests of the real
+    useful deadline; the summary tells of it (RERUN). `tools/test` does the same for tests of the real
     machine, at the end. Files with long tests come first, so that nobody waits for the last one at the end.
     Tests named in TWINBED_DONE are left out: they ran in a VM that stopped later.
     """

@@ -27,8 +27,8 @@ from math import exp, isfinite, log, sqrt
 from pathlib import Path
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 from traces import parquet
 from traces.load import RECORDED, shipped
@@ -223,13 +223,14 @@ def _burst(
     random = np.random.Generator(np.random.PCG64(seed))
     sigma = sqrt(log(1 + burstiness.cv**2))
     keep = exp(-interval_s / burstiness.correlation_s) if burstiness.correlation_s > 0 else 0.0
+    weight, recursion = [sigma * sqrt(1 - keep**2)], [1.0, -keep]
     state = keep * random.standard_normal((1, columns))
     fine = np.empty((rows * parts, columns))
     step = max(1, CHUNK_CELLS // (parts * columns))
     for first in range(0, rows, step):
         level = mean[first : first + step]
         shocks = random.standard_normal((len(level) * parts, columns))
-        noise, state = lfilter([sigma * sqrt(1 - keep**2)], [1.0, -keep], shocks, axis=0, zi=state)
+        noise, state = scipy.signal.lfilter(weight, recursion, shocks, axis=0, zi=state)
         np.exp(noise, out=noise)
         block = noise.reshape(len(level), parts, columns)
         block *= (level / block.mean(axis=1))[:, None, :]

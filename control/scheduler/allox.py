@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from control.scheduler.model import Assignment, Cluster, Real, State, Whole
 from control.scheduler.placement import Room, together_throughput
@@ -82,7 +82,7 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
     finite = np.isfinite(time_s)
     # Dearer than any assignment in which every job has a GPU on which it can run.
     unable = 1.0 + jobs * jobs * float(time_s[finite].max(initial=0.0))
-    row, column = linear_sum_assignment(np.where(finite, time_s, unable)[:, kind] * place)
+    row, column = scipy.optimize.linear_sum_assignment(np.where(finite, time_s, unable)[:, kind] * place)
     works = finite[row, kind[column]]
     row, column = row[works], column[works]
     on, took_s = kind[column], time_s[row, kind[column]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from control.scheduler.model import Cluster, Flags, Real, State, Whole
 from control.scheduler.placement import together_throughput
@@ -122,11 +122,11 @@ def _solved(columns: _Columns, rate: Real, count: Whole, capacity: Whole) -> Rea
     column = np.concatenate((np.arange(size), paired))
     of = np.concatenate((columns.one, columns.two[paired]))
     speeds = np.concatenate((columns.speed_one, columns.speed_two[paired])) / count[of]
-    times = sparse.coo_array((np.ones(column.size), (of, column)), shape=(classes, size))
-    types = sparse.coo_array(
+    times = scipy.sparse.coo_array((np.ones(column.size), (of, column)), shape=(classes, size))
+    types = scipy.sparse.coo_array(
         (columns.gpus.astype(float), (columns.kind, np.arange(size))), shape=(capacity.size, size)
     )
-    uses = sparse.vstack((times, types), format="csr")
+    uses = scipy.sparse.vstack((times, types), format="csr")
     most = np.concatenate((count.astype(float), capacity.astype(float)))
     best = rate.max(axis=1)
 
@@ -134,7 +134,7 @@ def _solved(columns: _Columns, rate: Real, count: Whole, capacity: Whole) -> Rea
         scale = float((best / count)[rows].min())
         unit = np.maximum(scale, best / count / _EASIEST)
         unit = np.where(rows, unit, np.where(reached > 0, reached, np.inf))
-        reach = sparse.coo_array((speeds / unit[of], (of, column)), shape=(classes, size)).tocsr()
+        reach = scipy.sparse.coo_array((speeds / unit[of], (of, column)), shape=(classes, size)).tocsr()
         floor = np.where(rows | (reached <= 0), 0.0, _SLACK - 1)
         x, z, tight = raise_level(reach, uses, most, np.full(size, np.inf), rows, floor)
         return Level(x.clip(0), z * scale, tight)

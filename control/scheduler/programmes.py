@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.optimize import linprog
+import scipy
 
 from control.scheduler.model import Flags, Real, Whole
 from twinbed import InvariantError
+
+Sparse = Any
+"""A scipy.sparse.csr_array. Parts of scipy are loaded at their first use: every command reads this file."""
 
 _SLACK = 1e-6
 """Relative room that a level found before is given, so that rounding cannot make the next programme
@@ -85,7 +88,7 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
     # A row that is only kept has its own level as unit.
     unit = np.where(raised, unit, np.where(least > 0, least, np.inf))
     floor = np.where(raised | (least <= 0), 0.0, _SLACK - 1)
-    uses = sparse.vstack((_by_row(np.ones_like(rate)), _by_type(demand, rows, kinds)), format="csr")
+    uses = scipy.sparse.vstack((_by_row(np.ones_like(rate)), _by_type(demand, rows, kinds)), format="csr")
     most = np.concatenate((np.ones(rows), demand.capacity.astype(float)))
     upper = np.where(fits, 1.0, 0.0).ravel()
     x, z, tight = raise_level(_by_row(rate / unit[:, None]), uses, most, upper, raised, floor)
@@ -93,7 +96,7 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
 
 
 def raise_level(
-    reach: sparse.csr_array, uses: sparse.csr_array, most: Real, upper: Real, raised: Flags, floor: Real
+    reach: Sparse, uses: Sparse, most: Real, upper: Real, raised: Flags, floor: Real
 ) -> tuple[Real, float, Flags]:
     """Return x in [0, upper], the largest z, and the rows that hold it: reach·x ≥ z in the raised rows and
     ≥ −floor in the others, uses·x ≤ most.
@@ -101,14 +104,15 @@ def raise_level(
     reach: [n, m]; uses: [l, m]; most: float64[l]; upper: float64[m]; raised: bool[n]; floor: float64[n].
     """
     rows = reach.shape[0]
-    matrix = sparse.vstack(
+    matrix = scipy.sparse.vstack(
         (_with_column(-reach, raised.astype(float)), _with_column(uses, np.zeros(uses.shape[0]))),
         format="csr",
     )
     bounds = np.column_stack((np.zeros(upper.size + 1), np.append(upper, np.inf)))
     goal = np.zeros(upper.size + 1)
     goal[-1] = -1.0
-    solved = linprog(goal, matrix, np.concatenate((floor, most)), bounds=bounds, method="highs")
+    limits = np.concatenate((floor, most))
+    solved = scipy.optimize.linprog(goal, matrix, limits, bounds=bounds, method="highs")
     if solved.status != 0:
         raise InvariantError(f"a max-min programme of {rows} rows has no solution: {solved.message}")
     prices = -solved.ineqlin.marginals[:rows]
@@ -152,7 +156,7 @@ def least_worth(demand: Demand, worth: Real, rate: Real, least: Real) -> Real | 
     fits = demand.fits()
     rows, kinds = rate.shape
     scale = np.maximum(np.where(fits, rate, 0.0).max(axis=1), 1e-300)
-    matrix = sparse.vstack(
+    matrix = scipy.sparse.vstack(
         (
             _by_row(-np.where(fits, rate, 0.0) / scale[:, None]),
             _by_row(np.ones_like(rate)),
@@ -163,25 +167,26 @@ def least_worth(demand: Demand, worth: Real, rate: Real, least: Real) -> Real | 
     limits = np.concatenate((-least / scale, np.ones(rows), demand.capacity.astype(float)))
     bounds = np.column_stack((np.zeros(rate.size), np.where(fits, 1.0, 0.0).ravel()))
     value = (demand.count[:, None] * worth).ravel()
-    solved = linprog(-value / max(value.max(), 1e-300), matrix, limits, bounds=bounds, method="highs")
+    value /= -max(value.max(), 1e-300)
+    solved = scipy.optimize.linprog(value, matrix, limits, bounds=bounds, method="highs")
     return solved.x.reshape(rows, kinds).clip(0, 1) if solved.status == 0 else None
 
 
-def _by_row(values: Real) -> sparse.csr_array:
+def _by_row(values: Real) -> Sparse:
     """Return the matrix that sums values[i, j]·X[i, j] over j."""
     rows, kinds = values.shape
-    return sparse.csr_array(
+    return scipy.sparse.csr_array(
         (values.ravel(), np.arange(values.size), np.arange(0, values.size + 1, kinds)),
         shape=(rows, values.size),
     )
 
 
-def _by_type(demand: Demand, rows: int, kinds: int) -> sparse.csr_array:
+def _by_type(demand: Demand, rows: int, kinds: int) -> Sparse:
     """Return the matrix that sums count·gpus·X[i, j] over i."""
     weight = np.repeat((demand.count * demand.gpus).astype(float), kinds)
     kind = np.tile(np.arange(kinds), rows)
-    return sparse.csr_array((weight, (kind, np.arange(rows * kinds))), shape=(kinds, rows * kinds))
+    return scipy.sparse.csr_array((weight, (kind, np.arange(rows * kinds))), shape=(kinds, rows * kinds))
 
 
-def _with_column(matrix: sparse.csr_array, column: Real) -> sparse.csr_array:
-    return sparse.hstack((matrix, sparse.csr_array(column[:, None])), format="csr")
+def _with_column(matrix: Sparse, column: Real) -> Sparse:
+    return scipy.sparse.hstack((matrix, scipy.sparse.csr_array(column[:, None])), format="csr")

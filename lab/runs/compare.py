@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from lab.ask.kind import Kind
 from lab.runs.formats import Column, Record, Result, Value
@@ -42,7 +42,7 @@ def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
     if values.size == 1:
         return mean, math.nan
     error = float(values.std(ddof=1)) / math.sqrt(values.size)
-    return mean, float(stats.t.ppf(0.975, values.size - 1)) * error
+    return mean, float(special.stdtrit(values.size - 1, 0.975)) * error
 
 
 def kind_of(runs: Sequence[Run]) -> Kind:
