@@ -22,7 +22,7 @@ from control.paths import critical_paths
 from lab.ask.calibration import Calibration
 from lab.ask.scenario import build
 from lab.containers.input.sections import container_scenario
-from lab.containers.input.services.load import build_app
+from lab.containers.input.services.application import build_app
 from lab.containers.input.services.prepare import ServicesSource
 from twin.containers import simulate
 from twin.containers.model import Machine
