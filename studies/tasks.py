@@ -53,6 +53,10 @@ TASKS = {
         "docs/results/cloud.md: performance models, recommenders and predictors; C1, C2, C4, F1-F4",
         "twinbed[cloud]; public data", "15 minutes", _PAGE, "studies.cloud.page:make",
     ),
+    "goodput": Task(
+        "docs/results/goodput.md: the goodput model and Scavenger's search on measured steps; K1, K2",
+        "public data", "1 minute", ("data",), "studies.cloud.goodput:make",
+    ),
     "advice": Task(
         "docs/results/advice.md: advice of the first half of public histories, replayed on the second",
         "public data", "10 minutes", ("data", "minutes"), "studies.advice.page:make",
