@@ -1,7 +1,7 @@
 """docs/results/goodput.md: the goodput model and Scavenger's search on measured steps; K1, K2.
 
-For: `python -m studies goodput`. Not for: the model (control.goodput) or the search (control.recommender). The
-data are those of Pollux' simulator (pollux_t4, Apache-2.0): T4 GPUs, four to a machine. K1 and K2 are of
+For: `python -m studies goodput`. Not for: the model (control.goodput) or the search (control.recommender).
+The data are those of Pollux' simulator (pollux_t4, Apache-2.0): T4 GPUs, four to a machine. K1 and K2 are of
 Scavenger's abstract (CCGrid 2023, arXiv 2303.06659). K3, Pollux' own workload, is not in the data.
 """
 
@@ -27,8 +27,11 @@ _TYPE = InstanceType("t4", "measured", 4, 16, gpus=1, gpu_model="T4")
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A model's measurements. steps: of its steps; base: B0, samples. By batch size, float64[m]: batch, samples;
-    gained: progress of a step in steps of B0; done: samples of a job at B0."""
+    """A model's measurements.
+
+    steps: of its steps. base: B0, samples. done: samples of a job at B0.
+    batch, gained: batch sizes, samples, and the progress of a step of each in steps of B0, float64[m].
+    """
 
     steps: Steps
     base: float
@@ -60,11 +63,12 @@ def read(folder: Path, model: str) -> Measured:
     for row in _rows(folder / "pollux_placements.csv", model):
         gpus = [int(digit) for digit in row["placement"]]
         rows.append((len(gpus), sum(gpus), *_times(row)))
-    for row in _rows(folder / "pollux_scalability.csv", model):
-        rows.append((int(row["num_nodes"]), int(row["num_replicas"]), *_times(row)))
-    last = {
-        float(row["batch_size"]): row for row in _rows(folder / "pollux_statistical_efficiency.csv", model)
-    }
+    rows += [
+        (int(row["num_nodes"]), int(row["num_replicas"]), *_times(row))
+        for row in _rows(folder / "pollux_scalability.csv", model)
+    ]
+    progress = _rows(folder / "pollux_statistical_efficiency.csv", model)
+    last = {float(row["batch_size"]): row for row in progress}
     batch = np.array(sorted(last))
     gained = np.array([float(last[size]["progress"]) / float(last[size]["iteration"]) for size in batch])
     done = float(last[batch[0]]["progress"]) * batch[0]
@@ -98,11 +102,12 @@ def document(measured: dict[str, Measured]) -> str:
         ]
         for one in searches
     ]
+    errors = [_error(of)[0] for of in measured.values()]
     near = sum(one.taken <= 1.1 * one.best for one in searches)
     halved = sum(one.start >= 2 * one.taken for one in searches)
     answer = (
-        f"Fitted step times miss the measured ones by {min(_error(of)[0] for of in measured.values()):.1%} to "
-        f"{max(_error(of)[0] for of in measured.values()):.1%} in the mean, where Scavenger reports 2 to 5 %: "
+        f"Fitted step times miss the measured ones by {min(errors):.1%} to {max(errors):.1%} in the mean, "
+        "where Scavenger reports 2 to 5 %: "
         "K2's model error is not reproduced.",
         f"Scavenger's search ends within 10 % of the best measured cell in {near} of {len(searches)} cases "
         "(K2: about 10 % over an oracle).",
@@ -124,7 +129,7 @@ def document(measured: dict[str, Measured]) -> str:
     conditions = (
         "Cells: one GPU in each machine, as measured, by GPUs and batch; where a cell was measured twice the "
         "mean counts. Time until the goal is steps times the measured step; cost is GPU-hours. The start is "
-        "one GPU at the batch B0 or the next larger one that was measured. Trials are not in these times; a "
+        "one GPU at the batch B0 or the next larger one that was measured: most of the time saved is saved by more GPUs. Trials are not in these times; a "
         "trial is 20 steps. The search knows steps and noise scale of what it tried, nothing else.",
         "The fit is judged on the steps that it was made from. K1 and K2 are an abstract's, of other jobs on "
         "CPUs, and the search is a reading of it.",
@@ -154,8 +159,11 @@ def _gains(name: str, of: Measured) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A search on measured cells. by: what is least; found: its choice; start, taken, best: value of the start,
-    the choice and the best cell, in s or $; trials, cells: how many."""
+    """A search on measured cells.
+
+    name: of the model. by: what is least. found: the choice. trials, cells: how many.
+    start, taken, best: time or cost of the start, the choice and the best cell, s or $.
+    """
 
     name: str
     by: Objective
@@ -172,16 +180,15 @@ def played(name: str, of: Measured, by: Objective) -> Played:
     among, step_s = cells(of)
     request = Request(Job(name, batch=int(among.batch[among.count == 1].min()), samples=of.done), among, by)
     raw = of.done / (among.count * among.batch) * step_s
+    paid = raw / 3600 * among.price_usd_h
     search, observed = Scavenger().searcher(request, 0), no_observations()
     while isinstance(step := search.propose(to_goal(request, observed)), Proposal):
         row = step.candidate
-        observed = observed.with_trial(
-            row, raw[row], raw[row] / 3600 * among.price_usd_h[row], True, of.noise
-        )
+        observed = observed.with_trial(row, raw[row], paid[row], True, of.noise)
     everything = Observations(
         np.arange(len(among)),
         raw,
-        raw / 3600 * among.price_usd_h,
+        paid,
         np.ones(len(among), np.bool_),
         np.full(len(among), of.noise),
     )
