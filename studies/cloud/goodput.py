@@ -22,6 +22,7 @@ from studies import harness
 from studies.harness import Asked, table
 
 MODELS = ("bert", "deepspeech2", "ncf", "yolov3")
+_COEFFICIENTS = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
 _TYPE = InstanceType("t4", "measured", 4, 16, gpus=1, gpu_model="T4")
 
 
@@ -116,6 +117,8 @@ def document(measured: dict[str, Measured]) -> str:
     parts = [
         "## Step times",
         table(("model", "steps", "mean error", "median", "90th percentile", "gamma"), fits),
+        table(("model", *_COEFFICIENTS, "noise"), [_coefficients(name, of) for name, of in measured.items()]),
+        "Coefficients in s, noise scale in samples: what `goodput` in a cluster scenario takes.",
         "## Progress of a step, in steps of B0",
         table(("model", "batch", "measured", "model", "error"), gains),
         "The noise scale of a model is the one that gives the progress made with its largest batch, so the "
@@ -129,7 +132,8 @@ def document(measured: dict[str, Measured]) -> str:
     conditions = (
         "Cells: one GPU in each machine, as measured, by GPUs and batch; where a cell was measured twice the "
         "mean counts. Time until the goal is steps times the measured step; cost is GPU-hours. The start is "
-        "one GPU at the batch B0 or the next larger one that was measured: most of the time saved is saved by more GPUs. Trials are not in these times; a "
+        "one GPU at the batch B0 or the next larger one that was measured. More GPUs "
+        "save most of the time that is saved. Trials are not in these times; a "
         "trial is 20 steps. The search knows steps and noise scale of what it tried, nothing else.",
         "The fit is judged on the steps that it was made from. K1 and K2 are an abstract's, of other jobs on "
         "CPUs, and the search is a reading of it.",
@@ -149,6 +153,11 @@ def _error(of: Measured) -> tuple[float, float, float, float]:
 def _fitted(of: Measured) -> list[str]:
     mean, median, most, gamma = _error(of)
     return [f"{of.steps.step_s.size}", f"{mean:.1%}", f"{median:.1%}", f"{most:.1%}", f"{gamma:.2f}"]
+
+
+def _coefficients(name: str, of: Measured) -> list[str]:
+    speed = fit(of.steps)
+    return [name, *(f"{getattr(speed, key):.3g}" for key in _COEFFICIENTS), f"{of.noise:.3g}"]
 
 
 def _gains(name: str, of: Measured) -> Iterator[list[str]]:
