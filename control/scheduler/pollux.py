@@ -124,26 +124,21 @@ class _Search:
         self._able &= self._flexible[:, None] | (self._gang[:, None] <= self._capacity)
 
     def _speed_ups(self, state: State, order: Whole, largest: Whole) -> Real:
-        """Return the speed-up of each job on each type with 0 to `most` GPUs, float64[n, r, most + 1]."""
+        """Return the speed by type and GPUs beside that at an equal share of the best type, [n, r, ·]."""
         n, kinds = len(state), self._capacity.size
         width = max(self._most, int(self._gang.max(initial=1)))
         share = max(int(self._capacity.sum()) // max(n, 1), 1)
         count = np.arange(width + 1)
         value = np.zeros((n, kinds, width + 1))
-        jobs, rows = state.job[order], np.arange(n)
+        jobs, rates = state.job[order], state.throughput[order, :, 0]
+        rigid = (state.elastic.of(jobs) < 0)[:, None]
         for kind in range(kinds):
             spread = (count > largest[kind]).astype(np.int64)
             speed = state.elastic.speed_up(jobs[:, None], self._gang[:, None], count, spread)
-            equal = np.minimum(share, width)
-            value[:, kind] = speed * (state.throughput[order, kind, 0] > 0)[:, None]
-            value[rows, kind] *= state.throughput[order, kind, 0][:, None]
-            rigid = state.elastic.of(jobs) < 0
-            at_share = np.where(
-                rigid,
-                state.throughput[order, kind, 0] * np.minimum(share / self._gang, 1.0),
-                value[rows, kind, equal],
-            )
-            value[:, kind] /= np.maximum(at_share, 1e-300)[:, None]
+            value[:, kind] = speed * rates[:, kind, None]
+        part = rates * np.minimum(share / self._gang, 1.0)[:, None]
+        at_share = np.where(rigid, part, value[:, :, min(share, width)]).max(axis=1)
+        value /= np.maximum(at_share, 1e-300)[:, None, None]
         return value
 
     def run(self, random: np.random.Generator, settings: PolluxSettings) -> tuple[Whole, Whole]:
