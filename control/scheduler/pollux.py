@@ -126,7 +126,7 @@ class _Search:
     def _speed_ups(self, state: State, order: Whole, largest: Whole) -> Real:
         """Return the speed by type and GPUs beside that at an equal share of the best type, [n, r, ·]."""
         n, kinds = len(state), self._capacity.size
-        width = max(self._most, int(self._gang.max(initial=1)))
+        width = max(self._most, int(np.maximum(self._gang, self._gpus).max(initial=1)))
         share = max(int(self._capacity.sum()) // max(n, 1), 1)
         count = np.arange(width + 1)
         value = np.zeros((n, kinds, width + 1))
@@ -163,7 +163,7 @@ class _Search:
         kind = np.tile(np.where(self._kind >= 0, self._kind, own), (size, 1))
         gpus = np.tile(self._gpus, (size, 1))
         share = max(int(self._capacity.sum()) // self._gang.size, 1)
-        gpus[1::2] = np.where(self._flexible, share, self._gang)
+        gpus[1::2] = np.where(self._flexible, min(share, self._most), self._gang)
         self._mutate(kind[2:], gpus[2:], random)
         self._repair(kind[1:], gpus[1:], random)
         return kind, gpus
