@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.scheduler.model import NO_SHARING, Flags, Real, Sharing, Whole
+from control.scheduler.model import NO_SHARING, NOT_ELASTIC, Elastic, Flags, Real, Sharing, Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Workload:
     deadline_s: when it should have finished, s, inf without a deadline, float64[n].
     together: whether it may only run on as few servers as possible, bool[n].
     sharing: how fast two jobs are on the same GPUs; without classes nobody shares.
+    elastic: how fast jobs are with other numbers of GPUs; without classes all are gangs.
     """
 
     submit_s: Real
@@ -36,6 +37,7 @@ class Workload:
     deadline_s: Real
     together: Flags
     sharing: Sharing = NO_SHARING
+    elastic: Elastic = NOT_ELASTIC
 
     def __len__(self) -> int:
         return int(self.submit_s.size)

@@ -45,6 +45,7 @@ class Order:
     batch: samples per worker and step.
     lease_s: time after which the instances end by themselves, s as the backend bills it.
     spot: whether they are bought on the spot market.
+    noisy: whether the noise scale of the job's gradients is measured, too.
 
     Raises ScenarioError for an owner or token that no cloud would accept, and counts and leases below 1.
     """
@@ -59,6 +60,7 @@ class Order:
     directory: str = ""
     server: InstanceType | None = None
     spot: bool = False
+    noisy: bool = False
 
     def __post_init__(self) -> None:
         for name in (self.owner, self.token):
@@ -82,6 +84,7 @@ class Reading:
     step_s: duration of each measured step on the ordered type, s, float64[k].
     held_s: time that the instances were held for it without the provider's start-up, s as billed.
     use_bps: bandwidth that one worker used of its server's port, bit/s; NaN if not measured.
+    noise: noise scale of the gradients, samples; NaN if not measured or not known.
     problem: why the job cannot run there, "" if it can; then there is no step.
     """
 
@@ -89,6 +92,7 @@ class Reading:
     held_s: float
     use_bps: float = float("nan")
     problem: str = ""
+    noise: float = float("nan")
 
 
 def cannot_run(held_s: float, problem: str) -> Reading:

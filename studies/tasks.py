@@ -66,6 +66,10 @@ TASKS = {
         "root, torch, a quiet machine", "25 minutes; goes on where it stopped",
         ("minutes", "store", "only", "page_only"), "studies.cloud.stalls:make",
     ),
+    "goodput": Task(
+        "docs/results/goodput.md: the goodput model and Scavenger's search on measured steps; K1, K2",
+        "public data", "1 minute", ("data",), "studies.cloud.goodput:make",
+    ),
     "advice": Task(
         "docs/results/advice.md: advice of the first half of public histories, replayed on the second",
         "public data", "10 minutes", ("data", "minutes"), "studies.advice.page:make",

@@ -28,6 +28,7 @@ class Method:
     summary: how it decides, in one line.
     needs: what it needs to know beside the job and the candidates.
     seeded: whether its search depends on the seed.
+    tunes_batch: whether it chooses among batch sizes, too.
     needs_server: whether every candidate needs a parameter server, given as `server`.
     """
 
@@ -36,6 +37,7 @@ class Method:
     summary: str
     needs: str
     seeded: bool = False
+    tunes_batch: bool = False
     needs_server: bool = False
 
 
@@ -65,6 +67,13 @@ RECOMMENDERS: dict[str, Method] = {
         "Ernest",
         "fits a scaling law to small runs on each instance type",
         "trials on every type; it starts without any",
+    ),
+    "scavenger": Method(
+        "scavenger:Scavenger",
+        "Scavenger",
+        "searches workers and batch by a model of goodput, from its trials' steps and gradients",
+        "trials; it starts without any",
+        tunes_batch=True,
     ),
     "cost-opt": Method(
         "fc2:COST_OPT",

@@ -25,12 +25,18 @@ class Observations:
     time_s: duration, s, float64[k]; a lower bound where the trial failed.
     cost_usd: cost, US$, float64[k].
     ok: whether the trial succeeded, bool[k].
+    noise: noise scale of its gradients, samples, NaN if not measured, float64[k]; by default NaN.
     """
 
     candidate: Whole
     time_s: Real
     cost_usd: Real
     ok: Flags
+    noise: Real = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if self.noise.size < self.candidate.size:
+            object.__setattr__(self, "noise", np.full(self.candidate.size, np.nan))
 
     def __len__(self) -> int:
         return int(self.candidate.size)
@@ -39,13 +45,20 @@ class Observations:
         """Return cost_usd or time_s, float64[k]."""
         return self.cost_usd if by is Objective.COST else self.time_s
 
-    def with_trial(self, candidate: int, time_s: float, cost_usd: float, ok: bool) -> Observations:
+    def stretched(self, factor: Real) -> Observations:
+        """Return these trials with other times and costs. factor: on both, float64[k]."""
+        return replace(self, time_s=self.time_s * factor, cost_usd=self.cost_usd * factor)
+
+    def with_trial(
+        self, candidate: int, time_s: float, cost_usd: float, ok: bool, noise: float = np.nan
+    ) -> Observations:
         """Return these trials and one more."""
         return Observations(
             np.append(self.candidate, np.int64(candidate)),
             np.append(self.time_s, time_s),
             np.append(self.cost_usd, cost_usd),
             np.append(self.ok, ok),
+            np.append(self.noise, noise),
         )
 
 

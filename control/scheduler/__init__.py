@@ -25,6 +25,7 @@ from control.scheduler.gavel import (
 from control.scheduler.hadar import Hadar, HadarE, HadarSettings
 from control.scheduler.model import Cluster
 from control.scheduler.pairs import Gandiva, SharedMaxMin, UnitShares
+from control.scheduler.pollux import Pollux, PolluxSettings
 from control.scheduler.ports import Scheduler
 from control.scheduler.queues import Fifo, Yarn
 from control.scheduler.quotas import Quotas
@@ -37,6 +38,7 @@ SETTINGS: dict[str, type[Any]] = {
     "gavel": GavelSettings,
     "hadar": HadarSettings,
     "allox": AlloxSettings,
+    "pollux": PolluxSettings,
 }
 """Settings that policies have, by family: frozen dataclasses of `control.settings.parameter`s."""
 
@@ -47,7 +49,8 @@ Settings = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A row of the table. about: what it does, in one line; make: cluster, seed and settings → the
-    scheduler; twin_only: whether only the twin can carry it out, because jobs share GPUs or run as copies."""
+    scheduler; twin_only: whether only the twin can carry it out, because jobs share GPUs, run as copies or
+    change their size."""
 
     about: str
     make: Callable[[Cluster, int, Settings], Scheduler]
@@ -100,6 +103,11 @@ POLICIES: dict[str, Policy] = {
         "waiting jobs matched with GPUs and places in their queues for the least mean time",
         lambda cluster, _, given: Allox(cluster, given["allox"]),
     ),
+    "pollux": Policy(
+        "GPUs and batch of all jobs for the best goodput beside an equal share; a reading of its section 4.2",
+        lambda cluster, seed, given: Pollux(cluster, seed, given["pollux"]),
+        twin_only=True,
+    ),
     "isolated": Policy("an equal part of every type for every job, in rounds", _rounds(Isolated)),
     "hadar": Policy(
         "prices that rise with use; mixes types; a reading of its abstract",
@@ -122,7 +130,7 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
     """Return a new scheduler, which keeps the queues' quotas. settings: by family; those not given keep their
     defaults.
 
-    Raises ScenarioError for an unknown policy.
+    Raises ScenarioError for an unknown policy, and for quotas where jobs may grow.
     """
     if name not in POLICIES:
         close = get_close_matches(name, POLICIES, n=3) or list(POLICIES)
@@ -130,6 +138,8 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
     defaults = {family: kind() for family, kind in SETTINGS.items()}
     made = POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
     capped = (cluster.queue_most < 1).any() and name not in _OWN_QUOTAS
+    if capped and made.elastic:
+        raise ScenarioError(f"{name}: jobs outgrow their queues' quotas; leave `most` out, or take another")
     return Quotas(cluster, made) if capped else made
 
 

@@ -46,9 +46,12 @@ class Books:
     without progress meanwhile, s; attained: GPU-seconds of progress; undone: time of work that faults undid.
 
     fork_speed: share of their speed that the copies of a forked job have left when they exchange results.
+    elastic: whether the scheduler may give jobs other numbers of GPUs than those of their gangs.
     """
 
-    def __init__(self, cluster: Cluster, jobs: Workload, until: int, *, fork_speed: float = 1.0) -> None:
+    def __init__(
+        self, cluster: Cluster, jobs: Workload, until: int, *, fork_speed: float = 1.0, elastic: bool = False
+    ) -> None:
         n, kinds = len(jobs), len(cluster.types)
         self.cluster, self.jobs = cluster, jobs
         self.until, self.unfinished = until, until
@@ -56,7 +59,7 @@ class Books:
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
         self.held, self.restart, self.undone, self.attained, self.rate = (np.zeros(n) for _ in range(5))
         self.held_gpu, self._fork_speed = np.zeros(n), fork_speed
-        self._sharing = jobs.sharing.kept.size > 0
+        self._sharing, self._elastic = jobs.sharing.kept.size > 0, elastic
         self.width, self.partner = np.zeros(n, np.int64), np.full(n, -1)
         self.idle_since = jobs.submit_s.copy()
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -114,6 +117,7 @@ class Books:
             idle_since_s=self.idle_since[here],
             held=Assignment(self._row_of[self.line_job], self.line_server, self.line_gpus, self._pairs()),
             sharing=jobs.sharing,
+            elastic=jobs.elastic,
         )
 
     def _pairs(self) -> Whole:
@@ -197,10 +201,15 @@ class Books:
         spread = np.repeat((mixed | (lines > fewest)).astype(np.int64), lines)
         rate = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
         self.width[self.running] = np.add.reduceat(self.line_gpus, first)
-        forked = self.width[self.running] > gang
+        forked = (self.width[self.running] > gang) & (not self._elastic)
         if forked.any():
             copies = np.add.reduceat(self.jobs.throughput[job, kind, 0], first) * self._fork_speed
             rate = np.where(forked, copies, rate)
+        if self._elastic:
+            jobs, several = self.running, (lines > 1).astype(np.int64)
+            grown = self.jobs.elastic.speed_up(jobs, gang, self.width[jobs], several)
+            together = self.jobs.throughput[jobs, kind[first], 0]
+            rate = np.where(self.jobs.elastic.of(jobs) >= 0, together * grown, rate)
         paired = np.flatnonzero(self.partner[self.running] >= 0) if self._sharing else _NONE
         if paired.size:
             kept = self.jobs.sharing.of(self.running[paired], self.partner[self.running[paired]])

@@ -96,6 +96,42 @@ class Sharing:
         return kept
 
 
+@dataclass(frozen=True, slots=True)
+class Elastic:
+    """How fast jobs are whose number of GPUs may change, by class of job.
+
+    kind: class of each job by its id, −1 for a gang that cannot change, int64[jobs].
+    speed: goodput with 0 to m GPUs, on as few servers as possible and on several, in any unit of the class,
+        float64[c, 2, m + 1].
+    """
+
+    kind: Whole
+    speed: Real
+
+    @property
+    def most(self) -> int:
+        """The most GPUs of which it is known how fast a job is, 0 without a class."""
+        return max(int(self.speed.shape[2]) - 1, 0)
+
+    def of(self, jobs: Whole) -> Whole:
+        """Return the class of each job, −1 for none, int64[·]."""
+        return self.kind[jobs] if self.kind.size else np.full(jobs.shape, -1)
+
+    def speed_up(self, jobs: Whole, gang: Whole, gpus: Whole, spread: Whole) -> Real:
+        """Return the speed with these GPUs beside that of the gang together; arguments broadcast.
+
+        spread: 1 for several servers. A gang that cannot change has 1 with its GPUs, else 0.
+        """
+        whole = np.asarray(gpus == gang, np.float64)
+        if not self.speed.size:
+            return whole
+        kind = self.of(jobs)
+        own = self.speed[kind, 0, np.minimum(gang, self.most)]
+        fast = np.where(gpus <= self.most, self.speed[kind, spread, np.minimum(gpus, self.most)], 0.0)
+        return np.where(kind < 0, whole, fast / np.where(own > 0, own, 1.0))
+
+
+NOT_ELASTIC = Elastic(_EMPTY, np.empty((0, 2, 0)))
 NO_SHARING = Sharing(_EMPTY, np.empty((0, 0, 0)))
 NOTHING = Assignment(_EMPTY, _EMPTY, _EMPTY)
 
@@ -123,6 +159,7 @@ class State:
     idle_since_s: when it last lost its GPUs, or was submitted, s, float64[n].
     held: who has which GPUs now.
     sharing: how fast two jobs are on the same GPUs, by the jobs' ids; without classes nobody shares.
+    elastic: how fast jobs are with other numbers of GPUs, by the jobs' ids; without classes all are gangs.
     """
 
     now_s: float
@@ -143,6 +180,7 @@ class State:
     idle_since_s: Real
     held: Assignment
     sharing: Sharing = NO_SHARING
+    elastic: Elastic = NOT_ELASTIC
 
     def __len__(self) -> int:
         return int(self.job.size)

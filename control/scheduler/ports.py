@@ -18,12 +18,14 @@ class Scheduler(Protocol):
 
     at_events: whether it is asked at arrivals, ends and faults too, and not at the ends of rounds only.
     mixes_types: whether one job may run on several GPU types at once.
+    elastic: whether a job may have another number of GPUs than its gang, where the state says how fast it is.
     forks: whether a job may have several times its GPUs: a copy of the whole gang on each of several servers.
     """
 
     at_events: ClassVar[bool] = False
     mixes_types: ClassVar[bool] = False
     forks: ClassVar[bool] = False
+    elastic: ClassVar[bool] = False
 
     def on_round(self, state: State) -> Assignment:
         """Return who has which GPUs from now on. Jobs with GPUs now that are not in it are preempted."""

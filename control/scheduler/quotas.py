@@ -70,7 +70,8 @@ class Quotas(Scheduler):
         return np.flatnonzero(admitted)
 
 
-_BY_JOB = tuple(spec.name for spec in fields(State) if spec.name not in ("now_s", "up", "held", "sharing"))
+_WHOLE = ("now_s", "up", "held", "sharing", "elastic")
+_BY_JOB = tuple(spec.name for spec in fields(State) if spec.name not in _WHOLE)
 """The fields of a state that have a value for each job."""
 
 

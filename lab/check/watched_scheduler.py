@@ -13,7 +13,13 @@ from lab.check.driven_fleet import BrokenPromiseError
 
 
 def require_possible(
-    cluster: Cluster, state: State, given: Assignment, *, mixes_types: bool, forks: bool = False
+    cluster: Cluster,
+    state: State,
+    given: Assignment,
+    *,
+    mixes_types: bool,
+    forks: bool = False,
+    elastic: bool = False,
 ) -> None:
     """Raise BrokenPromiseError if the cluster cannot carry out an answer to a state."""
     row, server, gpus = given.row, given.server, given.gpus
@@ -36,6 +42,8 @@ def require_possible(
     if (gpus != state.gpus[row])[forked[row]].any():
         raise BrokenPromiseError(f"{where}a copy of a gang is not whole on one server")
     got = np.where(forked, state.gpus, got)
+    able = (state.elastic.of(state.job) >= 0) & (got <= state.elastic.most) & elastic
+    got = np.where(able & (got > 0), state.gpus, got)
     if ((got != 0) & (got != state.gpus)).any():
         raise BrokenPromiseError(f"{where}a gang has too few or too many GPUs")
     types = cluster.server_type[server]

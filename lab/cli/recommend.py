@@ -61,6 +61,15 @@ def recommend(
         str | None,
         typer.Option("--workers", metavar="N,N,…", help="Numbers of workers. Default: 1,2,3,4,6,8,12,16."),
     ] = None,
+    batches: Annotated[
+        str | None,
+        typer.Option(
+            "--batches",
+            metavar="N,N,…",
+            help="Batch sizes per worker to choose among. Default: the job's own; with scavenger, a quarter "
+            "to eight times it.",
+        ),
+    ] = None,
     server: Annotated[
         str,
         typer.Option(
@@ -162,6 +171,7 @@ def recommend(
             _names(types),
             recommending.DEFAULT_WORKERS if workers is None else _counts(workers),
             server,
+            () if batches is None else _counts(batches, "--batches"),
         ),
         objective=Objective(by.value),
         method=method,
@@ -203,8 +213,8 @@ def _names(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
 
 
-def _counts(text: str) -> tuple[int, ...]:
+def _counts(text: str, option: str = "--workers") -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ScenarioError(f"--workers {text}: expected whole numbers, e.g. 1,2,4,8") from None
+        raise ScenarioError(f"{option} {text}: expected whole numbers, e.g. 1,2,4,8") from None

@@ -54,6 +54,31 @@ class QueueInput(Section):
     )
 
 
+class GoodputInput(Section):
+    """A model's goodput, as in Pollux: b samples on a GPU take alpha_c + beta_c·b; K GPUs exchange in
+    alpha_r + beta_r·(K−2) in one server, alpha_n + beta_n·(K−2) between servers."""
+
+    alpha_c: PositiveFloat = Field(description="Time of a step's computing without samples, s.")
+    beta_c: PositiveFloat = Field(description="Time of a sample, s.")
+    alpha_n: NonNegativeFloat = Field(description="Exchange of two GPUs in different servers, s.")
+    beta_n: NonNegativeFloat = Field(default=0.0, description="More of it for each further GPU, s.")
+    alpha_r: NonNegativeFloat = Field(description="Exchange of two GPUs in one server, s.")
+    beta_r: NonNegativeFloat = Field(default=0.0, description="More of it for each further GPU, s.")
+    gamma: Annotated[float, Field(ge=1, le=10)] = Field(
+        default=1.0, description="Overlap of computing and exchange, 1 (none) to 10."
+    )
+    noise: PositiveFloat = Field(description="Noise scale of the gradients, samples.")
+    batch: PositiveInt = Field(description="Batch with which the model was tuned, samples of all GPUs.")
+    most_batch: PositiveInt = Field(description="Largest batch of all GPUs, samples.")
+    most_local: PositiveInt = Field(description="Largest batch that a GPU's memory holds, samples.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> GoodputInput:
+        if self.most_batch < self.batch:
+            raise ValueError("most_batch must not be below batch")
+        return self
+
+
 class SyntheticInput(Section):
     """Jobs drawn at random: Poisson arrivals, log-uniform durations, models drawn alike."""
 
@@ -173,6 +198,11 @@ class ClusterInput(Section):
         default_factory=dict,
         description="Speeds of a job by model and type beside the one on which durations were measured; 0: "
         "cannot run. Jobs without a known model draw one of these.",
+    )
+    goodput: dict[str, GoodputInput] = Field(
+        default_factory=dict,
+        description="Goodput by model, which says how fast its jobs are with other numbers of GPUs at their "
+        "best batches. Policy `pollux` heeds it; jobs of other models have their gang or nothing.",
     )
     synthetic: SyntheticInput | None = Field(default=None, description="Jobs drawn at random.")
     log: LogInput | None = Field(default=None, description="Jobs of a log.")

@@ -90,6 +90,7 @@ class Cluster(Undone):
     """The processes of a job, one per worker; a context manager that starts and removes them.
 
     command: command of each process, which must run until it is ended.
+    noise_steps: steps whose gradients are measured.
     identity: who they run as, without capabilities, and their environment; None = the user who called sudo,
         or else this process's.
     Raises ScenarioError for a command that cannot be executed, BackendError if the machine refuses.
@@ -101,6 +102,7 @@ class Cluster(Undone):
         workers: int,
         *,
         directory: Path | None = None,
+        noise_steps: int = 0,
         driver: Driver | None = None,
         identity: Identity | None = None,
     ) -> None:
@@ -108,6 +110,7 @@ class Cluster(Undone):
             raise ScenarioError(f"{workers} workers: expected at least 1")
         super().__init__()
         self._command, self._workers, self._directory = tuple(command), workers, directory
+        self._noise_steps = noise_steps
         self._driver = driver or detect()
         self._identity = identity or identity_of(None, (), os.environ)
         self._containers: list[Container] = []
@@ -137,7 +140,7 @@ class Cluster(Undone):
             _shaped("eth0", endpoint.namespace)
         for rank, name in enumerate(names):
             inherited = self._identity.environment
-            environment = steps.environment(self._folder, rank, self._workers, inherited)
+            environment = steps.environment(self._folder, rank, self._workers, inherited, self._noise_steps)
             spec = ContainerSpec(name, self._command, env=environment, directory=self._directory)
             self._containers.append(Container(spec, groups[rank], self._endpoints[rank], self._identity))
         self._undo.callback(lambda: stop(self._containers, lambda: interrupts.hurry))
@@ -145,9 +148,14 @@ class Cluster(Undone):
         for container in self._containers:
             container.start(self._containers, self._folder / "logs", None)
 
-    def wait_for_steps(self, within_s: float) -> None:
+    def wait_for_steps(self, within_s: float, count: int = WARM_UP_STEPS) -> None:
         """Wait until the job has taken its first steps. Raises ScenarioError if it does not, or ends."""
-        self._until(lambda: self._steps() > WARM_UP_STEPS, within_s, "take its first steps")
+        self._until(lambda: self._steps() > count, within_s, "take its first steps")
+
+    def noise(self, batch: int) -> float:
+        """Return the noise scale of the gradients, samples, NaN if it is not known. batch: per process."""
+        with self._identity.acting():
+            return steps.noise(self._folder, self._workers, batch)
 
     @property
     def model(self) -> steps.Model:

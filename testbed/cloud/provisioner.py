@@ -18,6 +18,7 @@ from pathlib import Path
 
 from control.provisioner import Held, Order, Reading, State, cannot_run
 from testbed.cloud.emulated import SCALE, Cluster, emulated
+from testbed.cloud.steps import NOISE_AFTER, NOISE_STEPS
 from testbed.containers.record.watchdog import watchdog
 from twinbed import ScenarioError
 
@@ -73,7 +74,8 @@ class EmulatedInstances:
         if problem := self.refusal(order):
             raise ScenarioError(problem)
         directory = Path(order.directory) if order.directory else None
-        cluster = Cluster(order.command, order.workers, directory=directory)
+        noise_steps = NOISE_STEPS if order.noisy else 0
+        cluster = Cluster(order.command, order.workers, directory=directory, noise_steps=noise_steps)
         # A cluster that fails to start has removed its parts by itself.
         cluster.__enter__()
         self._life = _Life(order, cluster, time.monotonic(), State.RUNNING)
@@ -87,13 +89,20 @@ class EmulatedInstances:
         return dict.fromkeys(order.names(), life.state if mine and life is not None else State.GONE)
 
     def measure(self, order: Order, steps: int) -> Reading:
-        """Measure steps under the type's limits; see Provisioner."""
+        """Measure steps under the type's limits; see Provisioner.
+
+        Gradients are measured before, without limits, because the type's speed does not change them; those
+        steps are billed as if they had taken as long as the others.
+        """
         life = self._life
         if State.GONE in self.status(order).values() or life is None:
             return cannot_run(0.0, f"{order.token} is not held")
         begun_s = time.monotonic()
         try:
-            life.cluster.wait_for_steps(FIRST_STEPS_S)
+            if order.noisy:
+                life.cluster.wait_for_steps(FIRST_STEPS_S, NOISE_AFTER)
+            else:
+                life.cluster.wait_for_steps(FIRST_STEPS_S)
             # The start has no limits; what is billed of it comes from the provider's rules.
             begun_s = time.monotonic()
             left_s = order.lease_s / self._scale - (begun_s - life.begun_s)
@@ -106,7 +115,12 @@ class EmulatedInstances:
         if not measured.fits:
             life.state = State.FAILED
             return cannot_run(self._billed_s(begun_s), "it does not fit into the memory")
-        return Reading(measured.step_s * self._scale, self._billed_s(begun_s))
+        billed_s = self._billed_s(begun_s)
+        if not order.noisy:
+            return Reading(measured.step_s * self._scale, billed_s)
+        billed_s += NOISE_AFTER * float(measured.step_s.mean()) * self._scale
+        noise = life.cluster.noise(order.batch)
+        return Reading(measured.step_s * self._scale, billed_s, noise=noise)
 
     def stop(self, owner: str, token: str) -> None:
         """End the processes and remove groups, networks and files."""

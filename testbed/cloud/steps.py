@@ -11,8 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from control.goodput import of_replicas
 from twinbed import BackendError
 
+NOISE_STEPS = 20
+"""Steps in which gradients are measured, the least window of a search (Scavenger's, a reading)."""
+NOISE_AFTER = NOISE_STEPS + 8
+"""Step after which they have been measured: the optimiser shows itself in the first, and Adam settles."""
 HOOK = Path(__file__).parent / "hook"
 """Folder that must be the first entry of a job's PYTHONPATH."""
 
@@ -41,8 +46,12 @@ class Model:
     optimiser: str
 
 
-def environment(folder: Path, rank: int, processes: int, inherited: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    folder: Path, rank: int, processes: int, inherited: Mapping[str, str], noise_steps: int = 0
+) -> dict[str, str]:
     """Return the environment of a process of a PyTorch job: its rank, where to meet, where the hook writes.
+
+    noise_steps: number of steps whose gradients are measured.
 
     A process gets one thread unless OMP_NUM_THREADS is set, because several processes share this machine.
     """
@@ -56,6 +65,8 @@ def environment(folder: Path, rank: int, processes: int, inherited: Mapping[str,
         "MASTER_PORT": "29500",
         "GLOO_SOCKET_IFNAME": "eth0",
     }
+    if noise_steps:
+        variables["TWINBED_NOISE_STEPS"] = str(noise_steps)
     if "OMP_NUM_THREADS" not in inherited:
         variables["OMP_NUM_THREADS"] = "1"
     return variables
@@ -68,6 +79,24 @@ def step_ends_ns(folder: Path, rank: int = 0) -> NDArray[np.int64]:
     except FileNotFoundError:
         content = b""
     return np.frombuffer(content[: len(content) // 8 * 8], dtype="<i8").astype(np.int64)
+
+
+def noise(folder: Path, processes: int, batch: int) -> float:
+    """Return the gradients' noise scale in samples, NaN if it is not known. batch: samples per process."""
+    norms = []
+    for rank in range(processes):
+        try:
+            content = (folder / f"{rank}.noise").read_bytes()
+        except FileNotFoundError:
+            return float("nan")
+        norms.append(np.frombuffer(content[: len(content) // 16 * 16], dtype="<f8").reshape(-1, 2))
+    steps = min(len(rows) for rows in norms)
+    if not steps:
+        return float("nan")
+    local = np.mean([rows[:steps, 0] for rows in norms], axis=0)
+    # A process that is alone compares its last two gradients, as if they were of two.
+    replicas = max(processes, 2)
+    return of_replicas(local, norms[0][:steps, 1], replicas, replicas * batch, processes * batch).noise
 
 
 def model(folder: Path, rank: int = 0) -> Model:

@@ -33,12 +33,14 @@ class Virtual:
 
     step_s: seconds of a step on an order's cluster; NaN where the model does not apply.
     spread: standard deviation of the logarithm of a step's time.
+    noise: noise scale of the job's gradients, samples; NaN if nobody knows it.
     seed: of the draws.
     now_s: the virtual clock.
     """
 
     step_s: Callable[[Order], float]
     spread: float = 0.02
+    noise: float = float("nan")
     seed: int = 0
     now_s: float = 0.0
     _instances: dict[str, _Instance] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Virtual:
         generator = np.random.default_rng([self.seed, *order.names()[0].encode()])
         drawn = mean_s * np.exp(self.spread * generator.standard_normal(steps))
         self.now_s += held_s
-        return Reading(drawn, held_s)
+        return Reading(drawn, held_s, noise=self.noise if order.noisy else float("nan"))
 
     def stop(self, owner: str, token: str) -> None:
         """Delete the instances of an order one by one."""

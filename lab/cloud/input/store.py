@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS runs (
     gpus DOUBLE NOT NULL, network_bps DOUBLE, cpu_speed DOUBLE, batch INTEGER, servers INTEGER NOT NULL,
     server_instance VARCHAR NOT NULL, parameters MAP(VARCHAR, DOUBLE) NOT NULL, source VARCHAR NOT NULL
 );
-ALTER TABLE runs ADD COLUMN IF NOT EXISTS use_bps DOUBLE
+ALTER TABLE runs ADD COLUMN IF NOT EXISTS use_bps DOUBLE;
+ALTER TABLE runs ADD COLUMN IF NOT EXISTS noise DOUBLE
 """
 
 
@@ -66,6 +67,7 @@ class Run:
     parameters: further settings of the run.
     use_bps: bandwidth that a worker used of its server's port, bit/s, of a run with one worker and one
         server; None means not measured.
+    noise: noise scale of the gradients, samples; None means not measured.
     source: where the row comes from.
     """
 
@@ -85,6 +87,7 @@ class Run:
     server_instance: str = ""
     parameters: Mapping[str, _Finite] = field(default_factory=dict)
     use_bps: _Positive | None = None
+    noise: _Positive | None = None
     source: str = ""
 
     @property
@@ -191,7 +194,8 @@ def trials_of(job: str, runs: Iterable[Run], candidates: Candidates) -> Observat
             continue
         row = next((row for row in range(len(candidates)) if _same(run, candidates, row)), None)
         if row is not None:
-            trials = trials.with_trial(row, run.time_s, run.time_s / 3600 * run.price_usd_h, run.ok)
+            cost_usd = run.time_s / 3600 * run.price_usd_h
+            trials = trials.with_trial(row, run.time_s, cost_usd, run.ok, _number(run.noise))
     return trials
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from control.jobs import Candidates, Configuration, Flags, Job, Objective, candidates
-from control.recommender import choose, make
+from control.recommender import RECOMMENDERS, choose, make
 from control.recommender.analytic import level
 from control.recommender.fc2 import Server, choose_server
 from control.recommender.ports import Interval, Proposal, Recommendation, Recommender, Request, Stop
 from control.recommender.prior import usable_jobs
+from control.recommender.scavenger import to_goal, usual_batches
 from control.recommender.transfer import Transfer, TransferSearch
 from lab.cloud.input.data_set import instance_type
 from lab.cloud.input.shipped_runs import shipped_runs
@@ -54,6 +55,8 @@ class Market:
     workers: allowed numbers of workers.
     server: type of one parameter server, "" for none; of several types, with commas between them, or of all
         (ANY_SERVER), FC²'s rule takes the one with the largest bandwidth.
+    batches: samples per worker and step; empty means the job's own, or those of
+        control.recommender.scavenger.usual_batches if a method tunes it.
     """
 
     region: str
@@ -61,6 +64,7 @@ class Market:
     types: Sequence[str] = ()
     workers: Sequence[int] = DEFAULT_WORKERS
     server: str = ""
+    batches: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +140,20 @@ def seconds(text: str) -> float:
     return value
 
 
-def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[str, Listing]]:
+def priced(
+    catalogue: Catalogue, market: Market, base: int | None = None
+) -> tuple[Candidates, Mapping[str, Listing]]:
     """Return every allowed type × count at the catalogue's newest prices, and the listings that were used.
 
-    Raises ScenarioError for counts below 1, TraceError for a type, region or market without a price.
+    base: the job's batch; no cluster of other batches takes fewer samples in a step than it on the fewest
+    workers. Raises ScenarioError for counts and batches below 1, TraceError for a type, region or market
+    without a price.
     """
     if not market.workers or min(market.workers) < 1:
         raise ScenarioError("the numbers of workers must be 1 or more; give some, e.g. 1,2,4,8")
+    if min(market.batches, default=1) < 1:
+        raise ScenarioError("batch sizes must be 1 or more; give some, e.g. 16,32,64")
+    least = min(market.workers) * (base or 1)
     listed = catalogue.types(market.region, market.market)
     names = market.types or sorted(listed)
     wanted = {*names, *([market.server] if market.server else [])}
@@ -152,10 +163,13 @@ def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[st
     }
     types = {name: instance_type(listing) for name, listing in used.items()}
     prices = {name: listing.price_usd_h for name, listing in used.items()}
+    batches: Sequence[int | None] = sorted(set(market.batches)) or [None]
     rows = [
-        Configuration(name, count, None, 1 if market.server else 0, market.server)
+        Configuration(name, count, batch, 1 if market.server else 0, market.server)
         for name in names
         for count in sorted(set(market.workers))
+        for batch in batches
+        if batch is None or batch * count >= least
     ]
     return candidates(types, prices, rows), used
 
@@ -216,6 +230,12 @@ def with_server(catalogue: Catalogue, market: Market, budget_usd_h: float) -> Ma
     return replace(market, server=choose_server(servers, min(workers), budget_usd_h).name)
 
 
+def tunes_batch(question: Question) -> bool:
+    """Return whether batch sizes are chosen among, so that trials differ in the samples they need."""
+    method = RECOMMENDERS.get(question.method)
+    return bool(question.market.batches) or (method is not None and method.tunes_batch)
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A question with all that is known, before anything is asked of the recommender.
@@ -259,6 +279,8 @@ def prepared(
             tried = {name for name, row in listed.items() if on_gpus.known(row)}
         market = replace(market, types=usual_types(catalogue, market, tried))
         left = len(catalogue.types(market.region, market.market)) - len(market.types)
+    if tunes_batch(question):
+        market = replace(market, batches=market.batches or usual_batches(job))
     question = replace(question, market=market)
     request, used, left_out = _request(question, catalogue, runs, keep)
     among = request.candidates
@@ -312,6 +334,8 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
     """
     ready = prepared(question, catalogue, measurements)
     request, chosen, sized = ready.request, ready.chosen, ready.sized
+    if tunes_batch(ready.question):
+        request = request.seen(to_goal(request, request.observed))
     search = chosen.searcher(request, seed=0)
     step = search.propose(request.observed)
     # Learning from past jobs is the slow part, and the search has done it already.
@@ -340,7 +364,7 @@ def _request(
     Types with GPUs are left out unless something was measured on some, or nothing else is allowed.
     """
     job = question.job
-    among, used = priced(catalogue, question.market)
+    among, used = priced(catalogue, question.market, job.batch)
     if keep is not None:
         among = among.take(keep(among))
     history = as_history(_others(runs, job))

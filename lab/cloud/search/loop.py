@@ -10,18 +10,19 @@ so that an interrupted search has lost nothing and the next answer knows them.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import numpy as np
 
 from control.jobs import Candidates, Configuration, Flags, Job
 from control.provisioner import Order, Provisioner, Reading
-from control.recommender.ports import Observations, Stop, stop
+from control.recommender.ports import Observations, Request, Stop, stop
+from control.recommender.scavenger import to_goal
 from lab.cloud.input.data_set import instance_type, rules_of
 from lab.cloud.input.store import Measurements, Run
-from lab.cloud.run.recommending import Prepared, Question, prepared
+from lab.cloud.run.recommending import Prepared, Question, prepared, tunes_batch
 from lab.cloud.search.held import nothing_left
 from traces.catalogue.catalogue import Catalogue, Listing
 from twin.cloud import performance, pricing
@@ -72,6 +73,7 @@ class Trial:
     job_s, job_usd: time and cost of the whole job there, s and US$; NaN where it failed.
     held_s, spent_usd: what the trial itself was billed for, s and US$.
     problem: why it failed, "" if it did not.
+    noise: noise scale of the gradients, samples, NaN if it was not measured.
     """
 
     configuration: Configuration
@@ -83,6 +85,7 @@ class Trial:
     held_s: float
     spent_usd: float
     problem: str = ""
+    noise: float = np.nan
 
     def said(self) -> str:
         """Return what the trial found, as a line."""
@@ -161,7 +164,7 @@ class Search:
         observed, trials, spent, failures = request.observed, list[Trial](), 0.0, 0
         with nothing_left(self.provisioner, self.owner):
             while True:
-                step = search.propose(observed)
+                step = search.propose(self._to_goal(request, observed))
                 if isinstance(step, Stop):
                     best, why = step.best, step.reason
                     break
@@ -171,7 +174,8 @@ class Search:
                 rules = self._rules(ready.used[configuration.instance])
                 most = float(pricing.cost_usd(self.limits.lease_s, price, rules))
                 if len(trials) >= self.limits.trials or spent + most > self.limits.cap_usd:
-                    best, why = _best(ready, observed), self._limit(len(trials), most, spent)
+                    best = stop(request, self._to_goal(request, observed), "").best
+                    why = self._limit(len(trials), most, spent)
                     break
                 order = self._order(configuration, ready.used, batch, f"t{len(trials) + 1}")
                 self.say(f"trial {len(trials) + 1}: {configuration} ({step.reason})")
@@ -183,11 +187,11 @@ class Search:
                 if self.stored:
                     self.measurements.add([self._as_run(trial, time_s, ready.used)])
                 paid = time_s / 3600 * price
-                observed = observed.with_trial(row, time_s, paid, not trial.problem)
+                observed = observed.with_trial(row, time_s, paid, not trial.problem, trial.noise)
                 if failures >= MOST_FAILURES:
                     raise ScenarioError(f"{failures} trials failed one after another: {trial.problem}")
         return Searched(
-            trials=tuple(trials),
+            trials=_revalued(trials, self._to_goal(request, observed)),
             best=request.candidates.configuration(best),
             price_usd_h=float(request.candidates.price_usd_h[best]),
             tried=bool((observed.candidate[observed.ok] == best).any()),
@@ -196,6 +200,10 @@ class Search:
             spent_usd=spent,
             ready=ready,
         )
+
+    def _to_goal(self, request: Request, observed: Observations) -> Observations:
+        """Return the trials until the job's goal, where batch sizes are chosen among."""
+        return to_goal(request, observed) if tunes_batch(self.question) else observed
 
     def _trial(
         self, order: Order, configuration: Configuration, price: float, rules: pricing.Rules, why: str
@@ -216,6 +224,7 @@ class Search:
             max(reading.held_s, 1e-3),
             spent,
             reading.problem,
+            reading.noise,
         )
 
     def _job(
@@ -247,6 +256,7 @@ class Search:
             directory=self.directory,
             server=None if server is None else instance_type(server),
             spot=self.question.market.market == "spot",
+            noisy=tunes_batch(self.question),
         )
 
     def _launchable(self, among: Candidates, batch: int) -> Flags:
@@ -285,6 +295,7 @@ class Search:
             batch=trial.configuration.batch,
             servers=trial.configuration.servers,
             server_instance=trial.configuration.server_instance,
+            noise=_known(trial.noise),
             source=f"{self.source} {self.owner} {datetime.now(UTC):%Y-%m-%d}",
         )
 
@@ -303,6 +314,10 @@ def _complete(job: Job) -> int:
     return job.batch
 
 
-def _best(ready: Prepared, observed: Observations) -> int:
-    """Return the best trial within the bounds, else the cheapest cluster."""
-    return stop(ready.request, observed, "").best
+def _revalued(trials: Sequence[Trial], observed: Observations) -> tuple[Trial, ...]:
+    """Return the trials with time and cost until the job's goal. observed: ends with them."""
+    first = len(observed) - len(trials)
+    return tuple(
+        trial if trial.problem else replace(trial, job_s=float(time_s), job_usd=float(usd))
+        for trial, time_s, usd in zip(trials, observed.time_s[first:], observed.cost_usd[first:], strict=True)
+    )

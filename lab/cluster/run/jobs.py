@@ -16,12 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from control.cluster import Workload
-from control.scheduler.model import NO_SHARING, Cluster, Real, Sharing, Whole
+from control.goodput import Goodput, Speed
+from control.scheduler.model import NO_SHARING, NOT_ELASTIC, Cluster, Elastic, Real, Sharing, Whole
 from lab.cluster.input import ClusterInput, LogInput, MeasuredInput, SyntheticInput
 from traces.readers import pair_speeds, throughputs
 from traces.readers.job_logs import FORMATS
 from twinbed import ScenarioError
 
+_MOST_GROWN = 256
+"""Most GPUs to which a job may grow."""
 _SPREAD = 0.9
 """Speed of a gang on more servers than it needs, where nobody measured it. An assumption."""
 
@@ -83,16 +86,18 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         raise ScenarioError(f"cluster.queues: no queue {min(unknown)!r}, which a job names")
     place = {name: index for index, name in enumerate(names)}
     n = drawn.gpus.size
+    elastic = _elastic(asked, drawn)
     workload = Workload(
         drawn.submit_s,
         drawn.gpus,
         drawn.steps,
-        drawn.throughput,
+        _spread(drawn, elastic),
         np.array([place[name] for name in drawn.queue] if drawn.queue else np.zeros(n), np.int64),
         drawn.weight,
         _deadlines(asked, drawn, random),
         np.full(n, asked.together),
         _sharing(asked, n) if drawn.sharing is None else drawn.sharing,
+        elastic,
     )
     files = {} if path is None else {"jobs": path}
     if asked.measured is not None and asked.measured.pairs is not None:
@@ -131,6 +136,36 @@ def _sharing(asked: ClusterInput, n: int) -> Sharing:
     if asked.pair_speed is None:
         return NO_SHARING
     return Sharing(np.zeros(n, np.int64), np.full((1, 1, len(asked.servers)), asked.pair_speed))
+
+
+def _elastic(asked: ClusterInput, drawn: _Drawn) -> Elastic:
+    """Return how fast the jobs of models with a goodput are; a gang larger than their batch stays one."""
+    if not asked.goodput:
+        return NOT_ELASTIC
+    parts = asked.servers.values()
+    size = max(part.gpus for part in parts)
+    gpus = np.arange(1, min(sum(part.count * part.gpus for part in parts), _MOST_GROWN) + 1)
+    speed = np.zeros((len(asked.goodput), 2, gpus.size + 1))
+    for row, given in enumerate(asked.goodput.values()):
+        coefficients = (given.alpha_n, given.beta_n, given.alpha_r, given.beta_r)
+        steps = Speed(given.alpha_c, given.beta_c, *coefficients, given.gamma)
+        model = Goodput(steps, given.noise, given.batch, given.most_batch, given.most_local)
+        speed[row, 0, 1:] = model.best(1 + (gpus > size), gpus)[0]
+        speed[row, 1, 1:] = model.best(1 + (gpus > 1), gpus)[0]
+    names = list(asked.goodput)
+    kind = np.array([names.index(model) if model in names else -1 for model in drawn.models], np.int64)
+    kind[speed[kind, 0, np.minimum(drawn.gpus, gpus.size)] <= 0] = -1
+    return Elastic(kind, speed)
+
+
+def _spread(drawn: _Drawn, elastic: Elastic) -> Real:
+    """Return the throughput; that of a gang on several servers follows from its goodput if it has one."""
+    rates = drawn.throughput.copy()
+    n = drawn.gpus.size
+    known = elastic.of(np.arange(n)) >= 0
+    slower = elastic.speed_up(np.arange(n), drawn.gpus, drawn.gpus, np.ones(n, np.int64))[:, None]
+    rates[known, :, 1] = (rates[:, :, 0] * slower)[known]
+    return rates
 
 
 def _deadlines(asked: ClusterInput, drawn: _Drawn, random: np.random.Generator) -> Real:

@@ -1,5 +1,5 @@
-"""Loaded at the start of every Python process of a profiled job: records its optimizer steps and what it
-trains.
+"""Loaded at the start of every Python process of a profiled job: records its optimizer steps, what it trains,
+and how noisy its gradients are.
 
 For: scripts that know nothing of twinbed and are not changed. Not for: reading the records
 (testbed.cloud.steps). It installs PyTorch's own hooks if the job imports PyTorch. A step ends when
@@ -8,16 +8,25 @@ is called in training mode. The batch is the first dimension of the first tensor
 a sample takes and gives are the other dimensions of this tensor and of the first one that comes out.
 
 It writes to $TWINBED_STEPS: `<rank>.steps` holds int64 nanoseconds of CLOCK_MONOTONIC, `<rank>.json` the
-model. The site's own sitecustomize, which this one hides, runs after it.
+model. With $TWINBED_NOISE_STEPS, `<rank>.noise` holds two float64 for each of so many steps: the squared norm
+of this process's gradient, and that of the mean over the processes, which the optimizer is given. A process
+that is alone writes the mean squared norm of its last two gradients and the squared norm of their mean. As in
+AdaptDL, Adam's gradients are divided by √v̂ + ε, and those of its first five steps do not count. Elements
+with a small v̂ do not count either: some had hardly a gradient before, and would outweigh all others. Steps of
+several backward passes do not count. A job that changes its gradients before the step, as by clipping them,
+would be misread.
+The site's own sitecustomize, which this one hides, runs after this one.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
 import os
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +36,11 @@ from types import ModuleType
 from typing import Any
 
 _FOLDER = os.environ.get("TWINBED_STEPS")
+_NOISE_STEPS = int(os.environ.get("TWINBED_NOISE_STEPS", "0"))
+_ADAM_STEPS = 5
+"""Steps of Adam after which its second moments scale gradients."""
+_LEAST_ROOT = 0.1
+"""√v̂ beside its root mean square in a tensor, below which an element does not count; a reading."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -47,6 +61,8 @@ class _Job:
                 self._path + ".steps", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644
             )
             self._tell(optimiser=type(optimizer).__name__)
+            if _NOISE_STEPS:
+                _Noise(optimizer, self._path + ".noise")
         if optimizer is self._optimizer:
             os.write(self._file, time.monotonic_ns().to_bytes(8, "little"))
 
@@ -94,6 +110,70 @@ class _Job:
     def watch_optimizers(self, module_of_torch: Any) -> None:
         """Record the steps of all optimizers from now on."""
         module_of_torch.register_optimizer_step_post_hook(self.stepped)
+
+
+class _Noise:
+    """The norms of the gradients of one optimizer's next steps."""
+
+    def __init__(self, optimizer: Any, path: str) -> None:
+        self._alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+        self._optimizer, self._left = optimizer, _NOISE_STEPS
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._own: dict[Any, Any] = {}
+        self._before: dict[Any, Any] = {}
+        self._passes = 0
+        tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+        # The gradient of this process alone; what the optimizer is given was averaged over all.
+        self._hooks = [
+            tensor.register_hook(functools.partial(self._given, tensor))
+            for tensor in tensors
+            if tensor.requires_grad
+        ]
+        self._hooks.append(optimizer.register_step_pre_hook(self._stepping))
+
+    def _given(self, tensor: Any, gradient: Any) -> None:
+        self._passes += tensor in self._own
+        self._own[tensor] = gradient.detach().clone()
+
+    def _stepping(self, *_: Any) -> None:
+        own, passes, before = self._own, self._passes, self._before
+        self._own, self._passes = {}, 0
+        self._before = own if self._alone else {}
+        states = self._optimizer.state.values()
+        young = any("exp_avg_sq" in one and float(one["step"]) < _ADAM_STEPS for one in states)
+        if passes or young or (self._alone and before.keys() != own.keys()):
+            return
+        scales = {
+            tensor: self._scale(group, tensor)
+            for group in self._optimizer.param_groups
+            for tensor in group["params"]
+            if tensor in own
+        }
+        if self._alone:
+            mean = {tensor: (own[tensor] + before[tensor]) / 2 for tensor in own}
+            local = (_squared(own, scales) + _squared(before, scales)) / 2
+        else:
+            mean = {tensor: tensor.grad.detach() for tensor in own}
+            local = _squared(own, scales)
+        os.write(self._file, struct.pack("<2d", local, _squared(mean, scales)))
+        self._left -= 1
+        if not self._left:
+            for hook in self._hooks:
+                hook.remove()
+            self._before = {}
+            os.close(self._file)
+
+    def _scale(self, group: Any, tensor: Any) -> Any:
+        """Return what a gradient is multiplied with."""
+        state = self._optimizer.state.get(tensor, {})
+        if "exp_avg_sq" not in state:
+            return 1.0
+        root = (state["exp_avg_sq"] / (1 - group["betas"][1] ** float(state["step"]))).sqrt()
+        return (root > _LEAST_ROOT * root.square().mean().sqrt()) / (root + group["eps"])
+
+
+def _squared(gradients: dict[Any, Any], scales: dict[Any, Any]) -> float:
+    return sum(float((gradient * scales[tensor]).square().sum()) for tensor, gradient in gradients.items())
 
 
 class _Afterwards(importlib.abc.MetaPathFinder):

@@ -29,7 +29,14 @@ def test_gangs_are_whole_and_no_gpu_is_given_twice(policy: str, world: tuple[Clu
     scheduler = make(policy, where, 0)
     for _ in range(3):
         given = scheduler.on_round(before)
-        require_possible(where, before, given, mixes_types=scheduler.mixes_types, forks=scheduler.forks)
+        require_possible(
+            where,
+            before,
+            given,
+            mixes_types=scheduler.mixes_types,
+            forks=scheduler.forks,
+            elastic=scheduler.elastic,
+        )
         assert scheduler.wake_s(before, given) > before.now_s
         before = after(before, given)
 

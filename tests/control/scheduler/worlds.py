@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from control.scheduler.model import NOTHING, Assignment, Cluster, Real, Sharing, State, Whole
+from control.scheduler.model import (
+    NOT_ELASTIC,
+    NOTHING,
+    Assignment,
+    Cluster,
+    Elastic,
+    Real,
+    Sharing,
+    State,
+    Whole,
+)
 
 
 def cluster(
@@ -78,7 +88,7 @@ def permuted(before: State, order: Whole) -> State:
     arrays = {
         field.name: getattr(before, field.name)[order]
         for field in fields(before)
-        if field.name not in ("now_s", "up", "held", "sharing")
+        if field.name not in ("now_s", "up", "held", "sharing", "elastic")
     }
     held = before.held
     moved = Assignment(place[held.row], held.server, held.gpus, place[held.shared])
@@ -96,7 +106,7 @@ def table(*rows: tuple[float, ...]) -> Real:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, kinds: int = 3) -> tuple[Cluster, State]:
+def worlds(draw: st.DrawFn, kinds: int = 3, *, elastic: bool = False) -> tuple[Cluster, State]:
     """A random cluster, whose servers may be down, and a random queue."""
     servers = draw(st.lists(st.tuples(st.integers(0, kinds - 1), st.integers(1, 8)), min_size=1, max_size=8))
     where = cluster(*servers, racks=[index // 3 for index in range(len(servers))], queues=2)
@@ -115,6 +125,9 @@ def worlds(draw: st.DrawFn, kinds: int = 3) -> tuple[Cluster, State]:
         left_steps=numbers.uniform(1, 1000, n),
         together=numbers.random(n) < 0.3,
         submit_s=np.sort(numbers.integers(0, n + 1, n)).astype(float),
+        elastic=Elastic(numbers.integers(-1, 2, n), np.cumsum(numbers.random((2, 2, 17)), axis=2))
+        if elastic
+        else NOT_ELASTIC,
         sharing=Sharing(
             numbers.integers(0, 3, n), numbers.random((3, 3, r)) * (numbers.random((3, 3, r)) < 0.8)
         ),

@@ -117,3 +117,26 @@ def test_the_shipped_scenario_is_read():
     from lab.ask.scenario import expand, load
 
     assert len(expand(load("cluster"))) == 6
+
+
+def test_jobs_with_a_goodput_grow_under_pollux_and_are_done_sooner(twinbed, tmp_path: Path) -> None:
+    model = {"alpha_c": 0.19, "beta_c": 0.025, "alpha_n": 0.75, "alpha_r": 0.13, "noise": 530.0}
+    model |= {"batch": 8, "most_batch": 512, "most_local": 16}
+    cluster = {
+        "servers": {"t4": {"count": 4, "gpus": 4}},
+        "models": {"yolov3": {"t4": 1.0}, "plain": {"t4": 1.0}},
+        "goodput": {"yolov3": model},
+        "synthetic": {"count": 12, "per_hour": 6.0, "shortest_s": 600.0, "longest_s": 7200.0, "gpus": [1, 2]},
+        "settings": {"pollux": {"generations": 20}},
+        "fairness": False,
+    }
+    path = tmp_path / "elastic.yaml"
+    path.write_text(yaml.safe_dump({"name": "elastic", "policies": ["fifo", "pollux"], "cluster": cluster}))
+    ran = rows(twinbed("run", path, "--format", "json"))
+    assert ran["pollux"]["finished"] == 12
+    assert ran["pollux"]["jct_mean_s"] < ran["fifo"]["jct_mean_s"]
+    wrong = {**cluster, "goodput": {"yolov3": {**model, "most_batch": 4}}}
+    path.write_text(yaml.safe_dump({"name": "elastic", "policies": ["pollux"], "cluster": wrong}))
+    refused = twinbed("run", path)
+    assert refused.code == 2
+    assert "most_batch must not be below batch" in refused.err

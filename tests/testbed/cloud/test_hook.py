@@ -48,6 +48,25 @@ def test_steps_batch_parameters_and_layers_are_noted_without_a_change_to_the_scr
     assert model.optimiser == "SGD"
 
 
+@pytest.mark.slow
+def test_gradients_are_measured_for_as_many_steps_as_are_asked_for_and_tell_their_noise(tmp_path):
+    # A sample's gradient is 1 plus noise of variance 4 in each of 100 elements: the noise scale is 4.
+    script = """
+import torch
+torch.manual_seed(0)
+weight = torch.nn.Parameter(torch.zeros(100))
+descent = torch.optim.SGD([weight], lr=0.0)
+for _ in range(60):
+    descent.zero_grad()
+    (weight * (1 + 2 * torch.randn(4, 100)).mean(0)).sum().backward()
+    descent.step()
+"""
+    assert not run(script, tmp_path, TWINBED_NOISE_STEPS="50").stderr
+    assert (tmp_path / "0.noise").stat().st_size == 50 * 16
+    assert steps.noise(tmp_path, 1, 4) == pytest.approx(4.0, rel=0.2)
+    assert np.isnan(steps.noise(tmp_path, 2, 4))  # the other process wrote nothing
+
+
 def test_a_script_without_torch_runs_as_it_would_and_leaves_nothing(tmp_path):
     done = run("import os; print(os.environ['MASTER_ADDR'])", tmp_path, TWINBED_ADDRESS_MASTER="198.18.0.1")
     assert done.stdout == "198.18.0.1\n"

@@ -4,13 +4,24 @@ import os
 import pwd
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from control.jobs import InstanceType
+from control.recommender.scavenger import to_goal
+from lab.cloud.input import job_file
+from lab.cloud.input.price_list import in_use
+from lab.cloud.input.store import Measurements, trials_of
+from lab.cloud.run.recommending import Market, Question
+from lab.cloud.search import Backend
+from lab.cloud.search.backends import command_of
+from lab.cloud.search.loop import Limits, Search
 from testbed.cloud.emulated import SCALE, Cluster, emulated
 from testbed.cloud.local_run import profile
+from testbed.cloud.provisioner import emulated_instances
 from testbed.containers import network
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.identity import identity
@@ -104,3 +115,29 @@ def test_types_that_cannot_be_emulated():
         emulated(InstanceType("p2", "aws", 4, 61, gpus=1, network_bps=1e9))
     with pytest.raises(ScenarioError, match="no network_bps"):
         emulated(InstanceType("x", "aws", 4, 61))
+
+
+def test_scavenger_on_emulated_instances_is_near_the_oracle_that_measures_every_cell(tmp_path):
+    file = job_file.load(JOBS / "text_bag.yaml")
+    market = Market("us-central1", types=("n1-standard-8",), workers=(1, 2), batches=(16, 64, 256))
+    store = Measurements(tmp_path / "m.duckdb")
+
+    def search(method):
+        question = Question(job_file.as_job(file), market, method=method, shipped=False)
+        with emulated_instances() as provisioner:
+            command = partial(command_of, file, Backend.TESTBED)
+            loop = Search(question, in_use(None), store, provisioner, command, str(JOBS), Limits(steps=5))
+            return loop.run()
+
+    found = search("scavenger")
+    assert found.spent_usd == pytest.approx(sum(trial.spent_usd for trial in found.trials))
+    assert found.spent_usd > 0
+    assert np.isfinite([trial.noise for trial in found.trials]).any()
+    oracle = search("exhaustive")  # what Scavenger measured is known to it already
+    ready = oracle.ready.request
+    trials = trials_of(file.name, store.runs(), ready.candidates)
+    assert len(trials) == len(ready.candidates)
+    cost = to_goal(ready, trials).cost_usd
+    rows = [ready.candidates.configuration(row) for row in trials.candidate]
+    assert cost[rows.index(found.best)] <= 1.1 * cost.min()
+    assert detect().sweep() == network.sweep() == []

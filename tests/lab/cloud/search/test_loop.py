@@ -73,6 +73,24 @@ def test_what_was_tried_is_past_experience_of_the_next_question(database):
     assert "Known: 1 other jobs of yours" in other.notes[0]
 
 
+@pytest.mark.parametrize("method", ["scavenger", "exhaustive"])
+def test_batches_are_compared_by_what_reaching_the_goal_takes(database, method):
+    market = replace(MARKET, types=("n1-standard-4",), workers=(1, 2), batches=(32, 64, 128, 256))
+    cloud = Virtual(lambda order: 0.05 + 0.002 * order.batch + 0.01 * (order.workers > 1), noise=300.0)
+    found = search(database, cloud, method, market, limits=Limits(trials=20)).run()
+    # By hand, one worker: (0.05 + 0.002 b) / b · (300 + b) / 364 is least at b = 87, so 64 or 128.
+    (least,) = [trial for trial in found.trials if trial.configuration == found.best]
+    assert least.job_usd == min(trial.job_usd for trial in found.trials)
+    batch = least.configuration.batch
+    assert batch in (64, 128)
+    by_hand_s = (0.05 + 0.002 * batch) * JOB.samples / batch * (300 + batch) / 364
+    assert least.job_s == pytest.approx(by_hand_s, rel=0.03)
+    assert {run.noise for run in database.runs()} == {300.0}
+    assert min(trial.configuration.batch * trial.configuration.workers for trial in found.trials) == 64
+    asked = Question(JOB, market, method=method, shipped=False)
+    assert answer(asked, CATALOGUE, database).ranking[0].configuration == found.best
+
+
 def test_scala_opt_m_is_one_trial_with_its_server(database):
     ones = np.ones((4, 1))
     run = LocalRun(1.0, ones, ones, ones, ones, np.full(5, 0.2), batch=64, parameters=5_000_000)

@@ -1,0 +1,243 @@
+"""Goodput of data-parallel training: throughput times statistical efficiency, and how both are measured.
+
+For: the scheduler Pollux and the recommender Scavenger, which share this model. Not for: choosing GPUs or
+clusters. A larger batch makes a step carry more, and the noise scale says how much more: it is the trace of
+the gradients' covariance over the squared norm of the true gradient. Sources: McCandlish et al. 2018
+(arXiv 1812.06162) §2.2 and A.1 for the noise scale; Pollux (Qiao et al., OSDI 2021) §3 and its code
+(petuum/adaptdl) for the estimator from replicas, the model of throughput, its fit and the candidate batches.
+
+Arguments may be arrays that broadcast. Batches and noise scales are in samples, times in s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize
+
+from control.jobs import Flags, Real
+
+LEAST = 1e-8
+"""Least value of a coefficient, and the value of one that no run can show (adaptdl)."""
+MOST_GAMMA = 10.0
+CANDIDATES = 50
+"""Batches that are compared, in geometric progression (adaptdl)."""
+_MEMORY = 0.999
+"""Weight of a past gradient beside the newest one, per batch of the size B0 in between (adaptdl)."""
+_ACROSS = 1.1
+"""Networks between machines are at least so much slower than inside where no run shows them (adaptdl)."""
+_GAMMA_WEIGHT, _GROWTH_WEIGHT = 1e-3, 1e-2
+"""Weights of the fit's preferences for a small gamma and for slow growth with the GPUs (adaptdl)."""
+_FIRST_GAMMA = 2.0
+"""Gamma with which the fit begins; at its bound of 1 the optimiser would not leave it."""
+_BLUNT = (0.1, 0.01, 1e-4)
+"""Errors below which the fit is blunt, in turn: an RMS error has a kink at 0, where optimisers get stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """What gradients tell of a job.
+
+    sqr: squared norm of the true gradient. trace: trace of the covariance of a sample's gradient.
+    Both are unbiased estimates, so that either may be below 0.
+    """
+
+    sqr: float
+    trace: float
+
+    @property
+    def noise(self) -> float:
+        """The noise scale in samples; NaN, not known yet, unless both estimates are above 0."""
+        return self.trace / self.sqr if self.sqr > 0 and self.trace > 0 else float("nan")
+
+
+def two_batches(small: float, small_sqr: ArrayLike, large: float, large_sqr: ArrayLike) -> Moments:
+    """Return the moments from mean squared norms of gradients at two batch sizes, small < large.
+
+    small_sqr, large_sqr: squared norms, float64[k]; they are averaged before anything is divided.
+    """
+    at_small, at_large = (
+        float(np.asarray(small_sqr, float).mean()),
+        float(np.asarray(large_sqr, float).mean()),
+    )
+    sqr = (large * at_large - small * at_small) / (large - small)
+    return Moments(sqr, (at_small - at_large) / (1 / small - 1 / large))
+
+
+def of_replicas(
+    local: ArrayLike, total: ArrayLike, replicas: int, batch: float, base: float | None = None
+) -> Moments:
+    """Return the moments from k steps of n ≥ 2 replicas, each average weighted towards the newest step.
+
+    local: mean squared norm of the replicas' gradients, float64[k]. total: squared norm of their mean,
+    float64[k]. batch: samples of all replicas together. base: B0, by default the batch. One replica takes its
+    last two gradients for two replicas of twice the batch. With Adam the gradients are divided by √v̂ + ε.
+    """
+    mean_sqr, of_mean = np.atleast_1d(np.asarray(local, float)), np.atleast_1d(np.asarray(total, float))
+    sqr = (replicas * of_mean - mean_sqr) / (replicas - 1)
+    trace = (mean_sqr - of_mean) * batch / (replicas - 1)
+    age = np.arange(sqr.size)[::-1]
+    weight = _MEMORY ** (age * batch / (base or batch))
+    return Moments(float(np.average(sqr, weights=weight)), float(np.average(trace, weights=weight)))
+
+
+def efficiency(noise: ArrayLike, batch: ArrayLike, base: ArrayLike) -> Real:
+    """Return what a sample of this batch is worth beside one of a batch of B0: (φ + B0) / (φ + B)."""
+    scale, size, first = (np.asarray(value, np.float64) for value in (noise, batch, base))
+    with np.errstate(invalid="ignore"):
+        worth = (scale + first) / (scale + size)
+    return np.asarray(np.where(np.isinf(scale), 1.0, worth), np.float64)
+
+
+def gain(noise: ArrayLike, batch: ArrayLike, base: ArrayLike) -> Real:
+    """Return the progress of a step of this batch in steps of a batch of B0."""
+    steps: Real = np.asarray(batch, np.float64) / np.asarray(base, np.float64)
+    return steps * efficiency(noise, batch, base)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Time of a step. With K GPUs, b samples on each of them at once and a further passes for accumulation:
+    T_acc = α_c + β_c·b; T_net = 0 for one GPU, α_r + β_r·(K−2)⁺ in a machine, α_n + β_n·(K−2)⁺ across;
+    step = a·T_acc + (T_acc^γ + T_net^γ)^(1/γ).
+
+    alpha_*: s. beta_c: s per sample; beta_n, beta_r: s per GPU. gamma: overlap, 1 (none) to 10.
+    """
+
+    alpha_c: float
+    beta_c: float
+    alpha_n: float = LEAST
+    beta_n: float = LEAST
+    alpha_r: float = LEAST
+    beta_r: float = LEAST
+    gamma: float = 1.0
+
+    def accumulate_s(self, local: ArrayLike) -> Real:
+        """Return T_acc, s. local: samples per GPU and pass."""
+        return np.asarray(self.alpha_c + self.beta_c * np.asarray(local, float))
+
+    def network_s(self, machines: ArrayLike, gpus: ArrayLike) -> Real:
+        """Return T_net, s."""
+        count, more = np.asarray(gpus), np.maximum(np.asarray(gpus) - 2, 0)
+        across = np.asarray(machines) > 1
+        exchange = np.where(across, self.alpha_n + self.beta_n * more, self.alpha_r + self.beta_r * more)
+        return np.where(count == 1, 0.0, exchange)
+
+    def step_s(self, machines: ArrayLike, gpus: ArrayLike, local: ArrayLike, passes: ArrayLike = 0) -> Real:
+        """Return the time of a step, s. passes: accumulation steps before the one that exchanges."""
+        computing, exchange = np.broadcast_arrays(self.accumulate_s(local), self.network_s(machines, gpus))
+        long = np.maximum(np.maximum(computing, exchange), 1e-300)
+        both = (computing / long) ** self.gamma + (exchange / long) ** self.gamma
+        step: Real = np.asarray(passes) * computing + long * both ** (1 / self.gamma)
+        return step
+
+    def throughput(
+        self, machines: ArrayLike, gpus: ArrayLike, local: ArrayLike, passes: ArrayLike = 0
+    ) -> Real:
+        """Return samples per second."""
+        samples = np.asarray(gpus) * np.asarray(local, float) * (np.asarray(passes) + 1)
+        rate: Real = samples / self.step_s(machines, gpus, local, passes)
+        return rate
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """k measured steps, float64[k].
+
+    machines, gpus: where each ran. local: samples per GPU. step_s: time of the step. accumulate_s: time of
+        its computing alone, NaN where unknown; on one GPU it is the whole step.
+    """
+
+    machines: Real
+    gpus: Real
+    local: Real
+    step_s: Real
+    accumulate_s: Real
+
+
+def fit(steps: Steps) -> Speed:
+    """Return the speed with the least RMS error of the logarithms of both times, and small penalties.
+
+    Coefficients that no run can show stay at LEAST, and networks across machines are then taken for slower
+    than those inside.
+    """
+    computing = np.where(steps.gpus == 1, steps.step_s, steps.accumulate_s)
+    seen = np.isfinite(computing)
+    inside = bool(((steps.machines == 1) & (steps.gpus > 1)).any())
+    across, many = bool((steps.machines > 1).any()), bool((steps.gpus > 2).any())
+    mean_s = float((computing[seen] if seen.any() else steps.step_s).mean())
+    varied = np.unique(steps.local).size > 1
+    extra = np.maximum(steps.step_s - np.where(seen, computing, mean_s), 0.0)[steps.gpus > 1]
+    net_s = max(float(extra.mean()) if extra.size else 0.0, mean_s / 100)
+    # Coefficients are fitted as logarithms, because their sizes differ by many orders.
+    start = np.log([mean_s / 2, mean_s / 2 / float(steps.local.mean()), net_s, net_s / 20, net_s, net_s / 20])
+    free = np.array([varied, True, across, across and many, inside, inside and many])
+    bounds = [(np.log(LEAST), 20.0) if part else (np.log(LEAST),) * 2 for part in free]
+    start = np.where(free, start, np.log(LEAST))
+    if not varied:
+        # One batch size does not tell what of the time grows with it; half of it is the optimistic guess.
+        start[0] = np.log(mean_s / 2)
+        bounds[0] = (start[0], start[0])
+
+    def loss(values: Real, blunt: float) -> float:
+        guess = _speed(values)
+        whole = _rms(guess.step_s(steps.machines, steps.gpus, steps.local) / steps.step_s, blunt)
+        alone = _rms(guess.accumulate_s(steps.local[seen]) / computing[seen], blunt)
+        growth = (guess.beta_n / guess.alpha_n) ** 2 * across + (guess.beta_r / guess.alpha_r) ** 2 * inside
+        return whole + alone + _GAMMA_WEIGHT * (guess.gamma - 1) ** 2 + _GROWTH_WEIGHT * growth
+
+    values = np.append(start, _FIRST_GAMMA)
+    for blunt in _BLUNT:
+        limits = [*bounds, (1.0, MOST_GAMMA)]
+        values = minimize(loss, values, args=(blunt,), bounds=limits, method="L-BFGS-B").x
+    found = _speed(values)
+    if across:
+        return found
+    # Nothing was seen across machines.
+    slower = max(found.alpha_n, _ACROSS * found.alpha_r), max(found.beta_n, _ACROSS * found.beta_r)
+    return replace(found, alpha_n=slower[0], beta_n=slower[1])
+
+
+def _speed(values: Real) -> Speed:
+    """Return the speed of six logarithms and gamma."""
+    c, per_sample, n, grow_n, r, grow_r = np.maximum(np.exp(values[:6]), LEAST).tolist()
+    return Speed(c, per_sample, n, grow_n, r, grow_r, float(values[6]))
+
+
+def _rms(ratio: Real, blunt: float) -> float:
+    return float(np.sqrt(np.mean(np.log(ratio) ** 2) + blunt**2)) if ratio.size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """A job's goodput.
+
+    speed: time of its steps. noise: noise scale. base: B0, the batch with which it was tuned.
+    most: largest batch of all GPUs. most_local: largest batch that a GPU's memory holds.
+    """
+
+    speed: Speed
+    noise: float
+    base: float
+    most: float
+    most_local: float
+
+    def best(self, machines: ArrayLike, gpus: ArrayLike) -> tuple[Real, Real]:
+        """Return the largest goodput over the candidate batches, samples of B0 per second, and its batch.
+
+        Both are float64[m] for m counts of GPUs; the goodput is 0 where the GPUs are more than the batch.
+        """
+        across, count = (np.atleast_1d(np.asarray(value, float))[:, None] for value in (machines, gpus))
+        wanted = np.geomspace(np.minimum(self.base, self.most), self.most, CANDIDATES)[None, :] / count
+        passes = np.maximum(np.ceil(wanted / self.most_local - 1e-9), 1.0) - 1
+        local = np.ceil(wanted / (passes + 1) - 1e-9)
+        batch = count * local * (passes + 1)
+        # Whole samples per GPU may need a batch that is a little above B0.
+        smallest = count * (passes + 1) * np.ceil(self.base / (count * (passes + 1)))
+        fits: Flags = (local <= self.most_local) & (batch <= np.maximum(self.most, smallest)) & (wanted >= 1)
+        rate = self.speed.throughput(across, count, local, passes)
+        value = np.where(fits, rate * efficiency(self.noise, batch, self.base), 0.0)
+        place = value.argmax(axis=1)[:, None]
+        return np.take_along_axis(value, place, 1)[:, 0], np.take_along_axis(batch, place, 1)[:, 0]

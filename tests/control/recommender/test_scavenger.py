@@ -1,0 +1,117 @@
+"""Scavenger's search on jobs whose step times and noise scale are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.goodput import Speed
+from control.jobs import Configuration, InstanceType, Job, Objective, candidates
+from control.recommender.ports import Proposal, Request, Stop, no_observations
+from control.recommender.scavenger import Scavenger, noise_in_use, to_goal, worth
+from twinbed import ScenarioError
+
+TYPES = {"c4": InstanceType("c4", "made-up", 4, 16)}
+AMONG = candidates(
+    TYPES,
+    {"c4": 1.0},
+    [
+        Configuration("c4", count, batch)
+        for count in (1, 2, 4, 8)
+        for batch in (8, 16, 32, 64, 128)
+        if count * batch >= 32
+    ],
+)
+JOB = Job("mine", batch=32, samples=1e7)
+speeds = st.builds(
+    Speed,
+    st.floats(0.02, 0.5),
+    st.floats(0.001, 0.05),
+    st.floats(0.001, 0.5),
+    st.floats(1e-4, 0.05),
+    gamma=st.floats(1, 3),
+)
+
+
+def true_s(speed: Speed, noise: float) -> np.ndarray:
+    step_s = speed.step_s(AMONG.count, AMONG.count, AMONG.batch)
+    batch = AMONG.count * AMONG.batch
+    return JOB.samples / batch * (noise + batch) / (noise + 32) * step_s
+
+
+def searched(speed: Speed, noise: float, request: Request, fails: int = -1):
+    """The search's end and its trials, of the job's samples."""
+    step_s = speed.step_s(AMONG.count, AMONG.count, AMONG.batch)
+    raw = JOB.samples / (AMONG.count * AMONG.batch) * step_s
+    search, observed = Scavenger().searcher(request, 0), no_observations()
+    while isinstance(step := search.propose(to_goal(request, observed)), Proposal):
+        row = step.candidate
+        assert row not in observed.candidate
+        cost = raw[row] / 3600 * AMONG.price_usd_h[row]
+        observed = observed.with_trial(row, raw[row], cost, row != fails, noise)
+    return step, observed
+
+
+@settings(max_examples=25, deadline=None)
+@given(speeds, st.floats(1, 1e6), st.sampled_from(Objective))
+def test_the_choice_is_near_the_oracle_s_and_never_worse_than_the_start(speed, noise, by) -> None:
+    request = Request(JOB, AMONG, by)
+    step, observed = searched(speed, noise, request)
+    value = true_s(speed, noise) * (AMONG.price_usd_h if by is Objective.COST else 1)
+    assert isinstance(step, Stop)
+    assert AMONG.configuration(int(observed.candidate[0])) == Configuration("c4", 1, 32)
+    assert value[step.best] <= value[observed.candidate[0]] * (1 + 1e-9)
+    assert value.min() <= value[step.best] <= 1.1 * value.min()
+    assert len(observed) <= len(AMONG)
+    # A job that needs other samples is searched in the same way.
+    more = replace(request, job=replace(JOB, samples=JOB.samples * 7))
+    goal = to_goal(request, observed)
+    longer = Scavenger().searcher(more, 0).propose(goal.stretched(np.full(len(goal), 7.0)))
+    assert isinstance(longer, Stop)
+    assert longer.best == step.best
+
+
+def test_without_noise_batches_are_worth_nothing_and_with_much_of_it_they_are() -> None:
+    request, seen = Request(JOB, AMONG), no_observations()
+    batch = AMONG.count * AMONG.batch
+    for noise in (np.nan, 1e-12):
+        assert worth(request, seen.with_trial(0, 1.0, 1.0, True, noise)) == pytest.approx(32 / batch)
+    assert worth(request, seen.with_trial(0, 1.0, 1.0, True, 1e12)) == pytest.approx(np.ones(len(AMONG)))
+
+
+def test_the_noise_scale_in_use_is_that_since_it_last_moved() -> None:
+    seen = no_observations()
+    for noise, used in ((np.nan, np.nan), (100.0, 100.0), (150.0, 125.0), (np.nan, 125.0), (400.0, 400.0)):
+        seen = seen.with_trial(0, 1.0, 1.0, True, noise)
+        assert noise_in_use(seen) == pytest.approx(used, nan_ok=True)
+
+
+def test_a_batch_that_failed_keeps_the_search_from_larger_ones_and_steps_run_out() -> None:
+    fast = Speed(1.0, 0.001)
+    request = Request(JOB, AMONG)
+    largest = next(row for row in range(len(AMONG)) if (AMONG.count[row], AMONG.batch[row]) == (1, 128))
+    step, observed = searched(fast, 1e9, request, fails=largest)
+    assert (AMONG.batch[observed.candidate] == 128).sum() == 1
+    assert AMONG.batch[step.best] == 64
+    short = replace(request, job=replace(JOB, samples=32 * 200.0))
+    step = Scavenger().searcher(short, 0).propose(observed.stretched(np.full(len(observed), 1.0)))
+    assert "of the job's steps" in step.reason
+
+
+def test_the_ranking_is_by_goodput_and_what_is_missing_is_named() -> None:
+    request = Request(JOB, AMONG)
+    _, observed = searched(Speed(0.1, 0.01, 0.1), 500.0, request)
+    rows = Scavenger().recommend(request.seen(to_goal(request, observed)))
+    assert [row.cost_usd for row in rows] == sorted(row.cost_usd for row in rows)
+    assert "noise scale 500 samples" in rows[0].reason
+    with pytest.raises(ScenarioError, match="try some with --search"):
+        Scavenger().recommend(request)
+    with pytest.raises(ScenarioError, match="needs `batch`"):
+        Scavenger().searcher(Request(Job("none"), AMONG), 0)
+    plain = candidates(TYPES, {"c4": 1.0}, [Configuration("c4", 1)])
+    with pytest.raises(ScenarioError, match="give some with --batches"):
+        Scavenger().searcher(Request(JOB, plain), 0)

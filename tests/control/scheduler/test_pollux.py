@@ -1,0 +1,83 @@
+"""Pollux: what it gives to jobs that may grow, and what it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from control.scheduler import make
+from control.scheduler.model import Cluster, Elastic, State
+from control.scheduler.pollux import Pollux, PolluxSettings
+from lab.check.watched_scheduler import require_possible
+from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
+from twinbed import ScenarioError
+
+COUNT = np.arange(65)
+LINEAR, FLAT = COUNT.astype(float), np.minimum(COUNT, 1).astype(float)
+
+
+def elastic(*speeds: np.ndarray, kind: list[int]) -> Elastic:
+    return Elastic(np.array(kind), np.array([[speed, speed] for speed in speeds]))
+
+
+@given(worlds(elastic=True))
+@settings(max_examples=30, deadline=None)
+def test_jobs_that_may_grow_have_gpus_that_are_there_and_gangs_are_whole(
+    world: tuple[Cluster, State],
+) -> None:
+    where, before = world
+    scheduler = make("pollux", where, 0)
+    for _ in range(3):
+        plan = scheduler.on_round(before)
+        require_possible(where, before, plan, mixes_types=False, elastic=True)
+        before = after(before, plan)
+
+
+@given(worlds(elastic=True))
+@settings(max_examples=15, deadline=None)
+def test_the_order_of_the_jobs_changes_nothing(world: tuple[Cluster, State]) -> None:
+    where, before = world
+    other = permuted(before, np.arange(len(before))[::-1])
+    one, two = make("pollux", where, 7), make("pollux", where, 7)
+    assert lines(before, one.on_round(before)) == lines(other, two.on_round(other))
+
+
+def test_gpus_go_where_they_are_worth_something() -> None:
+    where = cluster((0, 4), (0, 4))
+    before = state(where, [1, 1], elastic=elastic(LINEAR, FLAT, kind=[0, 1]))
+    plan = make("pollux", where, 0).on_round(before)
+    got = np.bincount(plan.row, plan.gpus, 2)
+    assert got.tolist() == [7, 1]
+    alike = replace(before, elastic=elastic(LINEAR, kind=[0, 0]))
+    plan = make("pollux", where, 0).on_round(alike)
+    assert np.bincount(plan.row, plan.gpus, 2).tolist() == [4, 4]
+
+
+def test_between_two_searches_everybody_keeps_what_they_have() -> None:
+    where = cluster((0, 4), (0, 4))
+    before = state(where, [1, 1], elastic=elastic(LINEAR, kind=[0, 0]))
+    scheduler = make("pollux", where, 0)
+    plan = scheduler.on_round(before)
+    assert scheduler.wake_s(before, plan) == before.now_s + 60
+    soon = replace(after(before, plan, passes_s=30.0), elastic=elastic(LINEAR, FLAT, kind=[0, 1]))
+    assert lines(soon, scheduler.on_round(soon)) == lines(before, plan)
+
+
+def test_a_young_job_is_not_moved_and_an_old_one_is() -> None:
+    where = cluster((0, 8))
+    before = state(where, [1], elastic=elastic(LINEAR, kind=[0]))
+    small = PolluxSettings()
+    for age_s, gpus in ((10.0, 7), (100_000.0, 8)):
+        scheduler = Pollux(where, 0, small)
+        scheduler.on_round(before)
+        held = replace(before, held=replace(scheduler.on_round(before), gpus=np.array([7])))
+        old = replace(held, now_s=age_s + 1000.0, submit_s=np.array([1000.0]))
+        assert scheduler.on_round(old).gpus.tolist() == [gpus]
+
+
+def test_quotas_and_growing_jobs_do_not_go_together() -> None:
+    with pytest.raises(ScenarioError, match="outgrow their queues' quotas"):
+        make("pollux", cluster((0, 4), queues=2, queue_most=np.array([0.5, 1.0])), 0)
