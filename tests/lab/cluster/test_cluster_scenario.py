@@ -119,7 +119,7 @@ def test_the_shipped_scenario_is_read():
     assert len(expand(load("cluster"))) == 6
 
 
-def test_jobs_with_a_goodput_grow_under_pollux_and_are_done_sooner(twinbed, tmp_path: Path) -> None:
+def test_jobs_with_a_goodput_grow_under_pollux_and_are_done_sooner(twinbed, tmp_path):
     model = {"alpha_c": 0.19, "beta_c": 0.025, "alpha_n": 0.75, "alpha_r": 0.13, "noise": 530.0}
     model |= {"batch": 8, "most_batch": 512, "most_local": 16}
     cluster = {
