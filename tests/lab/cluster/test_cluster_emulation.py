@@ -29,7 +29,7 @@ def test_training_is_as_long_as_its_duration_compressed():
     for number, program in enumerate(programs):
         rate = SPEC.calibration.values[f"training.{jobs.models[number]}_x{program.processes}"].value
         assert program.steps / (0.1 * rate) == pytest.approx(jobs.workload.steps[number] / 60, rel=0.05)
-        assert program.command[-1] == str(program.steps)
+        assert str(program.steps) in program.command
 
 
 @pytest.mark.parametrize(
