@@ -7,7 +7,7 @@ import pytest
 from lab.ask.scenario import expand, load
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
-SHARED = {"E3": "E2", "E8": "E2", "beyond": "E2"}
+SHARED = {"E3": "E2", "E8": "E2", "E10": "E2", "beyond": "E2"}
 """Files whose runs are another's, by the name that the run ids begin with."""
 
 
