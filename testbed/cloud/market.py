@@ -22,8 +22,9 @@ from testbed.cluster.gangs import Gangs, Life, Seen, Training
 from testbed.containers.network import Endpoint, Network
 from testbed.containers.ownership import end_run, new_run
 
-_TICK_S = 0.02
-"""Time between two looks at the job, s of this machine."""
+_TICK_S, _START_TICK_S = 0.02, 0.002
+"""Time between two looks at the job, and at one that starts, s of this machine. A job has no quota until it
+is seen to work."""
 JOB = 0
 """The executor's number of the only job."""
 
@@ -91,7 +92,7 @@ def carry_out(
         if progress is not None and share >= told + 0.01:
             told = share
             progress(share)
-        time.sleep(_TICK_S)
+        time.sleep(_START_TICK_S if real.course.state == STARTING else _TICK_S)
     return real.course.outcome()
 
 

@@ -26,7 +26,7 @@ COMPRESSION = 10.0
 CORES = 0.2
 STEPS_PER_S = CORES / trainee.STEP_CPU_S / COMPRESSION
 """Steps of training that stand for a second of work."""
-TIMING = Timing(start_s=1.0, stop_s=0.5, move_s=0.0, every_s=5.0, saves=True)
+TIMING = Timing(start_s=1.0, stop_s=0.5, move_s=0.0, every_s=7.0, saves=True)
 TERMS = Terms(work_s=36.0, deadline_s=80.0, restart_s=4.0, tick_s=4.0, on_demand_usd_h=3600.0)
 """Prices are per hour, so that a second on demand costs 1 $."""
 
@@ -49,21 +49,27 @@ def market(*zones: tuple[tuple[float, float], ...], speeds: tuple[float, ...] = 
     return Market(tuple(made), "plain", TERMS.on_demand_usd_h, **given)
 
 
+PERIOD_S = 0.1
+"""Period of a CPU quota, s. A job that starts in the middle of one has all of the quota in what is left."""
+
+
 class Backend(Protocol):
     name: str
+    ahead_s: float
+    """Work that a start may be ahead of its time, s."""
 
     def run(self, offered: Market, policy: Policy, timing: Timing = TIMING) -> Outcome: ...
 
 
 class Twin:
-    name = "twin"
+    name, ahead_s = "twin", 0.0
 
     def run(self, offered: Market, policy: Policy, timing: Timing = TIMING) -> Outcome:
         return simulate(offered, TERMS, timing, policy)
 
 
 class Testbed:
-    name = "testbed"
+    name, ahead_s = "testbed", COMPRESSION * PERIOD_S
 
     def run(self, offered: Market, policy: Policy, timing: Timing = TIMING) -> Outcome:
         job = training(offered, timing)
@@ -74,7 +80,7 @@ class Testbed:
 class Processes:
     """Plain processes that need no right: the job itself keeps to its part of a core."""
 
-    name = "processes"
+    name, ahead_s = "processes", COMPRESSION * PERIOD_S
 
     def run(self, offered: Market, policy: Policy, timing: Timing = TIMING) -> Outcome:
         job = training(offered, timing)
