@@ -69,10 +69,12 @@ def opened(
             ) as file:
                 _check_types(path, file.schema_arrow, text, numbers)
                 yield file
-        except (pa.ArrowMemoryError, duckdb.OutOfMemoryException) as error:
-            # The machine is short of memory; the file may be whole.
-            raise BackendError(f"{path}: not enough memory to read it") from error
         except (pa.ArrowException, duckdb.Error, OSError, ValueError) as error:
+            # Thrift tells of a want of memory as of damage, but for its text.
+            short = isinstance(error, pa.ArrowMemoryError | duckdb.OutOfMemoryException)
+            if short or "std::bad_alloc" in str(error):
+                # The file may be whole.
+                raise BackendError(f"{path}: not enough memory to read it") from error
             raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
 
 

@@ -21,7 +21,7 @@ from traces.load import load
 from traces.prometheus import kept
 from traces.readers import prices, table
 from traces.schema import MOST_READ_CELLS
-from twinbed import TraceError, TwinbedError
+from twinbed import BackendError, TraceError, TwinbedError
 
 READS: dict[str, Callable[[Path], object]] = {
     "trace": load,
@@ -203,6 +203,20 @@ def test_a_footer_that_is_too_long_is_not_parsed(tmp_path: Path) -> None:
     table_ = pa.table({"a": [1]}).replace_schema_metadata({b"words": b"x" * parquet_file.MOST_FOOTER_BYTES})
     pq.write_table(table_, tmp_path / "it.parquet")
     assert "expected at most 4194304" in refused(parquet.read, tmp_path / "it.parquet")
+
+
+@pytest.mark.parametrize(
+    "error", [pa.ArrowMemoryError("malloc"), OSError("Couldn't deserialize thrift: std::bad_alloc")]
+)
+def test_a_want_of_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch, error: Exception) -> None:
+    def short(_: object) -> None:
+        raise error
+
+    path = tmp_path / "whole.parquet"
+    pq.write_table(pa.table({"a": [1]}), path)
+    monkeypatch.setattr(pq, "read_metadata", short)
+    with pytest.raises(BackendError, match="not enough memory"), parquet_file.opened(path):
+        pass
 
 
 def test_a_word_that_is_repeated_takes_its_room_once(tmp_path: Path) -> None:
