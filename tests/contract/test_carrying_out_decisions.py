@@ -73,6 +73,8 @@ CANNOT = {
 
 OMEGA = 1.2
 TOTAL = 600 * MIB
+GRAIN_CORES = 2e-5
+"""Records of an agent are in whole microseconds of a period of 0.1 s; three of them are rounded here."""
 JOINS, LEAVES, PERIODS = 8, 18, 26
 
 
@@ -389,7 +391,7 @@ def test_unused_runtime_is_the_quota_less_what_was_used(pooled: tuple[Escra, Ran
         left = stats.quota_cores[plain] - stats.usage_cores[plain]
         # A write in the period filled the runtime up again, by what had been used until then, or cut it by
         # what CPUs had brought back of the period before.
-        assert (stats.unused_cores[plain] >= left - ran.lent_cores - 1e-6).all()
+        assert (stats.unused_cores[plain] >= left - ran.lent_cores - GRAIN_CORES).all()
 
 
 def test_every_present_container_reports_every_period(pooled: tuple[Escra, Ran]) -> None:
