@@ -33,6 +33,10 @@ _BOUNDS = (
 _INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
 
 
+_MOST_IDS = 8
+"""Number of run ids that people see below a table. Machines get all of them in the records."""
+
+
 def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return (mean, half-width of its 95 % confidence interval by Student's t), NaN where values are too
     few."""
@@ -125,7 +129,7 @@ def as_result(runs: Sequence[Run]) -> Result:
     kind, frame = kind_of(runs), comparison(runs)
     repeated = bool(frame["label"].duplicated().any())
     shown = over_seeds(frame) if repeated else frame
-    more, records = kind.beside(runs, frame["label"].tolist())
+    further, records = kind.beside(runs, frame["label"].tolist())
     rows = tuple(
         {str(key): _plain(value) for key, value in row.items()} | dict(records.get(row["label"], {}))
         for row in shown.to_dict("records")
@@ -134,10 +138,14 @@ def as_result(runs: Sequence[Run]) -> Result:
     heads = [key for key in (_HEAD_OVER_SEEDS if repeated else _HEAD) if key != "currency" or currency]
     columns = [Column(key, key.capitalize()) for key in heads]
     columns += [_column(metric, currency, repeated=repeated) for metric in kind.metrics()]
-    columns += more
+    columns += further
     notes = [*kind.remarks(runs), *kind.notes(runs), *([_INTERVALS] if repeated else [])]
     notes += [_BOUNDS] if any(run.censored for run in runs) else []
-    notes.append(f"Runs: {', '.join(frame['run'])}.")
+    ids = list(frame["run"])
+    more = (
+        f" and {len(ids) - _MOST_IDS} more, which `twinbed runs list` names" if len(ids) > _MOST_IDS else ""
+    )
+    notes.append(f"Runs: {', '.join(ids[:_MOST_IDS])}{more}.")
     return Result(tuple(columns), rows, kind.facts(runs), kind.legend(runs), tuple(notes), aside="label")
 
 

@@ -16,23 +16,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lab.runs import fitting
 from twinbed.text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 Value = str | int | float | bool | None
 Record = Mapping[str, Value]
 
 DEFAULT_WIDTH = 100
 """Width in characters of a table that is not written to a terminal."""
-
-_GAP = 3
-"""Spaces between two columns of a table: two of padding and the box's own."""
-
-_LEAST_PROSE, _LEAST_NAME = 24, 10
-"""Least width of prose before names are broken for it, and of names before lines get longer, characters."""
 
 _WIDEST = 10_000
 """Largest width of a table, characters."""
@@ -104,10 +98,17 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     from rich.text import Text
 
     parts = [*_rich_facts(result.facts)]
-    parts += _rich_rows(result, width) if result.aside is None else _rich_aside(result, width)
+    notes = list(result.notes)
+    if result.aside is None:
+        header, right, texts, said = fitting.said_once(*grid(result))
+        parts += fitting.rows(header, right, texts, width)
+        notes[:0] = said
+    else:
+        header, _, texts = grid(result)
+        parts += fitting.aside(header, texts, [column.section for column in _quantities(result)], width)
     if result.legend:
         parts.append(Text(printable(result.legend) + "\n", style="dim"))
-    for note in result.notes:
+    for note in notes:
         lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
         parts.append(Text("· " + "\n  ".join(lines)))
     target = io.StringIO()
@@ -266,124 +267,3 @@ def _rich_facts(facts: Record) -> Iterator[RenderableType]:
             pairs.add_row(Text(printable(key), style="dim"), Text(printable(shown(value))))
         yield pairs
         yield Text()
-
-
-def _rich_rows(result: Result, width: int) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    header, right, lines = grid(result)
-    if not lines:
-        yield Text("nothing to show\n", style="dim")
-        return
-    titles = [
-        title.replace(" ", "\n") if is_number else title
-        for title, is_number in zip(header, right, strict=True)
-    ]
-    wide = _widths(titles, lines)
-    names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
-    # Figures always stay in one piece. Ids and names, which people copy, do so if prose has room left.
-    both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
-    rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
-    parts = [list(range(len(titles)))]
-    if _least(wide, rigid, _LEAST_NAME) > width:
-        # Too many figures come below each other, each time beside the names of their rows.
-        parts, rigid = list(_parts(wide, both, right, width)), both
-    for part in parts:
-        some = [[line[index] for index in part] for line in lines]
-        rigid_of, right_of = ([flags[index] for index in part] for flags in (rigid, right))
-        drawn = _rich_table([titles[index] for index in part], rigid_of, right_of, some, [False] * len(lines))
-        needed = _least([wide[index] for index in part], rigid_of, _LEAST_NAME)
-        if needed > width:
-            # Names and a figure that do not fit make a wider table rather than a cut one.
-            drawn.width = needed
-        yield drawn
-        yield Text()
-
-
-def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) -> Iterator[list[int]]:
-    """Yield the columns of each of the tables that show all figures within `width`: those before the first
-    figure, which say what a row is about, and at least one more."""
-    first = right.index(True) if True in right else len(right)
-    heads, further = list(range(first)), list(range(first, len(right)))
-    room = width - _least([wide[index] for index in heads], [rigid[index] for index in heads], _LEAST_PROSE)
-    part: list[int] = []
-    used = 0
-    for index in further:
-        own = _least([wide[index]], [rigid[index]], _LEAST_PROSE)
-        if part and used + own > room:
-            yield heads + part
-            part, used = [], 0
-        part.append(index)
-        used += own
-    yield heads + part
-
-
-def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
-    """Return the width in characters that each column of a table would like, with its gap."""
-    return [
-        _GAP + max(len(text) for text in (*title.split("\n"), *(line[index] for line in lines)))
-        for index, title in enumerate(titles)
-    ]
-
-
-def _least(wide: list[int], rigid: list[bool], least: int) -> int:
-    """Return the width that a table needs when its columns that are not rigid are narrowed to `least`."""
-    return sum(
-        width if in_one_piece else min(width, least) for width, in_one_piece in zip(wide, rigid, strict=True)
-    )
-
-
-def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
-    """Yield one table, or several below each other if the records do not fit side by side."""
-    from rich.text import Text
-
-    header, _, lines = grid(result)
-    if not lines:
-        return
-    sections = [column.section for column in _quantities(result)]
-    ends = [here != after for here, after in zip(sections, [*sections[1:], sections[-1]], strict=True)]
-    for names in _blocks(header, lines, width):
-        part = [[line[0], *(line[index] for index in names)] for line in lines]
-        titles = ["", *(_stacked(header[index]) for index in names)]
-        right = [False, *(True for _ in names)]
-        yield _rich_table(titles, right, right, part, ends)
-        yield Text()
-
-
-def _stacked(name: str) -> str:
-    """Put a policy's parameters and conditions below its name: `static` over `factor=1.5`."""
-    return name.replace(":", "\n").replace(" ", "\n")
-
-
-def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[list[int]]:
-    """Yield the indices of the records (from 1) of each table that fits into `width`; at least one per
-    table."""
-    wide = _widths([_stacked(title) for title in header], lines)
-    block: list[int] = []
-    for index in range(1, len(header)):
-        if block and wide[0] + sum(wide[column] for column in block) + wide[index] > width:
-            yield block
-            block = []
-        block.append(index)
-    if block:
-        yield block
-
-
-def _rich_table(
-    header: list[str], rigid: list[bool], right: list[bool], lines: list[list[str]], ends: list[bool]
-) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
-    for title, in_one_piece, is_number in zip(header, rigid, right, strict=True):
-        drawn.add_column(
-            Text("\n".join(map(printable, title.split("\n"))), style="bold"),
-            justify="right" if is_number else "left",
-            overflow="fold",
-            no_wrap=in_one_piece,
-        )
-    for line, end in zip(lines, ends, strict=True):
-        drawn.add_row(*(Text(printable(text)) for text in line), end_section=end)
-    return drawn

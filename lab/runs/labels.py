@@ -7,21 +7,26 @@ only.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lab.runs.store import Run
 
 _MOST_DIFFERENCES = 3
-"""Number of differing conditions up to which a label lists them."""
+"""Number of conditions up to which a label lists them."""
+
+_LONGEST_VALUE = 24
+"""Number of characters up to which a label shows a condition's value whole."""
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return what tells each run from the others: its policy and, where they differ, name and conditions.
 
     A condition is called by the last part of its key where that is clear: `app=teastore` for
-    `services.app`. Runs that differ in the seed alone share a label. Runs that differ in more than three
-    conditions are told apart by name and run id instead.
+    `services.app`. Runs that differ in the seed alone share a label. Where more than three conditions differ,
+    a label lists those in which its run differs from most. Where that does not tell the runs apart either,
+    the label holds the run's id.
     """
     names = [str(run.manifest["name"]) for run in runs]
     known = [{"name": name, **conditions(run)} for name, run in zip(names, runs, strict=True)]
@@ -32,15 +37,21 @@ def labels(runs: Sequence[Run]) -> list[str]:
         pairs = {(table.get(key), table.get(role)) for table in known}
         if role in differing and len(pairs) == len({words for words, _ in pairs}):
             differing.remove(role)
+    ends = [key.rpartition(".")[2] for key in differing]
+    short = {key: end if ends.count(end) == 1 else key for key, end in zip(differing, ends, strict=True)}
+    told = [differing for _ in runs]
     if len(differing) > _MOST_DIFFERENCES:
+        usual = {key: Counter(table.get(key) for table in known).most_common(1)[0][0] for key in differing}
+        told = [[key for key in differing if table.get(key) != usual[key]] for table in known]
+    texts = [
+        " ".join([run.policy, *(f"{short[key]}={_shortened(table.get(key, 'none'))}" for key in keys)])
+        for run, table, keys in zip(runs, known, told, strict=True)
+    ]
+    full = [
+        (run.policy, *(table.get(key) for key in differing)) for run, table in zip(runs, known, strict=True)
+    ]
+    if max(map(len, told)) > _MOST_DIFFERENCES or len(set(zip(texts, full, strict=True))) > len(set(texts)):
         texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
-    else:
-        ends = [key.rpartition(".")[2] for key in differing]
-        short = {key: end if ends.count(end) == 1 else key for key, end in zip(differing, ends, strict=True)}
-        texts = [
-            " ".join([run.policy, *(f"{short[key]}={table.get(key, 'none')}" for key in differing)])
-            for run, table in zip(runs, known, strict=True)
-        ]
     if len(set(names)) == 1:
         return texts
     return [f"{name} {text}" for name, text in zip(names, texts, strict=True)]
@@ -55,6 +66,12 @@ def conditions(run: Run) -> dict[str, str]:
     table |= {source["role"]: source["sha256"][:8] for source in run.manifest["inputs"]}
     table["backend"] = str(run.manifest["backend"])
     return table
+
+
+def _shortened(value: str) -> str:
+    """Return the value without spaces, which part a label's conditions, cut where it is long."""
+    text = value.replace(" ", "")
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:

@@ -92,6 +92,24 @@ def test_a_trace_of_another_name_is_not_told_apart_twice(store):
     assert labels(runs) == ["a escra", "b escra"]
 
 
+def test_of_many_conditions_a_label_lists_those_that_are_unusual(store):
+    conditions = ({}, {}, {"budget_factor": 9.0}, {"period_s": 0.2, "host_cores": 9.0}, {"threads": 2.0})
+    runs = [publish(store, seed=seed, spec=spec) for seed, spec in enumerate(conditions)]
+    wanted = [
+        "escra",
+        "escra",
+        "escra budget_factor=9.0",
+        "escra period_s=0.2 host_cores=9.0",
+        "escra threads=2.0",
+    ]
+    assert labels(runs) == wanted
+
+
+def test_only_the_first_of_many_runs_are_named_for_people(store):
+    notes = as_result([publish(store, seed=seed) for seed in range(10)]).notes
+    assert notes[-1].endswith("and 2 more, which `twinbed runs list` names.")
+
+
 def test_runs_that_differ_in_much_are_labelled_with_their_ids(store):
     spec = {"budget_factor": 9.0, "period_s": 0.2, "host_cores": 9.0, "threads": 2.0}
     runs = [publish(store), publish(store, spec=spec)]

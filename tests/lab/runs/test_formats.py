@@ -81,6 +81,28 @@ def test_records_that_do_not_fit_beside_each_other_come_in_blocks_with_every_fig
     assert "12,345.7" in narrow
 
 
+def test_many_records_stand_one_per_line_where_that_is_shorter():
+    rows = tuple(ROWS[0] | {"label": f"escra gamma={number}"} for number in range(20))
+    lines = formats.table(Result(COLUMNS, rows, aside="label"), 60).splitlines()
+    assert sum(line.startswith("escra gamma=") for line in lines) == 20
+    assert max(map(len, lines)) <= 60
+
+
+def test_a_sentence_that_rows_share_is_said_once():
+    columns = (Column("name", "Name"), Column("why", "Why"))
+    long, short = "because nothing was measured for so long a time", "because it is new"
+    shared = formats.table(Result(columns, tuple({"name": name, "why": long} for name in "abcd")))
+    assert shared.count(long) == 1
+    assert f"· Why, in all rows: {long}" in shared
+    rows = tuple(
+        {"name": name, "why": why} for name, why in zip("abcd", (long, long, long, short), strict=True)
+    )
+    text = formats.table(Result(columns, rows))
+    assert text.count("[1]") == 4
+    assert f"· Why [1]: {long}" in text
+    assert text.count(short) == 1
+
+
 def test_too_many_figures_come_below_each_other_beside_their_names():
     columns = (Column("name", "Name"), *(Column(f"k{i}", f"Key {i}", "cores", 3) for i in range(12)))
     row = {"name": "a-name-of-some-length"} | {f"k{i}": 1000.125 + i for i in range(12)}

@@ -1,0 +1,200 @@
+"""Fits a grid of texts into the width of a terminal.
+
+For: the written form `table` (lab.runs.formats). Not for: what the texts say, or which quantities there are.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from twinbed.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_GAP = 3
+"""Spaces between two columns of a table: two of padding and the box's own."""
+
+_LEAST_PROSE, _LEAST_NAME = 24, 10
+"""Least width of prose before names are broken for it, and of names before lines get longer, characters."""
+
+_SENTENCE = 30
+"""Least length of a text that a table says once below itself instead of in many rows, characters."""
+
+_HEAD_LINES = 5
+"""Lines that the head of a table takes, about."""
+
+
+def said_once(
+    header: list[str], right: list[bool], lines: list[list[str]]
+) -> tuple[list[str], list[bool], list[list[str]], list[str]]:
+    """Return a grid without its repeated sentences, and the notes that hold them.
+
+    A sentence that all rows share leaves the table with its column. Where at most half of a column's
+    sentences differ, each becomes a number.
+    """
+    kept, notes = list(range(len(header))), []
+    lines = [list(line) for line in lines]
+    for index, title in enumerate(header):
+        texts = [line[index] for line in lines]
+        sentences = dict.fromkeys(text for text in texts if len(text) >= _SENTENCE and " " in text)
+        if len(lines) < 2 or not sentences or len(set(texts)) > len(lines) / 2:
+            continue
+        if len(set(texts)) == 1:
+            kept.remove(index)
+            notes.append(f"{title}, in all rows: {texts[0]}")
+            continue
+        numbers = {text: f"[{number}]" for number, text in enumerate(sentences, 1)}
+        notes += [f"{title} {number}: {text}" for text, number in numbers.items()]
+        for line in lines:
+            line[index] = numbers.get(line[index], line[index])
+    cut = [[line[index] for index in kept] for line in lines]
+    return [header[index] for index in kept], [right[index] for index in kept], cut, notes
+
+
+def rows(
+    header: list[str], right: list[bool], lines: list[list[str]], width: int
+) -> Iterator[RenderableType]:
+    """Yield one table, or several below each other if the figures do not fit side by side."""
+    from rich.text import Text
+
+    if not lines:
+        yield Text("nothing to show\n", style="dim")
+        return
+    titles = _wrapped(header, right, lines)
+    wide = _widths(titles, lines)
+    names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
+    # Figures always stay in one piece. Ids and names, which people copy, do so if prose has room left.
+    both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
+    rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
+    parts = [list(range(len(titles)))]
+    if _least(wide, rigid, _LEAST_NAME) > width:
+        # Too many figures come below each other, each time beside the names of their rows.
+        parts, rigid = list(_parts(wide, both, right, width)), both
+    for part in parts:
+        some = [[line[index] for index in part] for line in lines]
+        rigid_of, right_of = ([flags[index] for index in part] for flags in (rigid, right))
+        drawn = _table([titles[index] for index in part], rigid_of, right_of, some, [False] * len(lines))
+        needed = _least([wide[index] for index in part], rigid_of, _LEAST_NAME)
+        if needed > width:
+            # Names and a figure that do not fit make a wider table rather than a cut one.
+            drawn.width = needed
+        yield drawn
+        yield Text()
+
+
+def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) -> Iterator[list[int]]:
+    """Yield the columns of each of the tables that show all figures within `width`: those before the first
+    figure, which say what a row is about, and at least one more."""
+    first = right.index(True) if True in right else len(right)
+    heads, further = list(range(first)), list(range(first, len(right)))
+    room = width - _least([wide[index] for index in heads], [rigid[index] for index in heads], _LEAST_PROSE)
+    part: list[int] = []
+    used = 0
+    for index in further:
+        own = _least([wide[index]], [rigid[index]], _LEAST_PROSE)
+        if part and used + own > room:
+            yield heads + part
+            part, used = [], 0
+        part.append(index)
+        used += own
+    yield heads + part
+
+
+def _wrapped(header: list[str], right: list[bool], lines: list[list[str]]) -> list[str]:
+    """Return the titles, those of figures in lines no wider than the figures where words allow it."""
+    rooms = [
+        max(map(len, (*title.split(), *(line[index] for line in lines))))
+        for index, title in enumerate(header)
+    ]
+    return [
+        textwrap.fill(title, room, break_on_hyphens=False) if is_number else title
+        for title, is_number, room in zip(header, right, rooms, strict=True)
+    ]
+
+
+def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
+    """Return the width in characters that each column of a table would like, with its gap."""
+    return [
+        _GAP + max(len(text) for text in (*title.split("\n"), *(line[index] for line in lines)))
+        for index, title in enumerate(titles)
+    ]
+
+
+def _least(wide: list[int], rigid: list[bool], least: int) -> int:
+    """Return the width that a table needs when its columns that are not rigid are narrowed to `least`."""
+    return sum(
+        width if in_one_piece else min(width, least) for width, in_one_piece in zip(wide, rigid, strict=True)
+    )
+
+
+def aside(
+    header: list[str], lines: list[list[str]], sections: list[str], width: int
+) -> Iterator[RenderableType]:
+    """Yield one table, or several below each other if the records do not fit side by side.
+
+    lines: one for each quantity; sections: the section of each, between which a gap is left.
+    Where more than two would be needed, and one record per line makes fewer lines, the table is turned.
+    """
+    from rich.text import Text
+
+    if not lines:
+        return
+    blocks = list(_blocks(header, lines, width))
+    turned = [[name, *(line[index] for line in lines)] for index, name in enumerate(header) if index]
+    titles, right = ["", *(line[0] for line in lines)], [False, *(True for _ in lines)]
+    tables = list(_parts(_widths(_wrapped(titles, right, turned), turned), right, right, width))
+    if len(blocks) > 2 and len(tables) * (len(turned) + _HEAD_LINES) < len(blocks) * (
+        len(lines) + _HEAD_LINES
+    ):
+        yield from rows(titles, right, turned, width)
+        return
+    ends = [here != after for here, after in zip(sections, [*sections[1:], sections[-1]], strict=True)]
+    for names in blocks:
+        part = [[line[0], *(line[index] for index in names)] for line in lines]
+        titles = ["", *(_stacked(header[index]) for index in names)]
+        right = [False, *(True for _ in names)]
+        yield _table(titles, right, right, part, ends)
+        yield Text()
+
+
+def _stacked(name: str) -> str:
+    """Put a policy's parameters and conditions below its name: `static` over `factor=1.5`."""
+    return name.replace(":", "\n").replace(" ", "\n")
+
+
+def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[list[int]]:
+    """Yield the indices of the records (from 1) of each table that fits into `width`; at least one per
+    table."""
+    wide = _widths([_stacked(title) for title in header], lines)
+    block: list[int] = []
+    for index in range(1, len(header)):
+        if block and wide[0] + sum(wide[column] for column in block) + wide[index] > width:
+            yield block
+            block = []
+        block.append(index)
+    if block:
+        yield block
+
+
+def _table(
+    header: list[str], rigid: list[bool], right: list[bool], lines: list[list[str]], ends: list[bool]
+) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
+    for title, in_one_piece, is_number in zip(header, rigid, right, strict=True):
+        drawn.add_column(
+            Text("\n".join(map(printable, title.split("\n"))), style="bold"),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=in_one_piece,
+        )
+    for line, end in zip(lines, ends, strict=True):
+        drawn.add_row(*(Text(printable(text)) for text in line), end_section=end)
+    return drawn
