@@ -165,6 +165,7 @@ class Recommendation:
     time_interval, cost_interval: intervals around them.
     price_usd_h: price of the whole cluster that was used, US$/h.
     reason: a sentence made from figures.
+    in_bounds: probability that it keeps deadline and budget; None without bounds.
     """
 
     configuration: Configuration
@@ -174,6 +175,14 @@ class Recommendation:
     cost_interval: Interval
     price_usd_h: float
     reason: str
+    in_bounds: float | None = None
+
+    @property
+    def why(self) -> str:
+        """The reason, with the probability that the bounds are kept if there are any."""
+        if self.in_bounds is None:
+            return self.reason
+        return f"{self.reason}; keeps deadline and budget with {self.in_bounds:.0%}"
 
 
 class Searcher(Protocol):

@@ -73,9 +73,7 @@ def ranked(request: Request, predicted: Prediction, most: int | None = None) -> 
     )
     ranking = []
     for row, seconds, dollars, hourly, wide, sure, far in zip(order.tolist(), *columns, strict=True):
-        bounds = f"; keeps deadline and budget with {sure:.0%}" if bounded else ""
-        if sure < SURE_ENOUGH:
-            bounds += f", {np.expm1(far):.0%} over in the median"
+        excess = f"; {np.expm1(far):.0%} over in the median" if sure < SURE_ENOUGH else ""
         ranking.append(
             Recommendation(
                 configuration=request.candidates.configuration(row),
@@ -84,7 +82,8 @@ def ranked(request: Request, predicted: Prediction, most: int | None = None) -> 
                 time_interval=Interval(seconds / wide, seconds * wide, COVERAGE),
                 cost_interval=Interval(dollars / wide, dollars * wide, COVERAGE),
                 price_usd_h=hourly,
-                reason=predicted.reasons[row] + bounds,
+                reason=predicted.reasons[row] + excess,
+                in_bounds=sure if bounded else None,
             )
         )
     return ranking

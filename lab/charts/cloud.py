@@ -35,7 +35,7 @@ def ranking(recommendations: Sequence[Recommendation]) -> pd.DataFrame:
                 "cost_low_usd": recommendation.cost_interval.low,
                 "cost_high_usd": recommendation.cost_interval.high,
                 "price_usd_h": recommendation.price_usd_h,
-                "reason": recommendation.reason,
+                "reason": recommendation.why,
             }
             for rank, recommendation in enumerate(recommendations, start=1)
         ]

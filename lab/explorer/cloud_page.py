@@ -120,7 +120,7 @@ def _why(answer: Answer) -> None:
     best = answer.ranking[0]
     st.subheader("Why this one", anchor=False)
     st.markdown(f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}.")
-    lines = [f"{best.reason[:1].upper()}{best.reason[1:]}."]
+    lines = [f"{best.why[:1].upper()}{best.why[1:]}."]
     if len(answer.ranking) > 1 and np.isfinite(best.time_s):
         lines.append(_beside(best, answer.ranking[1]))
     lines.append(answer.next_step)

@@ -25,7 +25,7 @@ _COLUMNS = (
     Column("time_low_h", "from", "h", 2), Column("time_high_h", "to", "h", 2),
     Column("cost_usd", "cost", "$", 2), Column("cost_low_usd", "from", "$", 2),
     Column("cost_high_usd", "to", "$", 2), Column("price_usd_h", "price", "$/h", 3),
-    Column("reason", "reason"),
+    Column("in_bounds", "in bounds", decimals=0, percent=True), Column("reason", "reason"),
 )  # fmt: skip
 
 
@@ -36,19 +36,24 @@ def result(answer: Answer, by: str) -> Result:
             "rank": rank, "configuration": str(row.configuration), "time_h": row.time_s / 3600,
             "time_low_h": row.time_interval.low / 3600, "time_high_h": row.time_interval.high / 3600,
             "cost_usd": row.cost_usd, "cost_low_usd": row.cost_interval.low,
-            "cost_high_usd": row.cost_interval.high, "price_usd_h": row.price_usd_h, "reason": row.reason,
+            "cost_high_usd": row.cost_interval.high, "price_usd_h": row.price_usd_h,
+            "in_bounds": row.in_bounds, "reason": row.reason,
         }
         for rank, row in enumerate(answer.ranking, start=1)
     )  # fmt: skip
+    bounded = any(row.in_bounds is not None for row in answer.ranking)
     return Result(
-        _COLUMNS,
+        tuple(column for column in _COLUMNS if bounded or column.key != "in_bounds"),
         rows,
         facts={
             **({"bounds": answer.problem} if answer.problem else {}),
             "ranked by": by if answer.sized else f"{by}, by shape alone",
             "prices": "; ".join(_price(listing) for listing in answer.prices.values()),
         },
-        legend="time and cost are medians; from–to holds with 90 %" if answer.sized else "",
+        legend="; ".join(
+            ["time and cost are medians; from–to holds with 90 %"] * answer.sized
+            + ["in bounds: the probability that deadline and budget are kept"] * bounded
+        ),
         notes=(answer.next_step, *answer.notes),
     )
 

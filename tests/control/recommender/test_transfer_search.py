@@ -141,7 +141,7 @@ def test_candidates_that_would_be_late_come_last(prior: Prior) -> None:
     ranking = rank(request, condition(prior, seen))
     on_time = [row.time_s <= deadline for row in ranking]
     assert on_time == sorted(on_time, reverse=True)
-    assert "keeps deadline and budget with" in ranking[0].reason
+    assert "keeps deadline and budget with" in ranking[0].why
 
 
 def test_a_time_out_is_recognised_and_a_crash_is_not() -> None:
