@@ -84,7 +84,8 @@ def field(text: bytes, key: bytes) -> int:
     start = (b"\n" + text).find(b"\n" + key + b" ")
     if start < 0:
         return 0
-    return int(text[start + len(key) + 1 :].split(b"\n", 1)[0])
+    end = text.find(b"\n", start)
+    return int(text[start + len(key) + 1 : end if end >= 0 else None])
 
 
 def write(path: Path, text: str) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.containers.cgroup.files import gone, open_file
+from testbed.containers.cgroup.files import field, gone, open_file
 from testbed.containers.ports import GroupGoneError
 
 _SMALL_BYTES = 448
@@ -52,7 +52,7 @@ class Meter:
         self._v1 = any((directory / "cpuacct.usage").exists() for directory in directories)
         self._memory = self._open(directories, "memory.usage_in_bytes" if self._v1 else "memory.current")
         self._memory_stat = self._open(directories, "memory.stat")
-        self._cache_key = b"\ntotal_inactive_file " if self._v1 else b"\ninactive_file "
+        self._cache_key = b"total_inactive_file" if self._v1 else b"inactive_file"
         # The line that a field is in does not change for as long as the kernel runs.
         words = _pread(self.stat, self._name).split()
         self._periods, self._throttles = _after(words, b"nr_periods"), _after(words, b"nr_throttled")
@@ -95,7 +95,7 @@ class Meter:
 
     def inactive_file_bytes(self) -> int:
         """Return the page cache that the kernel would drop first, bytes."""
-        return _field(b"\n" + _pread(self._memory_stat, self._name, _STAT_BYTES), self._cache_key)
+        return field(_pread(self._memory_stat, self._name, _STAT_BYTES), self._cache_key)
 
     def recent_inactive_file_bytes(self) -> int:
         """Return the same, read anew only once in _CACHE_REFRESH calls."""
@@ -132,7 +132,7 @@ class AnyOomKills:
         One call more than the last, because the machine's counter moves before the group's."""
         text = os.pread(self._descriptor, _STAT_BYTES, 0)
         before, self._before = self._before, self._seen
-        self._seen = _field(text, b"\noom_kill ")
+        self._seen = field(text, b"oom_kill")
         return self._seen != before or b"\noom_kill " not in text
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class OomKills:
         if text == self._text:
             return False
         self._text = text
-        before, self._seen = self._seen, _field(text, b"oom_kill ")
+        before, self._seen = self._seen, field(text, b"oom_kill")
         return self._seen > before
 
     def close(self) -> None:
@@ -188,13 +188,3 @@ def _pread(descriptor: int, name: str, size: int = _SMALL_BYTES) -> bytes:
 def _after(words: list[bytes], key: bytes) -> int:
     """Return the place of the word after `key`; −1, where readers append 0, if there is none."""
     return words.index(key) + 1 if key in words else -1
-
-
-def _field(text: bytes, key: bytes) -> int:
-    """Return the number after `key`; 0 where the kernel does not count it."""
-    start = text.find(key)
-    if start < 0:
-        return 0
-    start += len(key)
-    end = text.find(b"\n", start)
-    return int(text[start:] if end < 0 else text[start:end])

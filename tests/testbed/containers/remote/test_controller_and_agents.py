@@ -16,7 +16,6 @@ import pytest
 from testbed.containers.ports import Records
 from testbed.containers.remote import certificates, door, service
 from testbed.containers.remote import members as members_module
-from testbed.containers.remote import pieces as pieces_module
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Report
@@ -202,7 +201,7 @@ def test_an_agent_that_ends_before_its_containers_have_ids_frees_their_limits(tm
 
 
 def test_long_lists_go_in_pieces_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 100)
+    monkeypatch.setattr(service, "PIECE_BYTES", 100)
     monkeypatch.setattr(members_module, "MOST_PER_ORDER", 7)
 
     async def scene() -> None:
