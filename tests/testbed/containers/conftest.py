@@ -12,6 +12,7 @@ import pytest
 
 from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV1, GroupV2, detect
 from testbed.containers.ownership import new_run
+from tests.testbed.containers.real_groups import folders
 
 
 @pytest.fixture
@@ -69,13 +70,12 @@ def leftovers() -> Callable[[int], list[str]]:
 
     def find(pid: int) -> list[str]:
         mark = f"run-{pid}-"
-        groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name.startswith(mark)]
         namespaces = [str(each) for each in Path("/run/netns").glob(f"tb-{mark}*")]
         links = [
             str(each)
             for each in Path("/sys/class/net").glob("tb-*")
             if mark in (each / "ifalias").read_text()
         ]
-        return groups + namespaces + links
+        return folders(mark) + namespaces + links
 
     return find

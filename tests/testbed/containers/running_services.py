@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
@@ -13,16 +12,7 @@ from pathlib import Path
 from control.services import ServiceApp
 from testbed.containers.services.deploy import Deployment, deploy
 from testbed.containers.services.http1 import ServerConnection
-
-PATIENCE_S = 60.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Waits; fails when it has not come true after a minute."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"still waiting: {what}"
-        time.sleep(0.01)
+from tests.testbed.containers.waiting import until
 
 
 class Running:
@@ -37,7 +27,7 @@ class Running:
         self.processes[name] = subprocess.Popen(self._placed[name].spec.command)
 
     def wait_ready(self, name: str) -> None:
-        wait_until(self._placed[name].ready, f"{name} answers")
+        until(self._placed[name].ready, f"{name} answers")
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)

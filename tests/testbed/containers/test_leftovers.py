@@ -18,7 +18,8 @@ from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.ownership import is_alive, lasting_run, new_run
 from testbed.containers.remote.place import STATE
 from tests.testbed.containers.dead_runs import dead_run
-from tests.testbed.containers.eater import wait_for
+from tests.testbed.containers.real_groups import folders
+from tests.testbed.containers.waiting import is_gone, until
 from twinbed import BackendError
 
 pytestmark = pytest.mark.root
@@ -67,16 +68,7 @@ def hold(holder: list[subprocess.Popen[bytes]], on_term: str = "SIG_DFL") -> tup
 
 
 def there(run: str) -> list[str]:
-    groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name == run]
-    return groups + [str(each) for each in ownership.RUN_ROOT.glob(run)]
-
-
-def gone(pid: int) -> bool:
-    """Ended: not there, or waited for by nobody yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    return folders(run) + [str(each) for each in ownership.RUN_ROOT.glob(run)]
 
 
 def test_a_run_is_listed_with_what_it_has(
@@ -98,10 +90,10 @@ def test_what_is_alive_is_left_alone_unless_asked_for(
     run, child = hold(holder)
     only.append(run)
     assert leftovers.down(driver) == ()
-    assert not gone(child)
+    assert not is_gone(child)
     assert [each.name for each in leftovers.down(driver, live=True)] == [run]
     assert holder[0].wait(20) == -signal.SIGTERM
-    wait_for(lambda: gone(child))
+    until(lambda: is_gone(child))
     assert there(run) == []
 
 
@@ -113,7 +105,7 @@ def test_a_process_that_does_not_listen_is_ended_all_the_same(
     only.append(run)
     leftovers.down(driver, live=True)
     assert holder[0].wait(20) == -signal.SIGKILL
-    wait_for(lambda: gone(child))
+    until(lambda: is_gone(child))
     assert there(run) == []
 
 
@@ -126,9 +118,9 @@ def test_a_killed_run_is_removed_with_its_commands(
     holder[0].kill()
     holder[0].wait()
     assert not is_alive(run)
-    assert not gone(child)
+    assert not is_gone(child)
     assert [each.name for each in leftovers.down(driver)] == [run]
-    wait_for(lambda: gone(child))
+    until(lambda: is_gone(child))
     assert there(run) == []
     assert leftovers.down(driver) == ()
 

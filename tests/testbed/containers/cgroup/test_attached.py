@@ -12,11 +12,12 @@ import pytest
 from testbed.containers import ownership
 from testbed.containers.cgroup import attached
 from testbed.containers.cgroup.attached import attach
-from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2, detect
+from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError
-from tests.testbed.containers.eater import MIB, Eater, kills, readable
+from tests.testbed.containers.eater import MIB, Eater, readable
 from tests.testbed.containers.fake_cgroups import FakeTree
+from tests.testbed.containers.real_groups import kills, path_of
 from twinbed import BackendError, ScenarioError
 
 
@@ -31,13 +32,7 @@ def run_root(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 @pytest.fixture
 def v1(tmp_path: Path) -> V1:
     """Two v1 hierarchies, as plain files, with the group `/pods/a` in both."""
-    tree = FakeTree(tmp_path)
-    cpu, memory = tree.hierarchy("cpu,cpuacct"), tree.hierarchy("memory")
-    places = {"cpu": cpu / "pods/a", "cpuacct": cpu / "pods/a", "memory": memory / "pods/a"}
-    tree.group_v1(places, limit=64 * MIB)
-    found = detect(tree.proc)
-    assert isinstance(found, V1)
-    return found
+    return FakeTree(tmp_path).driver_v1("pods/a", limit=64 * MIB)
 
 
 # --- which path --------------------------------------------------------------------------------------
@@ -229,15 +224,6 @@ def container(group: Group) -> Group:
     group.set_cpu_quota(0.5)
     group.set_memory_limit(256 * MIB)
     return group
-
-
-def path_of(group: Group, driver: V1 | V2) -> str | dict[str, str | Path]:
-    if isinstance(driver, V2):
-        return str(group.directories[0])
-    return {
-        controller: str(base / next(each for each in group.directories if each.is_relative_to(base)))
-        for controller, base in driver.base.items()
-    }
 
 
 @pytest.mark.root

@@ -17,6 +17,7 @@ from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2, detect
 from testbed.containers.ownership import lasting_run, new_run
 from tests.testbed.containers.dead_runs import dead_run
 from tests.testbed.containers.fake_cgroups import FakeTree
+from tests.testbed.containers.real_groups import folders
 from twinbed import BackendError
 
 """The start time of no process: tick 1 after boot is before the first of them."""
@@ -268,7 +269,7 @@ def test_a_name_that_the_kernel_uses_itself_is_refused(driver: V1 | V2) -> None:
     with pytest.raises(BackendError, match="name the container otherwise"):
         driver.create(run, "tasks" if driver.version == 1 else "cgroup.procs")
     driver.finish(run)
-    assert not [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name == run]
+    assert folders(run) == []
 
 
 @pytest.mark.root

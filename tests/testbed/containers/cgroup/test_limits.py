@@ -26,8 +26,10 @@ from testbed.containers.cgroup.drivers import (
 )
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError, LimitedGroup
-from tests.testbed.containers.eater import MIB, Eater, kills, wait_for
+from tests.testbed.containers.eater import MIB, Eater
 from tests.testbed.containers.fake_cgroups import FakeTree
+from tests.testbed.containers.real_groups import kills
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 SPIN = "while True: pass"
@@ -233,7 +235,7 @@ def test_a_quota_write_refills_a_group_that_is_throttled(group: Group) -> None:
     """With 2 ms of 100 the group is throttled nearly always, so each write of 2 ms is as much more to run."""
     group.set_cpu_quota(0.02)
     with spinning(group):
-        wait_for(lambda: group.read().nr_throttled > 2)
+        until(lambda: group.read().nr_throttled > 2)
         before, periods = group.read().cpu_ns, group.read().nr_periods
         for _ in range(100):
             group.set_cpu_quota(0.02)

@@ -23,6 +23,7 @@ from testbed.containers.remote.ledger import Ledger
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals, RefusedError
 from tests.testbed.containers.remote.cluster import deployment
+from tests.testbed.containers.remote.fake_host import made_up
 
 LOG = logging.getLogger("tests.books")
 LOG.propagate = False
@@ -76,18 +77,9 @@ def applied(books: ControllerBooks) -> dict[str, list[Order]]:
 
 
 def records(ids: list[int], end_ns: int, throttled: bool = False, quota_cores: float = 1.0) -> Records:
-    ones = np.ones(len(ids))
-    return Records(
-        ids=np.array(ids, np.int64),
-        end_ns=np.full(len(ids), end_ns, np.int64),
-        quota_cores=ones * quota_cores,
-        unused_cores=ones * (0 if throttled else quota_cores),
-        throttled=np.full(len(ids), throttled),
-        usage_cores=ones * (quota_cores if throttled else 0),
-        memory_bytes=np.full(len(ids), 1 << 20, np.int64),
-        throttled_s=ones * 0,
-        idle=np.full(len(ids), False),
-    )
+    """Of containers that use all of their quota and are throttled, or nothing of it."""
+    usage_cores = quota_cores if throttled else 0.0
+    return made_up(ids, end_ns, quota_cores, usage_cores, throttled=throttled)
 
 
 @st.composite

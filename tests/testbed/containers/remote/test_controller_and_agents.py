@@ -10,16 +10,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
 
-from testbed.containers.ports import Records
 from testbed.containers.remote import certificates, door, service
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Report
 from tests.testbed.containers.remote.cluster import Cluster, cluster, deployment, until
+from tests.testbed.containers.remote.fake_host import made_up
 
 
 @pytest.mark.slow
@@ -262,7 +261,7 @@ async def test_datagrams_of_others_change_nothing(tmp_path: Path) -> None:
         transport, _ = await loop.create_datagram_endpoint(
             asyncio.DatagramProtocol, remote_addr=("127.0.0.1", here.port)
         )
-        record = spoofed(victim.id)
+        record = made_up([victim.id], 1 << 60, 1.0, 1.0, throttled=True, throttled_s=1.0)
         for key, number in ((b"?" * 32, session), (stolen, session + 1)):
             transport.sendto(Sealer(number, key).seal(record, 1)[0])
         transport.sendto(b"\xff" * 2000)
@@ -318,18 +317,3 @@ async def joined(here: Cluster) -> Controller:
     controller = await started(here)
     await until(lambda: len(controller.books.members) == 4, "all joined")
     return controller
-
-
-def spoofed(id_: int) -> Records:
-    one = np.ones(1)
-    return Records(
-        ids=np.array([id_], np.int64),
-        end_ns=np.array([1 << 60]),
-        quota_cores=one,
-        unused_cores=0 * one,
-        throttled=one > 0,
-        usage_cores=one,
-        memory_bytes=np.array([1], np.int64),
-        throttled_s=one,
-        idle=one < 0,
-    )

@@ -19,6 +19,7 @@ from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from tests.testbed.containers.remote.cluster import Cluster, Running, cluster, deployment, until
+from tests.testbed.containers.remote.fake_host import made_up
 
 
 class Speaker:
@@ -86,23 +87,6 @@ async def served(here: Cluster) -> AsyncIterator[tuple[Controller, Running]]:
     yield await here.controller()
 
 
-def record(
-    ids: list[int], end_ns: int, quota: float, unused: float, usage: float, throttled: bool
-) -> Records:
-    ones = np.ones(len(ids))
-    return Records(
-        ids=np.array(ids, np.int64),
-        end_ns=np.full(len(ids), end_ns, np.int64),
-        quota_cores=ones * quota,
-        unused_cores=ones * unused,
-        throttled=np.full(len(ids), throttled),
-        usage_cores=ones * usage,
-        memory_bytes=np.full(len(ids), 1 << 20, np.int64),
-        throttled_s=ones * 0,
-        idle=np.full(len(ids), False),
-    )
-
-
 async def send(here: Cluster, sealer: Sealer, records: Records) -> None:
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(
@@ -138,12 +122,12 @@ async def test_an_agent_that_reads_late_gets_every_container_s_latest_limit(tmp_
             quota = float(controller.books.cpu.wanted(np.array([mine]))[0])
             idle = number % 2 == 0
             left = quota * 0.9 if idle else 0.0
-            await send(here, sealers[slow], record([mine], number, quota, left, quota - left, not idle))
+            await send(here, sealers[slow], made_up([mine], number, quota, quota - left, throttled=not idle))
             assert bound(controller) <= 4.0 + 1e-6
         await until(lambda: controller.books.reports >= 3_000, "taken in")
         await slow.say(Report(applied=slow.applied))
         quota = float(controller.books.cpu.wanted(np.array([other]))[0])
-        await send(here, sealers[quick], record([other], 1, quota, 0.0, quota, True))
+        await send(here, sealers[quick], made_up([other], 1, quota, quota, throttled=True))
         await until(lambda: controller.books.reports >= 3_001, "asked for more")
 
         async def hear(one: Speaker) -> None:
@@ -207,11 +191,11 @@ async def test_a_record_of_a_container_without_a_limit_ends_nothing(tmp_path: Pa
         await speaks.obey(2)
         ids = list(speaks.ids.values())
         sealer = Sealer(speaks.session, speaks.key)
-        await send(here, sealer, record(ids, 1, np.inf, unused, 1.5, False))
+        await send(here, sealer, made_up(ids, 1, np.inf, 1.5, unused_cores=unused))
         await until(lambda: controller.books.unlimited == 2 or running.task.done(), "taken in")
         assert not running.task.done()
         assert controller.books.latest.usage_cores(np.array(ids)).tolist() == [1.5, 1.5]
-        await send(here, sealer, record(ids, 2, 2.0, 2.0, 0.0, False))
+        await send(here, sealer, made_up(ids, 2, 2.0))
         await until(lambda: controller.books.limit_changes > 4, "decided on the next ones")
 
 

@@ -18,7 +18,8 @@ import uvloop
 from control.services import Call, Draw, Handler, Memory, Service, ServiceApp
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.http1 import Peer, request
-from tests.testbed.containers.running_services import Running, running, wait_until
+from tests.testbed.containers.running_services import Running, running
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 MIB = 2**20
@@ -111,7 +112,7 @@ def test_a_container_holds_its_base_and_its_cache_grows_to_its_bound(tmp_path: P
         for _ in range(12):
             assert ask(cart) == HTTPStatus.OK
         # The cache's bound, and what a visit held until it is returned to the kernel.
-        wait_until(lambda: abs(anonymous_bytes(services, "cart") - began - 8 * MIB) < MIB, "cache of 8 MiB")
+        until(lambda: abs(anonymous_bytes(services, "cart") - began - 8 * MIB) < MIB, "cache of 8 MiB")
 
 
 def _served(*arguments: str) -> subprocess.CompletedProcess[str]:
