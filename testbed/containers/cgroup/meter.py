@@ -120,7 +120,19 @@ class Meter:
         return descriptor
 
 
-class AnyOomKills:
+class _OneFile:
+    """Keeps one file open, until it is closed."""
+
+    _descriptor: int
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class AnyOomKills(_OneFile):
     """Tells whether the kernel's OOM killer acted on this machine: one file instead of every container's."""
 
     def __init__(self, vmstat: Path = Path("/proc/vmstat")) -> None:
@@ -135,14 +147,8 @@ class AnyOomKills:
         self._seen = field(text, b"oom_kill")
         return self._seen != before or b"\noom_kill " not in text
 
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
-
-class OomKills:
+class OomKills(_OneFile):
     """Counts the processes that the kernel's OOM killer ended in a group. Raises as Meter does."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -161,12 +167,6 @@ class OomKills:
         self._text = text
         before, self._seen = self._seen, field(text, b"oom_kill")
         return self._seen > before
-
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
 
 def _open(directories: Sequence[Path], *names: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import shutil
 import subprocess
@@ -13,6 +15,25 @@ import pytest
 from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV1, GroupV2, detect
 from testbed.containers.ownership import new_run
 from tests.testbed.containers.real_groups import folders
+
+UVLOOP = ("services", "load")
+"""Folders of tests of programs that run on uvloop."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    if pyfuncitem.path.parent.name in UVLOOP:
+        import uvloop
+
+        uvloop.run(test)
+    else:
+        asyncio.run(test)
+    return True
 
 
 @pytest.fixture
