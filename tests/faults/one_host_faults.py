@@ -263,7 +263,7 @@ def hurt_scenario(world: World, draws: random.Random) -> str:
     if how == "SIGKILL":
         _down()
     RunStore(store)
-    left = [each.name for each in store.glob(".*") if each.name != ".lock"]
+    left = [path.name for path in store.glob(".*") if path.name != ".lock"]
     if left:
         raise ViolationError(f"left in the store: {left}")
     return f"{how} after {after_s:.2f} s of a scenario: exit code {code}"
@@ -324,8 +324,8 @@ def _generator(child: Child) -> int:
 
 
 def _fill(folders: list[str]) -> None:
-    for each in folders:
-        fill(Path(each))
+    for path in folders:
+        fill(Path(path))
 
 
 def _down() -> None:

@@ -91,11 +91,11 @@ def leftovers() -> Callable[[int], list[str]]:
 
     def find(pid: int) -> list[str]:
         mark = f"run-{pid}-"
-        namespaces = [str(each) for each in Path("/run/netns").glob(f"tb-{mark}*")]
+        namespaces = [str(path) for path in Path("/run/netns").glob(f"tb-{mark}*")]
         links = [
-            str(each)
-            for each in Path("/sys/class/net").glob("tb-*")
-            if mark in (each / "ifalias").read_text()
+            str(path)
+            for path in Path("/sys/class/net").glob("tb-*")
+            if mark in (path / "ifalias").read_text()
         ]
         return folders(mark) + namespaces + links
 

@@ -21,7 +21,7 @@ class Running:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._placed = {each.spec.name: each for each in deployment.containers}
+        self._placed = {container.spec.name: container for container in deployment.containers}
 
     def start(self, name: str) -> None:
         self.processes[name] = subprocess.Popen(self._placed[name].spec.command)
@@ -40,7 +40,7 @@ def running(app: ServiceApp, folder: Path) -> Iterator[Running]:
     """The application's containers as plain processes, all answering."""
     with deploy(app, folder) as deployment:
         services = Running(deployment)
-        names = [each.spec.name for each in deployment.containers]
+        names = [container.spec.name for container in deployment.containers]
         try:
             for name in names:
                 services.start(name)
@@ -66,8 +66,8 @@ async def answering(answer: Callable[[str], Awaitable[HTTPStatus]]) -> AsyncIter
         yield server.sockets[0].getsockname()[:2]
     finally:
         server.close()
-        for each in connections:
-            each.close()
+        for connection in connections:
+            connection.close()
         # Clients in this loop see it and close their ends, which nothing else would.
         for _ in range(10):
             await asyncio.sleep(0.001)

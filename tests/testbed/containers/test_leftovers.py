@@ -53,9 +53,9 @@ def holder(driver: V1 | V2) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that hold a run; ended afterwards."""
     processes: list[subprocess.Popen[bytes]] = []
     yield processes
-    for each in processes:
-        each.kill()
-        each.communicate()
+    for process in processes:
+        process.kill()
+        process.communicate()
 
 
 def hold(holder: list[subprocess.Popen[bytes]], on_term: str = "SIG_DFL") -> tuple[str, int]:
@@ -68,7 +68,7 @@ def hold(holder: list[subprocess.Popen[bytes]], on_term: str = "SIG_DFL") -> tup
 
 
 def there(run: str) -> list[str]:
-    return folders(run) + [str(each) for each in ownership.RUN_ROOT.glob(run)]
+    return folders(run) + [str(path) for path in ownership.RUN_ROOT.glob(run)]
 
 
 def test_a_run_is_listed_with_what_it_has(
@@ -203,7 +203,7 @@ def test_an_agent_is_listed_with_its_process_and_ended_when_asked_for(
     [found] = leftovers.runs(driver)
     assert (found.alive, found.pid) == (True, holder[0].pid)
     assert leftovers.down(driver) == ()
-    assert [each.name for each in leftovers.down(driver, live=True)] == only
+    assert [run.name for run in leftovers.down(driver, live=True)] == only
     assert holder[0].wait(20) == -signal.SIGTERM
     assert there(only[0]) == []
     assert not (STATE / name).exists()
@@ -218,7 +218,7 @@ def test_a_killed_agent_is_left_over_and_removed(
     holder[0].wait()
     [found] = leftovers.runs(driver)
     assert (found.alive, found.pid) == (False, None)
-    assert [each.name for each in leftovers.down(driver)] == only
+    assert [run.name for run in leftovers.down(driver)] == only
     assert there(only[0]) == []
     assert not (STATE / name).exists()
 

@@ -210,7 +210,7 @@ def test_without_space_to_remember_limits_a_group_is_not_attached(v1: V1, run_ro
         (run_root / "filler").write_bytes(bytes(4096))
         with pytest.raises(BackendError, match=r"\.json: cannot be written \(No space left on device\)"):
             attach("/pods/a", v1)
-        assert [each.name for each in run_root.iterdir()] == ["filler"]
+        assert [path.name for path in run_root.iterdir()] == ["filler"]
     finally:
         subprocess.run(["umount", str(run_root)], check=True)
 
@@ -292,10 +292,10 @@ def contents(group: Group) -> dict[str, str]:
     """What is in the files that hold limits."""
     names = {*attached._FILES} - {"memory.oom_control"}
     texts = {
-        str(each): each.read_text()
+        str(path): path.read_text()
         for directory in group.directories
-        for each in directory.iterdir()
-        if each.name in names
+        for path in directory.iterdir()
+        if path.name in names
     }
     for directory in group.directories:
         if (directory / "memory.oom_control").exists():

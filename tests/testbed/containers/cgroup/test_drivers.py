@@ -183,7 +183,7 @@ def test_sweeping_removes_dead_runs_and_nothing_else(tmp_path: Path, monkeypatch
     for each in [*kept, f"a/twinbed/{dead}/web/nested", f"twinbed/{dead}"]:
         (tmp_path / each).mkdir(parents=True)
     assert cgroup_tree.sweep([tmp_path]) == [dead]
-    left = {str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")}
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert set(kept) <= left
     assert not any(each.startswith(("twinbed", f"a/twinbed/{dead}")) for each in left)
 

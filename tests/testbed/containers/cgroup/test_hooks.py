@@ -89,8 +89,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     scene = Scene(FakeTree(tmp_path), tmp_path)
     yield scene
     scene.source.close()
-    for each in scene.groups:
-        each.close()
+    for group in scene.groups:
+        group.close()
 
 
 def test_it_is_what_the_control_loop_asks_for(scene: Scene) -> None:
@@ -187,13 +187,16 @@ def test_the_kernels_records_arrive(tracing: None, group: Group) -> None:
     busy = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"], preexec_fn=group.enter)
     records: list[Records] = []
     deadline = time.monotonic() + 60
-    while sum(len(each.ids) for each in records if not each.idle.any()) < 20 and time.monotonic() < deadline:
+    while (
+        sum(len(record.ids) for record in records if not record.idle.any()) < 20
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
         records.append(source.collect(time.monotonic_ns()))
     busy.kill()
     busy.wait()
     source.collect(time.monotonic_ns())
-    active = [each for each in records if len(each.ids) and not each.idle.any()]
+    active = [record for record in records if len(record.ids) and not record.idle.any()]
     assert np.median([each.usage_cores[0] for each in active]) == pytest.approx(0.2, abs=0.02)
     assert sum(each.throttled[0] for each in active) >= len(active) - 3
     assert sum(each.throttled_s[0] for each in active) > 0

@@ -192,10 +192,10 @@ def test_limits_are_those_of_the_kernel(group: Group) -> None:
     group.set_cpu_quota(0.35)
     assert group.set_memory_limit(100 * MIB + 1) == 100 * MIB
     texts = {
-        each.name: each.read_text().split()[0]
+        path.name: path.read_text().split()[0]
         for directory in group.directories
-        for each in directory.iterdir()
-        if each.name in ("cpu.cfs_quota_us", "cpu.max", "memory.limit_in_bytes", "memory.max")
+        for path in directory.iterdir()
+        if path.name in ("cpu.cfs_quota_us", "cpu.max", "memory.limit_in_bytes", "memory.max")
     }
     assert sorted(texts.values()) == ["104857600", "35000"]
     group.set_cpu_quota(math.inf)

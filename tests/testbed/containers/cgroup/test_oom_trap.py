@@ -150,5 +150,7 @@ def test_a_thousand_traps_in_a_row_kill_nobody(
         assert eater.process.poll() is None
     assert kills(group) == 0
     for name, values in (("event_to_limit_ms", taken_s), ("limit_to_running_ms", resumed_s)):
-        record_property(name, [round(float(each) * 1e3, 3) for each in np.percentile(values, (50, 99, 100))])
+        record_property(
+            name, [round(float(value) * 1e3, 3) for value in np.percentile(values, (50, 99, 100))]
+        )
         print(name, "p50, p99, max:", np.percentile(values, (50, 99, 100)) * 1e3)

@@ -161,8 +161,8 @@ class FakeSource:
         self.groups |= dict(zip(ids.tolist(), groups, strict=True))
 
     def remove(self, ids: np.ndarray) -> None:
-        for each in ids.tolist():
-            self.groups.pop(each, None)
+        for id_ in ids.tolist():
+            self.groups.pop(id_, None)
 
     def due_ns(self) -> int:
         return self._due_ns
@@ -170,8 +170,8 @@ class FakeSource:
     def collect(self, now_ns: int) -> Records:
         self._due_ns = now_ns + self._period_ns
         groups = list(self.groups.values())
-        quota = np.array([each.quota_cores for each in groups])
-        wanted = np.array([self.use_cores.get(each.name, 0.0) for each in groups])
+        quota = np.array([group.quota_cores for group in groups])
+        wanted = np.array([self.use_cores.get(group.name, 0.0) for group in groups])
         usage = np.minimum(wanted, quota)
         throttled = wanted > quota
         return Records(
@@ -181,7 +181,7 @@ class FakeSource:
             unused_cores=quota - usage,
             throttled=throttled,
             usage_cores=usage,
-            memory_bytes=np.array([each.charged for each in groups], np.int64),
+            memory_bytes=np.array([group.charged for group in groups], np.int64),
             throttled_s=throttled * 0.01,
             idle=usage == 0,
         )

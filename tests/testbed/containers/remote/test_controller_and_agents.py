@@ -61,7 +61,7 @@ async def test_a_lost_agent_is_counted_and_its_limits_stay_in_the_books(
         await first.kill()
         await until(lambda: controller.books.agents_lost == 1, "noticed")
         before = {name: here.quotas()[name] for name in ("a0-c0", "a0-c1")}
-        ids = {each.name: each.id for each in controller.books.members.values()}
+        ids = {member.name: member.id for member in controller.books.members.values()}
         here.hosts["a1"].use_cores |= {"a1-c0": 4.0, "a1-c1": 4.0}
         await until(lambda: here.quotas()["a1-c0"] > 1.2, "the others go on")
         assert {name: here.quotas()[name] for name in before} == before
@@ -72,8 +72,8 @@ async def test_a_lost_agent_is_counted_and_its_limits_stay_in_the_books(
         here.agent("a0")
         await until(lambda: controller.books.agents["a0"].complete, "back")
         await until(lambda: controller.books.reports > reports + 20, "reports again")
-        assert {each.name: each.id for each in controller.books.members.values()} == ids
-    lost = [each.getMessage() for each in caplog.records if "agent a0 is lost" in each.getMessage()]
+        assert {member.name: member.id for member in controller.books.members.values()} == ids
+    lost = [entry.getMessage() for entry in caplog.records if "agent a0 is lost" in entry.getMessage()]
     assert len(lost) == 1
     assert "2 containers keep their limits" in lost[0]
 
@@ -86,7 +86,7 @@ async def test_without_a_controller_limits_hold_and_the_next_one_takes_over(tmp_
         await until(lambda: len(former.books.members) == 4, "all joined")
         await until(lambda: max(here.quotas().values()) < math.inf, "limits")
         await running.kill()
-        await until(lambda: not any(each.connected for each in agents), "noticed")
+        await until(lambda: not any(agent.connected for agent in agents), "noticed")
         groups = [group for host in here.hosts.values() for group in host.place.groups.values()]
         written = [len(each.quotas) + len(each.limits) for each in groups]
         held = groups[0].armed
@@ -217,7 +217,7 @@ async def test_certificates_that_are_not_good_are_refused_counted_and_logged_onc
         await until(lambda: controller.refusals.counts["certificate"] >= 2, "counted")
         assert not agent.connected
         assert not controller.books.agents
-    said = [each for each in caplog.records if each.name == "twinbed.controller"]
+    said = [entry for entry in caplog.records if entry.name == "twinbed.controller"]
     assert 1 <= len(said) <= 4
     assert "refused, certificate" in said[0].getMessage()
 
@@ -255,7 +255,7 @@ async def test_datagrams_of_others_change_nothing(tmp_path: Path) -> None:
         controller = await started(here)
         await until(lambda: controller.books.reports > 4, "telemetry")
         (session,) = [s for s, each in controller.by_session.items() if each.agent == "a0"]
-        victim = next(each for each in controller.books.members.values() if each.agent == "a1")
+        victim = next(member for member in controller.books.members.values() if member.agent == "a1")
         stolen = controller.gate.sessions[session].key
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_datagram_endpoint(
@@ -296,7 +296,7 @@ async def test_bytes_that_are_no_message_end_the_call_and_are_counted(tmp_path: 
 async def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
     deployed = deployment(cores=8.0)
     profiled = {"peak_cores": 0.5, "peak_bytes": 1 << 28}
-    placed = tuple(dataclasses.replace(each, **profiled) for each in deployed.containers)
+    placed = tuple(dataclasses.replace(container, **profiled) for container in deployed.containers)
     async with cluster(tmp_path, dataclasses.replace(deployed, containers=placed), policy) as here:
         controller = await started(here)
         await until(lambda: controller.books.reports > 20, "telemetry")

@@ -56,7 +56,7 @@ def test_a_command_starts_with_its_limits_and_not_before(state: Path, tmp_path: 
     joined = here.converge(wanted, ())
     assert not joined.containers[0].running
     assert here.containers["a"].group.pids() == set()
-    here.carry_out(first_limits(each.name for each in joined.containers), Report())
+    here.carry_out(first_limits(container.name for container in joined.containers), Report())
     until(lambda: here.containers["a"].group.pids(), "it runs")
     assert here.containers["a"].group.quota_cores == 0.5
     until(lambda: (tmp_path / "logs" / "a.log").read_text() == "hello; $(id)\n", "its output")
@@ -70,8 +70,8 @@ def test_a_command_starts_with_its_limits_and_not_before(state: Path, tmp_path: 
 def test_what_an_agent_left_is_adopted_with_its_processes_and_limits(state: Path) -> None:
     first, place = hosting(state)
     joined = first.converge(commands(a="exec sleep 100", b="exec sleep 100"), ())
-    first.carry_out(first_limits(each.name for each in joined.containers), Report())
-    until(lambda: all(each.group.pids() for each in first.containers.values()), "both run")
+    first.carry_out(first_limits(container.name for container in joined.containers), Report())
+    until(lambda: all(container.group.pids() for container in first.containers.values()), "both run")
     before = {name: each.group.pids() for name, each in first.containers.items()}
     place.close()  # as kill -9 would
 
@@ -148,7 +148,7 @@ def test_an_attached_group_is_limited_and_gets_its_limits_back(state: Path) -> N
         crashed, place = hosting(state)
         joined = crashed.converge([Wanted(name="x", attach=attach)], ())
         assert joined.containers[0].running
-        crashed.carry_out(first_limits(each.name for each in joined.containers), Report())
+        crashed.carry_out(first_limits(container.name for container in joined.containers), Report())
         assert quota_of(theirs.directories[0]) == 0.5
         place.close()
 
@@ -173,7 +173,7 @@ def test_paths_that_lead_elsewhere_are_refused_in_one_line(state: Path) -> None:
     bad = ["/../etc", "/nothing-there", "/", "x/../../..", ""]
     joined = here.converge([Wanted(name=f"x{n}", attach={"": each}) for n, each in enumerate(bad)], ())
     assert len(joined.failed) == len(bad)
-    assert not any("\n" in each.problem for each in joined.failed)
+    assert not any("\n" in failed.problem for failed in joined.failed)
     assert not here.containers
     here.close()
 
@@ -190,8 +190,8 @@ def test_what_cannot_run_is_said_and_the_others_run(state: Path) -> None:
     wanted = [Wanted(name="ok", command=["sleep", "100"]), Wanted(name="../x", command=["true"])]
     wanted.append(Wanted(name="no", command=["/no/such/program"]))
     joined = here.converge(wanted, ())
-    assert [each.name for each in joined.failed] == ["../x"]
-    here.carry_out(first_limits(each.name for each in joined.containers), Report())
+    assert [failed.name for failed in joined.failed] == ["../x"]
+    here.carry_out(first_limits(container.name for container in joined.containers), Report())
     until(lambda: here.containers["ok"].group.pids(), "it runs")
     assert set(here.containers) == {"ok"}
     here.close()
@@ -208,7 +208,7 @@ def test_without_room_for_notes_containers_go_on_and_notes_are_made_later(
 
     monkeypatch.setattr(place, "remember", refuse)
     joined = host.converge([Wanted(name="web", command=["sleep", "60"])], [])
-    host.carry_out(first_limits(each.name for each in joined.containers), Report())
+    host.carry_out(first_limits(container.name for container in joined.containers), Report())
     until(lambda: host.containers["web"].group.pids(), "it runs")
     host.supervise(time.monotonic())
     assert len(caplog.records) == 1

@@ -127,7 +127,7 @@ def groups() -> dict[str, Path]:
     driver = detect()
     base = driver.base["cpu"] if driver.version == 1 else driver.base  # type: ignore[index]
     there = [Path(str(base)) / ownership.MARK / ownership.lasting_run(host) for host in HOSTS]
-    return {each.name: each for run in there if run.is_dir() for each in run.iterdir() if each.is_dir()}
+    return {path.name: path for run in there if run.is_dir() for path in run.iterdir() if path.is_dir()}
 
 
 def quotas() -> dict[str, float]:
@@ -141,7 +141,7 @@ def quotas() -> dict[str, float]:
 
 
 def pids() -> set[str]:
-    return {pid for each in groups().values() for pid in (each / "cgroup.procs").read_text().split()}
+    return {pid for group in groups().values() for pid in (group / "cgroup.procs").read_text().split()}
 
 
 def within_the_global_limit(duration_s: float) -> None:
@@ -170,7 +170,7 @@ def test_two_hosts_share_one_limit_through_kills_of_agent_and_controller(world: 
     assert pids() == running
 
     controller.kill()
-    until(lambda: all(each.says("limits stay as they are") for each in agents.values()), "noticed")
+    until(lambda: all(agent.says("limits stay as they are") for agent in agents.values()), "noticed")
     held = quotas()
     time.sleep(0.5)  # nothing may happen in this time, so there is nothing to wait for
     assert quotas() == held
@@ -181,8 +181,8 @@ def test_two_hosts_share_one_limit_through_kills_of_agent_and_controller(world: 
     within_the_global_limit(1.0)
     assert pids() == running
 
-    for each in agents.values():
-        each.end()
+    for agent in agents.values():
+        agent.end()
     until(lambda: all(controller.says(f"agent {host} left") for host in HOSTS), "a good-bye")
     controller.end()
     assert groups() == {}

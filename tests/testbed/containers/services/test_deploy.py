@@ -76,7 +76,7 @@ def test_entries_are_the_urls_of_all_replicas(tmp_path: Path) -> None:
         (urls,) = deployment.entries
         assert [urlsplit(url).port for url in urls] == [9001, 9002]
         assert {urlsplit(url).path for url in urls} == {"/x"}
-        assert [each.spec.name for each in deployment.containers] == ["a-1", "a-2"]
+        assert [container.spec.name for container in deployment.containers] == ["a-1", "a-2"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_nothing_is_ready_before_it_runs(tmp_path: Path) -> None:
     with deploy(SHOP, tmp_path) as deployment:
-        assert not any(each.ready() for each in deployment.containers)
+        assert not any(container.ready() for container in deployment.containers)
 
 
 def test_a_graph_answers_and_a_killed_container_comes_back_where_it_was(tmp_path: Path) -> None:
