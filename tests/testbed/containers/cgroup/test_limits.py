@@ -183,6 +183,27 @@ def test_more_files_than_a_process_may_open_are_opened_all_the_same(tmp_path: Pa
     assert "was refused (Too many open files); raise the limit of open files (ulimit -n)" in done.stdout
 
 
+def test_room_for_others_files_is_made_before_the_last_one_is_open(tmp_path: Path) -> None:
+    """A trap's eventfd and a command's pidfd are opened by others, who do not raise the limit."""
+    program = (
+        "import os, resource, sys\n"
+        "from pathlib import Path\n"
+        "from testbed.containers.cgroup.drivers import GroupV2\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))\n"
+        "few = GroupV2(Path(sys.argv[1]))\n"
+        "kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 128\n"
+        "others = [os.open('/dev/null', os.O_RDONLY) for _ in range(60)]\n"
+        "many = GroupV2(Path(sys.argv[1]))\n"
+        "print(kept, resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard)"
+    )
+    FakeTree(tmp_path).group_v2(tmp_path / "g")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "g")], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout == "True True\n"
+
+
 # --- the real kernel ---------------------------------------------------------------------------------
 
 

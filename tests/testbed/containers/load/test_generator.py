@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +84,19 @@ def test_a_killed_generator_is_said(services: Running, tmp_path: Path) -> None:
         until(lambda: not generator.running(), "its end")
         with pytest.raises(BackendError, match="killed by signal 9"):
             generator.result()
+
+
+@pytest.mark.slow
+def test_a_process_with_many_open_files_starts_a_generator(services: Running, tmp_path: Path) -> None:
+    """As that of a control loop with sixty containers: select(2) knows descriptors below 1,024 only."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ExitStack() as undo:
+        undo.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1024):
+            undo.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with LoadGenerator(plan_for(services, 1), tmp_path) as generator:
+            assert generator.start() > 0
 
 
 ORPHANED = """
