@@ -223,11 +223,14 @@ class _Watched:
 
     def __init__(self, number: int, group: LimitedGroup, now_ns: int) -> None:
         self.number, self.group = number, group
+        self.cpu, self.memory = _id(group, "cpu.stat"), _id(group, "memory.stat")
         self.meter = Meter(group.directories, reads=number)
-        self.cpu = _id(group, "cpu.stat")
-        self.memory = _id(group, "memory.stat")
         self.end_ns = self._read_ns = now_ns
-        counters = self.meter.read()
+        try:
+            counters = self.meter.read()
+        except GroupGoneError:
+            self.meter.close()
+            raise
         self._cpu_ns, self._throttled_ns = counters.cpu_ns, counters.throttled_ns
 
     def silent_ns(self, period_ns: int) -> int:

@@ -48,6 +48,13 @@ class Meter:
         self._name = str(directories[0])
         self._descriptors: list[int] = []
         self._reads, self._inactive_bytes = reads, 0
+        try:
+            self._open_files(directories)
+        except GroupGoneError:
+            self.close()
+            raise
+
+    def _open_files(self, directories: Sequence[Path]) -> None:
         self.stat = self._open(directories, "cpu.stat")
         self._v1 = any((directory / "cpuacct.usage").exists() for directory in directories)
         self._memory = self._open(directories, "memory.usage_in_bytes" if self._v1 else "memory.current")
@@ -111,13 +118,8 @@ class Meter:
             os.close(self._descriptors.pop())
 
     def _open(self, directories: Sequence[Path], name: str) -> int:
-        try:
-            descriptor = _open(directories, name)
-        except GroupGoneError:
-            self.close()
-            raise
-        self._descriptors.append(descriptor)
-        return descriptor
+        self._descriptors.append(_open(directories, name))
+        return self._descriptors[-1]
 
 
 class _OneFile:
@@ -156,7 +158,11 @@ class OomKills(_OneFile):
         self._descriptor = _open(directories, "memory.oom_control", "memory.events")
         self._text = b""
         self._seen = 0
-        self.grew()
+        try:
+            self.grew()
+        except GroupGoneError:
+            self.close()
+            raise
 
     def grew(self) -> bool:
         """Return whether there were more since this was last asked, or since it was made."""

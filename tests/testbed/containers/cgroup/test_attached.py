@@ -12,7 +12,7 @@ import pytest
 from testbed.containers import ownership
 from testbed.containers.cgroup import attached
 from testbed.containers.cgroup.attached import attach
-from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2
+from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV1, GroupV2
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError
 from tests.testbed.containers.eater import MIB, Eater, readable
@@ -185,6 +185,18 @@ def test_a_new_group_at_the_same_path_is_not_given_the_old_ones_limits(v1: V1, r
     assert (v1.mounts[1] / "pods/a/memory.limit_in_bytes").read_text() == str(64 * MIB)
 
 
+def test_of_a_group_that_goes_while_it_is_attached_nothing_is_kept(
+    v1: V1, run_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(_group: GroupV1) -> None:
+        raise GroupGoneError("it was removed")
+
+    monkeypatch.setattr(GroupV1, "_open_files", vanish)
+    with pytest.raises(GroupGoneError):
+        attach("/pods/a", v1)
+    assert not run_root.exists()
+
+
 def test_v2_is_not_put_back_below_what_is_held(tmp_path: Path) -> None:
     tree = FakeTree(tmp_path)
     point = tree.unified("cpu memory")
@@ -259,7 +271,7 @@ def test_a_keeper_that_was_killed_leaves_no_container_held(
         "from testbed.containers import ownership\n"
         f"ownership.RUN_ROOT = Path({str(run_root)!r})\n"
         "from testbed.containers.cgroup.attached import attach\n"
-        "from testbed.containers.cgroup.drivers import detect\n"
+        "from testbed.containers.cgroup.drivers import GroupV1, detect\n"
         f"group = attach({path_of(container, driver)!r}, detect())\n"
         f"group.set_memory_limit({16 * MIB}); group.trap(); group.set_cpu_quota(0.9)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

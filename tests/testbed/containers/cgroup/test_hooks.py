@@ -170,6 +170,22 @@ def test_removed_containers_are_watched_no_more(scene: Scene) -> None:
     assert 10 not in scene.source.collect(200 * MS).ids
 
 
+def test_a_group_that_goes_while_it_is_added_is_reported_and_leaves_no_file_open(
+    scene: Scene, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    FakeTree(tmp_path / "more").group_v2(tmp_path / "c")
+    group = GroupV2(tmp_path / "c")
+    (tmp_path / "c/memory.current").unlink()
+    (tmp_path / "c/memory.current").mkdir()  # can be opened and not read
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    scene.source.add(np.array([30]), [group])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    scene.source.collect(MS)
+    assert scene.source.gone.tolist() == [30]
+    group.close()
+
+
 def test_whether_hooks_can_be_had_is_said_in_one_line() -> None:
     there, reason = hooks.available()
     assert there or "poll cgroup files" in reason or "install" in reason
