@@ -73,6 +73,14 @@ class CgroupPlace:
         none."""
         return attach(paths.get("") or paths, self._driver, self._run)
 
+    def leave(self, origin: Origin) -> None:
+        """End what a former agent had: a group of its own is removed, somebody else's gets its limits back.
+        What is gone needs nothing. Raises TwinbedError."""
+        with suppress(GroupGoneError):
+            group = self.adopt(origin.name) if origin.command else self.attach(origin.attach)
+            if group is not None:
+                group.remove()
+
     def find(self, name: str) -> list[Found]:
         """Return the containers that a name means (attach.names). Raises as attach.finding.find does."""
         return find(parse(name), self._driver)
@@ -130,10 +138,7 @@ def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
         except BackendError:
             continue
         for origin in place.recall().values():
-            with suppress(GroupGoneError):
-                group = place.adopt(origin.name) if origin.command else place.attach(origin.attach)
-                if group is not None:
-                    group.remove()
+            place.leave(origin)
         place.finish()
         swept.append(folder.name)
     return swept

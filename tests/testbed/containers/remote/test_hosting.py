@@ -137,35 +137,50 @@ def test_an_ordered_restart_is_no_failure(state: Path) -> None:
     here.close()
 
 
-def test_an_attached_group_is_limited_and_gets_its_limits_back(state: Path) -> None:
-    driver = detect()
-    run = ownership.new_run()
-    theirs = driver.create(run, "theirs")
-    path = path_of(theirs, driver)
-    attach = {"": path} if isinstance(path, str) else path
-    command = subprocess.Popen(["sleep", "100"], preexec_fn=theirs.enter)
-    try:
-        crashed, place = hosting(state)
-        joined = crashed.converge([Wanted(name="x", attach=attach)], ())
-        assert joined.containers[0].running
-        crashed.carry_out(first_limits(container.name for container in joined.containers), Report())
-        assert quota_of(theirs.directories[0]) == 0.5
-        place.close()
-
-        here, _ = hosting(state)
-        again = here.converge([Wanted(name="x", attach=attach)], ())
-        assert again.containers[0].incarnation == joined.containers[0].incarnation
-        assert again.containers[0].quota_cores == 0.5
-        here.carry_out(first_limits(["x"], cores=0.25), Report())
-        assert quota_of(theirs.directories[0]) == 0.25
-        here.close()
-        assert quota_of(theirs.directories[0]) == float("inf")
+@pytest.fixture
+def theirs() -> Iterator[tuple[Path, list[Wanted]]]:
+    """A group that somebody else made, with a process in it: its directory, and a wish to attach to it."""
+    driver, run = detect(), ownership.new_run()
+    group = driver.create(run, "theirs")
+    path = path_of(group, driver)
+    with subprocess.Popen(["sleep", "100"], preexec_fn=group.enter) as command:
+        yield group.directories[0], [Wanted(name="x", attach={"": path} if isinstance(path, str) else path)]
         assert command.poll() is None
-    finally:
-        command.kill()
-        command.wait()
-        theirs.remove()
-        driver.finish(run)
+        group.remove()
+    driver.finish(run)
+
+
+def test_an_attached_group_is_limited_and_gets_its_limits_back(state: Path, theirs) -> None:
+    directory, wanted = theirs
+    crashed, place = hosting(state)
+    joined = crashed.converge(wanted, ())
+    assert joined.containers[0].running
+    crashed.carry_out(first_limits(["x"]), Report())
+    assert quota_of(directory) == 0.5
+    place.close()
+
+    here, _ = hosting(state)
+    again = here.converge(wanted, ())
+    assert again.containers[0].incarnation == joined.containers[0].incarnation
+    assert again.containers[0].quota_cores == 0.5
+    here.carry_out(first_limits(["x"], cores=0.25), Report())
+    assert quota_of(directory) == 0.25
+    here.close()
+    assert quota_of(directory) == float("inf")
+
+
+def test_an_attached_group_that_is_not_wanted_after_a_crash_gets_its_limits_back(state: Path, theirs) -> None:
+    directory, wanted = theirs
+    crashed, place = hosting(state)
+    crashed.converge(wanted, ())
+    crashed.carry_out(first_limits(["x"]), Report())
+    assert quota_of(directory) == 0.5
+    place.close()
+
+    here, _ = hosting(state)
+    here.converge([], ())
+    assert quota_of(directory) == float("inf")
+    here.close()
 
 
 def test_paths_that_lead_elsewhere_are_refused_in_one_line(state: Path) -> None:
