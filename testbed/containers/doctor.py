@@ -1,7 +1,7 @@
-"""What this machine can and cannot do for the container testbed, and the one command that would mend each.
+"""Finds out what this machine can do for the container testbed, and names a cure for what it cannot.
 
-For: `twinbed testbed doctor`. Not for: mending anything. What must be tried is tried on a cgroup of our own,
-which is removed again.
+For: `twinbed testbed doctor`. Not for: changing anything. Features that have to be tried are tried on a
+cgroup of our own, which is removed afterwards.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class Agent:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The agent's name."""
         return self._identity.name
 
     def rotate(self, identity: Identity) -> None:
@@ -215,7 +215,7 @@ class Agent:
         return self.hosting.converge(welcome.containers, watched)
 
     def _tell_joined(self, joined: Joined) -> None:
-        """Say it in pieces; the last one says that it is complete, where it is."""
+        """Send what joined in pieces. The last piece says whether the list is complete."""
         told = [Joined(containers=piece, more=True) for piece in service.pieces(joined.containers)]
         told += [Joined(failed=piece, more=True) for piece in service.pieces(joined.failed)]
         for piece in (*told, Joined(complete=joined.complete)):

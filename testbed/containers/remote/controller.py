@@ -195,7 +195,7 @@ class Controller:
                 self.datagram_received(*wire.recvfrom(_DATAGRAM_BYTES))
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        """Take in a datagram, from whomever."""
+        """Take in a datagram. Anybody may have sent it."""
         self.telemetry_bytes += len(data)
         batch = self.gate.receive(data, str(addr[0]))
         if batch is None:

@@ -112,6 +112,8 @@ class Hosting:
         """End what a former agent had and is not wanted any more."""
         try:
             self._place.leave(former)
+            if not former.command:
+                self._tell("detach", former, None, "it is not deployed here any more")
         except TwinbedError as error:
             _log.warning("container %s: %s", former.name, error)
 
@@ -154,7 +156,8 @@ class Hosting:
         self._audit.note(what, by="agent", **said)
 
     def _note(self) -> None:
-        """Where notes cannot be kept, for want of room, the containers go on, and it is tried again."""
+        """Keep notes for the next agent. Where there is no room for them the containers run on, and
+        `supervise` tries again."""
         try:
             self._place.remember(self._origins.values())
         except BackendError as error:
@@ -285,7 +288,7 @@ class Hosting:
 
 
 def _decision(order: Order) -> Decision:
-    """The order as a decision; "no limit" travels as a number, and is the kernel's own again here."""
+    """Return the order as a decision. "No limit" travels as a large number, and becomes the kernel's own."""
     cpu, memory = order.cpu, order.memory
     cores, sizes = np.array(cpu.cores, np.float64), np.array(memory.bytes, np.int64)
     cores[cores >= LARGE_CORES] = np.inf
