@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.enclosure import CGROUPS
+from tests.testbed.containers.real_groups import quota_of
 
 CASE = Path("/tmp/case")
 """Files of the case at hand, which it removes itself."""
@@ -66,14 +67,6 @@ def make_room() -> None:
 def hierarchies() -> list[Path]:
     """Where cgroups are mounted."""
     return [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else sorted(CGROUPS.iterdir())
-
-
-def lives(pid: int) -> bool:
-    """Whether it is there and has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 class World:
@@ -264,13 +257,9 @@ def _pids(folder: Path) -> frozenset[int]:
 
 def _quota(folder: Path) -> float | None:
     try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
-            return float("inf") if quota == "max" else int(quota) / int(period)
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+        return quota_of(folder)
     except OSError:
         return None
-    return float("inf") if quota_us < 0 else quota_us / 100_000
 
 
 def _kill(pid: int) -> None:

@@ -26,13 +26,13 @@ from tests.faults.fault_world import (
     ViolationError,
     World,
     fill,
-    lives,
     make_room,
     remove_cgroup,
     step_clock,
     until,
 )
 from tests.faults.one_host import CORES, FOREIGN, PERIOD_S, Child, Form, Outcome
+from tests.testbed.containers.waiting import is_gone
 
 Fault = Callable[[World, random.Random], str]
 
@@ -309,9 +309,9 @@ def _check_undisturbed(child: Child, outcome: Outcome, but: str = "") -> None:
 
 def _wait_while_it_runs(child: Child, look: Callable[[], bool]) -> bool:
     """Waits until it is so; False when the run was over before."""
-    while lives(child.pid):
+    while not is_gone(child.pid):
         if look():
-            return lives(child.pid)
+            return not is_gone(child.pid)
         time.sleep(0.005)
     return False
 
