@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from kernel.loader import Overhead, Reported
-from kernel.records import KILL, PERIOD, PRESSURE, UNDER_OOM
+from kernel.records import PERIOD, PRESSURE
 from testbed.containers.cgroup import hooks
 from testbed.containers.cgroup.drivers import Group, GroupV2
-from testbed.containers.cgroup.hooks import HookTelemetry, Pressure
+from testbed.containers.cgroup.hooks import HookTelemetry
 from testbed.containers.ports import Records, TelemetrySource
 from tests.testbed.containers.fake_cgroups import FakeTree
 
@@ -29,21 +29,19 @@ class FakeHooks:
 
     descriptor = 7
 
-    def __init__(self, *, measure: bool = False) -> None:
+    def __init__(self) -> None:
         self.watched: set[int] = set()
         self.periods: list[tuple[int, ...]] = []
-        self.pressures: list[tuple[int, ...]] = []
 
-    def watch(self, ids: set[int]) -> None:
-        self.watched |= ids
+    def watch(self, ids: list[int]) -> None:
+        self.watched |= {*ids}
 
-    def unwatch(self, ids: set[int]) -> None:
-        self.watched -= ids
+    def unwatch(self, ids: list[int]) -> None:
+        self.watched -= {*ids}
 
     def read(self) -> Reported:
         periods, self.periods = self.periods, []
-        pressures, self.pressures = self.pressures, []
-        return Reported(np.array(periods, PERIOD), np.array(pressures, PRESSURE))
+        return Reported(np.array(periods, PERIOD), np.array([], PRESSURE))
 
     def lost(self) -> int:
         return 0
@@ -146,21 +144,6 @@ def test_without_a_quota_the_use_is_read_from_the_counters(scene: Scene) -> None
     assert (row["quota_cores"], row["unused_cores"]) == (math.inf, math.inf)
     assert row["usage_cores"] == pytest.approx(0.5)
     assert not row["idle"]
-
-
-def test_pressure_is_handed_on_once(scene: Scene) -> None:
-    scene.kernel.pressures = [
-        (scene.b, 5, 4096, 4096, UNDER_OOM, 77),
-        (scene.b, 6, 4096, 4096, KILL, 78),
-        (999, 7, 1, 1, KILL, 1),
-    ]
-    scene.source.collect(10 * MS)
-    page = hooks._PAGE_BYTES
-    assert scene.source.pressures() == [
-        Pressure(20, 5, 4096 * page, 4096 * page, 77, killed=False),
-        Pressure(20, 6, 4096 * page, 4096 * page, 78, killed=True),
-    ]
-    assert scene.source.pressures() == []
 
 
 def test_removed_containers_are_watched_no_more(scene: Scene) -> None:
