@@ -10,7 +10,6 @@ periods: their records are made up, half a period after one was due. Source: ker
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,7 +26,6 @@ from twinbed import BackendError
 
 _NEVER_NS = 1 << 62
 _TOGETHER_NS = 3_000_000
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def available() -> tuple[bool, str]:
