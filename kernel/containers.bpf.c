@@ -141,9 +141,12 @@ ON_ENTRY(sched_cfs_period_timer, struct hrtimer *timer)
 
 	if (!purse || quota_ns == NO_QUOTA)
 		return 0;
+	// A CPU that took a slice before the last refill may have returned it since: the pool then has more than its
+	// quota (__return_cfs_rq_runtime). What the last period counted too much as used, this one or the next ones
+	// count less. The refill drops what is above the quota and the burst.
 	left_ns = READ(pool, runtime);
 	used_ns = (purse->known ? purse->start_ns + purse->added_ns : quota_ns) - left_ns;
-	purse->start_ns = refilled_ns(pool, left_ns, quota_ns);
+	purse->start_ns = refilled_ns(pool, left_ns, quota_ns) + (used_ns < 0 ? used_ns : 0);
 	purse->added_ns = 0;
 	purse->known = 1;
 	record = bpf_ringbuf_reserve(&periods, sizeof(*record), 0);
@@ -155,7 +158,7 @@ ON_ENTRY(sched_cfs_period_timer, struct hrtimer *timer)
 	record->id = id;
 	record->end_ns = bpf_ktime_get_ns();
 	record->quota_ns = quota_ns;
-	record->unused_ns = left_ns > 0 ? left_ns : 0;
+	record->unused_ns = left_ns <= 0 ? 0 : left_ns < (__s64)quota_ns ? left_ns : quota_ns;
 	record->used_ns = used_ns > 0 ? used_ns : 0;
 	record->nr_periods = READ(pool, nr_periods);
 	record->nr_throttled = READ(pool, nr_throttled);

@@ -26,8 +26,9 @@ PERIOD = np.dtype(
 
 end_ns: when it ended
 quota_ns: the quota in force
-unused_ns: what was left of the pool
-used_ns: what was taken from the pool since the last record, corrected for quota writes in between
+unused_ns: what was left of the pool, at most the quota
+used_ns: what was taken from the pool since the last record, corrected for quota writes in between and for
+    slices of the period before that were returned late
 nr_periods, nr_throttled: the counters of cpu.stat, without this period
 throttled: 1 if some run queue was throttled
 elapsed: number of periods that ended at once, more than 1 if the timer was late

@@ -1,7 +1,7 @@
-"""What this machine can and cannot do for the container testbed, and the one command that would mend each.
+"""Finds out what this machine can do for the container testbed, and names a cure for what it cannot.
 
-For: `twinbed testbed doctor`. Not for: mending anything. What must be tried is tried on a cgroup of our own,
-which is removed again.
+For: `twinbed testbed doctor`. Not for: changing anything. Features that have to be tried are tried on a
+cgroup of our own, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -171,9 +170,8 @@ def _namespaces() -> Finding:
     if missing:
         cure = "boot Debian's kernel: sudo apt install linux-image-amd64"
         return Finding("namespaces", "missing", f"no {', '.join(missing)}", meaning, cure)
-    with _reaped(["unshare", "--mount", "--net", "true"]) as done:
-        if done is None or done.returncode:
-            return Finding("namespaces", "not allowed", "unshare was refused", meaning, _ROOT)
+    if not _may_unshare():
+        return Finding("namespaces", "not allowed", "unshare was refused", meaning, _ROOT)
     return Finding("namespaces", "ok", ", ".join(wanted), meaning)
 
 
@@ -227,13 +225,12 @@ def _clock() -> Finding:
     return Finding("clock", "missing", text, meaning, f"echo tsc | sudo tee {_CLOCK}")
 
 
-@contextmanager
-def _reaped(command: list[str]) -> Iterator[subprocess.CompletedProcess[bytes] | None]:
-    """Run a command and yield its end; None where it is not installed or does not end."""
+def _may_unshare() -> bool:
+    command = ["unshare", "--mount", "--net", "true"]
     try:
-        yield subprocess.run(command, capture_output=True, check=False, timeout=10)
+        return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
     except (FileNotFoundError, subprocess.TimeoutExpired):
-        yield None
+        return False
 
 
 def _first_clause(error: Exception | str) -> str:

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM while something must be left tidy.
+"""Turns Ctrl-C and SIGTERM into one KeyboardInterrupt, and lets the clean-up after it finish.
 
-For: ending a `with` block once, and letting its clean-up finish. Not for: what the clean-up does.
+For: a `with` block that must leave the machine tidy. Not for: what its clean-up does.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class Interrupts:
 
 
 class Undone(ABC):
-    """A context manager that begins with `_prepare`, which says in `_undo` what ends with the block."""
+    """A context manager. On entry `_prepare` does the work and registers in `_undo` what the exit undoes."""
 
     def __init__(self) -> None:
         self._undo = ExitStack()
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Begin, and say in `_undo` what ends with the block."""
+        """Do the work, and register in `_undo` what the exit undoes."""
 
     def __enter__(self) -> Self:
         try:

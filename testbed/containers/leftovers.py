@@ -1,4 +1,4 @@
-"""What runs have on this machine, and its removal: cgroups, networks, OCI bundles, files, limits to put back.
+"""Lists and removes what runs have here: cgroups, networks, OCI bundles, files, limits to put back.
 
 For: `twinbed testbed status` and `down`, and tidying up after a process that was killed. Not for: a run's own
 tidying when it ends, which each part does. Nothing without our mark is touched, and what is alive is left
@@ -167,7 +167,8 @@ def _is_mine(name: str) -> bool:
 
 
 def _end(run: Run) -> None:
-    """Ask the run's process to end, by a handle that stays with it: its id may be another's by then."""
+    """Ask the run's process to end. The signal goes through a pidfd, which stays with the process: its id may
+    belong to another process by then."""
     if run.pid is None:
         if _locks(run.name, _agents()):
             raise BackendError(f"{run.name}: its process is in another PID namespace; end it there")

@@ -49,7 +49,7 @@ def new_run() -> str:
         try:
             lock = take(make_directory(run) / LOCK)
         except FileNotFoundError:
-            # Whoever sweeps took the directory for a dead run's before the lock was in it.
+            # Another process took the directory for a dead run's and removed it before the lock was in it.
             continue
         except OSError as error:
             raise BackendError(
@@ -98,8 +98,8 @@ def is_alive(run: str) -> bool:
 
 
 def is_dead(run: str) -> bool:
-    """Return whether the run's owner is known to be dead: what its lock is in is here, and nobody holds the
-    lock. Only such a run may be removed without being asked."""
+    """Return whether the run's owner is known to be dead: a directory that has or had its lock is here, and
+    nobody holds that lock. Only such a run may be removed without being asked."""
     locks = locks_of(run)
     # A temporary directory without its lock is one that was being removed.
     return bool(locks or temporary_directories().get(run)) and not any(map(is_held, locks))
@@ -139,7 +139,7 @@ def temporary_directory() -> Iterator[Path]:
         for directory in directories:
             if not is_held(directory / _HIDDEN_LOCK):
                 shutil.rmtree(directory, ignore_errors=True)
-    # Its name is complete once its lock is held: nobody takes it for a dead run's before.
+    # It gets its name when its lock is held. Before that nobody can take it for a dead run's.
     run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
     made = Path(tempfile.gettempdir()) / f"{MARK}-{run}"
     hidden = made.with_name(f".{made.name}")
@@ -172,9 +172,9 @@ def temporary_directories() -> dict[str, list[Path]]:
 
 
 def forget_directory(run: str, *below: str) -> None:
-    """Remove those directories of the run's, right below its own, that are empty; then its own and RUN_ROOT,
-    when nothing is left in them. Other empty directories in there are not removed: somebody is about to fill
-    them."""
+    """Remove the directories `below` of a run's directory that are empty, then the run's directory and
+    RUN_ROOT if nothing is left in them. Other empty directories are not removed: another process is about to
+    fill them."""
     own = RUN_ROOT / run
     for directory in (*(own / name for name in below), own, RUN_ROOT):
         with suppress(OSError):

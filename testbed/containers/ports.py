@@ -54,25 +54,27 @@ class LimitedGroup(Protocol):
 
     @property
     def quota_cores(self) -> float:
-        """The quota in force, as last written or found; inf where there is none."""
+        """The quota in force, cores, as last written or found; inf where there is none."""
 
     @property
     def limit_bytes(self) -> int:
-        """The memory limit in force; 2^63 − 1 where there is none."""
+        """The memory limit in force, bytes, as last written or found; 2^63 − 1 where there is none."""
 
     def set_cpu_quota(self, cores: float) -> None:
-        """Write the quota (at least the kernel's 1 ms per period), even if it is unchanged: a write refills
-        the group's runtime and lets throttled tasks run."""
+        """Limit CPU to `cores` per CFS period, at least the kernel's 1 ms; inf = no limit. The quota is
+        written even if it is unchanged: a write refills the group's runtime and lets throttled tasks run."""
 
     def set_cpu_request(self, cores: float) -> None:
-        """Write the weight that goes with a CPU request, in cores (control/allocator/shares.py)."""
+        """Give the group the CPU weight of a request of `cores`, by Kubernetes' formula
+        (control/allocator/shares.py): who gets how much while the CPUs are short."""
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """Write the limit and return the one in force, which is larger where the kernel could not shrink the
-        group so far."""
+        """Limit memory and swap together, and return the limit in force, in whole pages. It is larger than
+        asked for where the group holds more that cannot be reclaimed: a smaller limit kills nothing. What
+        goes beyond the limit later is killed by the kernel, or held by a trap."""
 
     def charged_bytes(self) -> int:
-        """Return what counts against the limit now, page cache included."""
+        """Return what counts against the limit now, page cache included, bytes."""
 
     def trap(self) -> Trap:
         """Arm the trap and return it. Raises BackendError where this kernel has none."""
@@ -88,8 +90,8 @@ class HostGroup(LimitedGroup, Protocol):
         """Send a signal to each of them."""
 
     def remove(self) -> None:
-        """Kill what is inside and remove the group; an attached group only gets the limits back that it
-        had."""
+        """Kill what is inside and remove the group. Idempotent. An attached group only gets the limits back
+        that it had. Raises BackendError when the processes do not die."""
 
 
 @dataclass(frozen=True, slots=True)

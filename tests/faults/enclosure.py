@@ -57,7 +57,7 @@ exec "$@"
 
 def why_not() -> str | None:
     """Why there can be none here."""
-    absent = [each for each in NEEDED if shutil.which(each) is None]
+    absent = [name for name in NEEDED if shutil.which(name) is None]
     if absent:
         return f"no {', '.join(absent)} here (apt install util-linux iproute2 mount gcc libc6-dev)"
     if HERE.is_relative_to("/tmp"):
@@ -79,7 +79,7 @@ def run(program: Sequence[str], folder: Path, timeout_s: float) -> int:
         numbers = (given.fileno(), stepped.fileno())
         inside = ["sh", "-c", _preloading(*numbers), "sh", sys.executable, *program]
         groups = _make_groups()
-        hierarchies = [each.parent.name for each in groups if each.parent.name != "systemd"]
+        hierarchies = [group.parent.name for group in groups if group.parent.name != "systemd"]
         version = "2" if groups[0].parent == CGROUPS else "1"
         enter = ["unshare", "--mount", "--net", "--cgroup", "--propagation", "private"]
         try:
@@ -93,8 +93,8 @@ def run(program: Sequence[str], folder: Path, timeout_s: float) -> int:
                 check=False,
             ).returncode
         finally:
-            for each in groups:
-                _remove(each)
+            for group in groups:
+                _remove(group)
 
 
 def _preloading(library: int, step: int) -> str:
@@ -110,22 +110,22 @@ def _make_groups() -> list[Path]:
     if (CGROUPS / "cgroup.controllers").exists():
         parents = [CGROUPS]
     else:
-        parents = [each.parent for each in CGROUPS.glob("*/tasks")]
+        parents = [path.parent for path in CGROUPS.glob("*/tasks")]
     if parents == [CGROUPS]:
         (CGROUPS / "cgroup.subtree_control").write_text("+cpu +memory")
-    groups = [each / f"faults-{os.getpid()}" for each in parents]
-    for each in groups:
-        each.mkdir()
-        if each.parent.name == "cpuset":
+    groups = [parent / f"faults-{os.getpid()}" for parent in parents]
+    for group in groups:
+        group.mkdir()
+        if group.parent.name == "cpuset":
             for name in ("cpuset.cpus", "cpuset.mems"):
-                (each / name).write_text((each.parent / name).read_text())
-            (each / "cgroup.clone_children").write_text("1")
+                (group / name).write_text((group.parent / name).read_text())
+            (group / "cgroup.clone_children").write_text("1")
     return groups
 
 
 def _move_in(groups: Sequence[Path]) -> None:
-    for each in groups:
-        (each / "cgroup.procs").write_text("0")
+    for group in groups:
+        (group / "cgroup.procs").write_text("0")
 
 
 def _remove(group: Path) -> None:

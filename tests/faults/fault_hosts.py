@@ -164,14 +164,14 @@ def full_disk(episode: Episode, draws: random.Random) -> str:
 def step_the_clock(episode: Episode, draws: random.Random) -> str:
     """The date jumps, for all of them: nobody is lost for it."""
     steps = []
-    for each in episode.verbs():
-        each.from_here()
+    for verb in episode.verbs():
+        verb.from_here()
     for _ in range(draws.randint(1, 3)):
         steps.append(round(draws.choice((-1, 1)) * 10 ** draws.uniform(0.0, 8.0)))
         step_clock(steps[-1])
         episode.watch(0.4)
     lost = [
-        each.log.stem for each in episode.verbs() if each.says("lost") or each.says("limits stay as they are")
+        verb.log.stem for verb in episode.verbs() if verb.says("lost") or verb.says("limits stay as they are")
     ]
     if lost:
         raise ViolationError(f"date stepped by {steps}, and a connection was lost: {lost}")
@@ -247,20 +247,20 @@ def end(running: Episode, draws: random.Random) -> None:
     """In good order, or by kill -9 and `down`, or by `down --all` alone."""
     how = draws.choice(("good order", "down", "down --all"))
     if how == "good order":
-        for each in running.agents.values():
-            each.end()
+        for agent in running.agents.values():
+            agent.end()
         running.controller.end()
     elif how == "down":
-        for each in running.verbs():
-            each.kill()
+        for verb in running.verbs():
+            verb.kill()
         _twinbed("testbed", "down")
     else:
         _twinbed("testbed", "down", "--all")
-        for each in running.agents.values():
-            until(lambda each=each: each.process.poll() is not None, "agents end by down --all")  # type: ignore[misc]
+        for agent in running.agents.values():
+            until(lambda agent=agent: agent.process.poll() is not None, "agents end by down --all")  # type: ignore[misc]
         running.controller.end()
-    left = [str(each) for host in HOSTS for each in running.containers(host).folders().values()]
-    left += [str(each) for each in Path("/run/twinbed").rglob("*")]
+    left = [str(folder) for host in HOSTS for folder in running.containers(host).folders().values()]
+    left += [str(path) for path in Path("/run/twinbed").rglob("*")]
     if left:
         raise ViolationError(f"left after {how}: {left}")
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.enclosure import CGROUPS
+from tests.testbed.containers.real_groups import quota_of
 
 CASE = Path("/tmp/case")
 """Files of the case at hand, which it removes itself."""
@@ -68,23 +69,15 @@ def hierarchies() -> list[Path]:
     return [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else sorted(CGROUPS.iterdir())
 
 
-def lives(pid: int) -> bool:
-    """Whether it is there and has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 class World:
     """Made once, with foreign things in it: a container of somebody else's, and names that look like ours."""
 
     def __init__(self) -> None:
         _check_clock()
-        self._foreign_groups = [each / "docker" / "abc" for each in hierarchies()]
-        near = [each / "twinbed" / "not-a-run" for each in hierarchies()]
-        for each in (*self._foreign_groups, *near):
-            each.mkdir(parents=True)
+        self._foreign_groups = [hierarchy / "docker" / "abc" for hierarchy in hierarchies()]
+        near = [hierarchy / "twinbed" / "not-a-run" for hierarchy in hierarchies()]
+        for group in (*self._foreign_groups, *near):
+            group.mkdir(parents=True)
         if hierarchies() == [CGROUPS]:
             for above in (CGROUPS, CGROUPS / "docker"):
                 (above / "cgroup.subtree_control").write_text("+cpu +memory")
@@ -98,8 +91,8 @@ class World:
         self._before = self._found()
 
     def _enter(self) -> None:
-        for each in self._foreign_groups:
-            (each / "cgroup.procs").write_text("0")
+        for group in self._foreign_groups:
+            (group / "cgroup.procs").write_text("0")
 
     def close(self) -> None:
         """Ends the foreign container."""
@@ -110,8 +103,8 @@ class World:
         """What its control files say."""
         names = ("cpu.cfs_quota_us", "memory.limit_in_bytes", "memory.oom_control", "cpu.max", "memory.max")
         names += ("memory.high", "memory.memsw.limit_in_bytes", "memory.swap.max")
-        paths = [each / name for each in self._foreign_groups for name in names]
-        return {str(each): each.read_text() for each in paths if each.exists()}
+        paths = [group / name for group in self._foreign_groups for name in names]
+        return {str(path): path.read_text() for path in paths if path.exists()}
 
     def problems(self) -> list[str]:
         """What is there and should not be, and the other way round."""
@@ -150,7 +143,7 @@ class World:
             time.sleep(0.02)
 
     def _found(self) -> set[str]:
-        groups = {folder for each in hierarchies() for folder, _, _ in os.walk(each)}
+        groups = {folder for hierarchy in hierarchies() for folder, _, _ in os.walk(hierarchy)}
         files = {
             str(Path(folder) / name)
             for top in ("/run", "/tmp", "/dev/shm")
@@ -159,9 +152,9 @@ class World:
         }
         hidden = (str(CASE), f"/run/{_FILLER}", f"/tmp/{_FILLER}")
         return {
-            *(f"cgroup {each}" for each in groups),
+            *(f"cgroup {group}" for group in groups),
             *(f"file {each}" for each in files if not each.startswith(hidden)),
-            *(f"link {each.name}" for each in Path("/sys/class/net").iterdir()),
+            *(f"link {path.name}" for path in Path("/sys/class/net").iterdir()),
             *(f"mount {line.split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()),
             *(f"process {pid} {said}" for pid, said in self._processes().items()),
         }
@@ -169,14 +162,14 @@ class World:
     def _processes(self) -> dict[int, str]:
         """Everyone in the enclosure but this process and what the foreign container runs."""
         own, found = Path("/proc/self/ns/mnt").readlink(), {}
-        for each in Path("/proc").iterdir():
-            if not each.name.isdigit() or int(each.name) == os.getpid():
+        for path in Path("/proc").iterdir():
+            if not path.name.isdigit() or int(path.name) == os.getpid():
                 continue
             try:
-                inside = (each / "ns" / "mnt").readlink() == own
-                if inside and "/docker/abc" not in (each / "cgroup").read_text():
-                    words = (each / "cmdline").read_bytes().split(b"\0")
-                    found[int(each.name)] = b" ".join(words).decode(errors="replace")[:120]
+                inside = (path / "ns" / "mnt").readlink() == own
+                if inside and "/docker/abc" not in (path / "cgroup").read_text():
+                    words = (path / "cmdline").read_bytes().split(b"\0")
+                    found[int(path.name)] = b" ".join(words).decode(errors="replace")[:120]
             except OSError:
                 continue
         return found
@@ -191,11 +184,15 @@ class Containers:
     def folders(self) -> dict[str, Path]:
         """By name."""
         top = CGROUPS if hierarchies() == [CGROUPS] else CGROUPS / "cpu"
-        return {each.name: each for each in top.glob(f"twinbed/{self._pattern}/*") if each.is_dir()}
+        return {path.name: path for path in top.glob(f"twinbed/{self._pattern}/*") if path.is_dir()}
 
     def everywhere(self, name: str) -> list[Path]:
         """The container's directory in every hierarchy."""
-        return [found for each in hierarchies() for found in each.glob(f"twinbed/{self._pattern}/{name}")]
+        return [
+            folder
+            for hierarchy in hierarchies()
+            for folder in hierarchy.glob(f"twinbed/{self._pattern}/{name}")
+        ]
 
     def pids(self) -> dict[str, frozenset[int]]:
         """Live processes of each."""
@@ -237,12 +234,12 @@ def _check_clock() -> None:
 def remove_cgroup(folders: list[Path]) -> None:
     """From outside: kills what is inside, and takes the directories away."""
     deadline = time.monotonic() + DEADLINE_S
-    for each in folders:
-        while each.exists():
-            for pid in _pids(each):
+    for path in folders:
+        while path.exists():
+            for pid in _pids(path):
                 _kill(pid)
             try:
-                each.rmdir()
+                path.rmdir()
             except FileNotFoundError:
                 break
             except OSError:
@@ -260,13 +257,9 @@ def _pids(folder: Path) -> frozenset[int]:
 
 def _quota(folder: Path) -> float | None:
     try:
-        if (folder / "cpu.max").exists():
-            quota, period = (folder / "cpu.max").read_text().split()
-            return float("inf") if quota == "max" else int(quota) / int(period)
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+        return quota_of(folder)
     except OSError:
         return None
-    return float("inf") if quota_us < 0 else quota_us / 100_000
 
 
 def _kill(pid: int) -> None:

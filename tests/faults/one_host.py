@@ -184,7 +184,7 @@ class Child:
             plan = LoadPlan(at_s, np.zeros(len(at_s), np.int64), laid_out.entries, self.lasts_s)
             with LoadGenerator(plan, self._folder) as generator:
                 observed = control(
-                    [Managed(each.spec, ready=each.ready) for each in laid_out.containers],
+                    [Managed(container.spec, ready=container.ready) for container in laid_out.containers],
                     [Application("app", CORES, 400 * MIB)],
                     make("escra", {"gamma": 0.01}),
                     Settings(duration_s=self.lasts_s + 10.0, logs=self._folder),

@@ -26,13 +26,13 @@ from tests.faults.fault_world import (
     ViolationError,
     World,
     fill,
-    lives,
     make_room,
     remove_cgroup,
     step_clock,
     until,
 )
 from tests.faults.one_host import CORES, FOREIGN, PERIOD_S, Child, Form, Outcome
+from tests.testbed.containers.waiting import is_gone
 
 Fault = Callable[[World, random.Random], str]
 
@@ -263,7 +263,7 @@ def hurt_scenario(world: World, draws: random.Random) -> str:
     if how == "SIGKILL":
         _down()
     RunStore(store)
-    left = [each.name for each in store.glob(".*") if each.name != ".lock"]
+    left = [path.name for path in store.glob(".*") if path.name != ".lock"]
     if left:
         raise ViolationError(f"left in the store: {left}")
     return f"{how} after {after_s:.2f} s of a scenario: exit code {code}"
@@ -309,9 +309,9 @@ def _check_undisturbed(child: Child, outcome: Outcome, but: str = "") -> None:
 
 def _wait_while_it_runs(child: Child, look: Callable[[], bool]) -> bool:
     """Waits until it is so; False when the run was over before."""
-    while lives(child.pid):
+    while not is_gone(child.pid):
         if look():
-            return lives(child.pid)
+            return not is_gone(child.pid)
         time.sleep(0.005)
     return False
 
@@ -324,8 +324,8 @@ def _generator(child: Child) -> int:
 
 
 def _fill(folders: list[str]) -> None:
-    for each in folders:
-        fill(Path(each))
+    for path in folders:
+        fill(Path(path))
 
 
 def _down() -> None:

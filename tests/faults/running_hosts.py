@@ -160,7 +160,7 @@ class Episode:
         return bool(words) and f"agent {host} is there" in words[-1]
 
     def _all_limited(self) -> bool:
-        quotas = [each for host in HOSTS for each in self.containers(host).quotas().values()]
+        quotas = [quota for host in HOSTS for quota in self.containers(host).quotas().values()]
         return len(quotas) >= len(HOSTS) * len(COMMANDS) and max(quotas) < float("inf")
 
 

@@ -34,8 +34,8 @@ class Wire:
         assert self._proxy.stdout.readline() == b"ready\n"
         self.near = socket.create_connection(listen)
         self.far, _ = self._server.accept()
-        for each in (self.near, self.far, self.datagrams):
-            each.settimeout(LONG_S)
+        for end in (self.near, self.far, self.datagrams):
+            end.settimeout(LONG_S)
 
     def tell(self, **words: object) -> None:
         """Change the weather, and wait until it has changed."""
@@ -53,8 +53,8 @@ class Wire:
         """End everything."""
         self._proxy.kill()
         self._proxy.communicate()
-        for each in (self.near, self.far, self.datagrams, self._server):
-            each.close()
+        for end in (self.near, self.far, self.datagrams, self._server):
+            end.close()
 
 
 @contextmanager

@@ -7,15 +7,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kernel.build import object_file
 from testbed.vm import NOT_STARTED, TIMED_OUT, StoppedError, Vm, __main__, boot, host
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 INSIDE = (
@@ -43,13 +42,6 @@ INSIDE_TIMEOUT_S = 900
 
 OUTCOME = re.compile(r"^(tests/\S+?::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS|$)", re.MULTILINE)
 """A line of `pytest -v`: the case, and once it has ended its outcome."""
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 # --- where there is none -----------------------------------------------------------------------------
@@ -155,11 +147,11 @@ def test_a_vm_dies_with_whoever_started_it() -> None:
                 return int(pid)
         return None
 
-    wait_until(lambda: qemu() is not None)
+    until(lambda: qemu() is not None)
     pid = qemu()
     starter.send_signal(signal.SIGKILL)
     starter.wait()
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() or b"qemu" not in _command(pid))
+    until(lambda: not Path(f"/proc/{pid}").exists() or b"qemu" not in _command(pid))
 
 
 def _command(pid: int | None) -> bytes:

@@ -23,8 +23,8 @@ Value = str | float | int | None
 
 
 class Audit:
-    """The file in `folder`. Raises BackendError that names it where it cannot be written: what cannot be
-    noted is not done."""
+    """The audit file in `folder`. A note raises BackendError, which names the file, where it cannot be
+    written: callers do nothing that cannot be noted."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.path = folder / NAME

@@ -185,7 +185,7 @@ def engine(kind: Kind) -> Engine:
 
 def present() -> list[Engine]:
     """Return the engines whose sockets are there."""
-    return [found for found in (engine("docker"), engine("podman")) if found.path.is_socket()]
+    return [known for known in (engine("docker"), engine("podman")) if known.path.is_socket()]
 
 
 def _is_infra(entry: Any) -> bool:

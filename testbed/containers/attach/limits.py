@@ -252,7 +252,7 @@ def _podman(quantity: str, value: float) -> Mapping[str, Any]:
 
 
 def _quietly(ask: Callable[[], object]) -> bool:
-    """Return whether it was taken; a refusal leaves the files as the way."""
+    """Return whether the request was accepted. After a refusal the control files are still a way."""
     try:
         ask()
     except BackendError:

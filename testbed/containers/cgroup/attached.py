@@ -43,9 +43,9 @@ _FILES = {*_V2_FILES, *(name for names in _V1_FILES.values() for name in names)}
 
 class AttachedGroup(Group):
     """A group that is not ours. It gets limits and a trap like any other; nothing in it is started, ended or
-    removed."""
+    removed. keeper: of the limits that were found."""
 
-    _keeper: _Keeper
+    keeper: _Keeper
 
     def enter(self) -> None:
         """Refuse: we start no commands in a group that is not ours."""
@@ -61,10 +61,10 @@ class AttachedGroup(Group):
         gone needs nothing. Raises BackendError naming the file that could not be put back."""
         # Limits are put back before the trap ends, or what it holds would be killed; in v2 its end moves
         # them.
-        self._keeper.put_back()
+        self.keeper.put_back()
         self.close()
-        problems = self._keeper.put_back()
-        self._keeper.forget()
+        problems = self.keeper.put_back()
+        self.keeper.forget()
         if problems:
             raise problems[0]
 
@@ -79,20 +79,9 @@ class AttachedGroup(Group):
 class AttachedV1(AttachedGroup, GroupV1):
     """An attached group of version 1."""
 
-    def __init__(self, by_controller: Mapping[str, Path], run: str | None) -> None:
-        paths = [
-            by_controller[controller] / name for controller, names in _V1_FILES.items() for name in names
-        ]
-        self._keeper = _Keeper(_read(paths), run)
-        super().__init__(by_controller)
-
 
 class AttachedV2(AttachedGroup, GroupV2):
     """An attached group of version 2."""
-
-    def __init__(self, directory: Path, run: str | None) -> None:
-        self._keeper = _Keeper(_read([directory / name for name in _V2_FILES]), run)
-        super().__init__(directory)
 
 
 def attach(
@@ -110,9 +99,17 @@ def attach(
     process: its own trap would hold it.
     """
     by_controller = directories_of(path, driver)
-    if isinstance(driver, V2):
-        return AttachedV2(by_controller[UNIFIED], run)
-    return AttachedV1(by_controller, run)
+    files = {UNIFIED: _V2_FILES} if isinstance(driver, V2) else _V1_FILES
+    keeper = _Keeper(
+        _read([by_controller[key] / name for key, names in files.items() for name in names]), run
+    )
+    try:
+        group = AttachedV2(by_controller[UNIFIED]) if isinstance(driver, V2) else AttachedV1(by_controller)
+    except GroupGoneError:
+        keeper.forget()
+        raise
+    group.keeper = keeper
+    return group
 
 
 def directories_of(path: str | Path | Mapping[str, str | Path], driver: V1 | V2) -> dict[str, Path]:

@@ -17,6 +17,9 @@ from twinbed import BackendError
 CURE = "run it as root, where cgroups are mounted for writing"
 
 _MAX_FILE_BYTES = 16_384
+_SPARE_FILES = 64
+"""Files that others may still open when the limit is raised: pipes, sockets, traps, handles of commands."""
+
 _BUSY = (errno.EBUSY, errno.EAGAIN)
 
 
@@ -67,16 +70,13 @@ class ControlFile:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file, with a higher limit of open files where that is needed and allowed. Ten files a group
-    exceed the 1,024 that a process may open by default."""
-    try:
-        return os.open(path, flags)
-    except OSError as error:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if error.errno != errno.EMFILE or soft == hard:
-            raise
+    """Open a file, and raise the limit of open files first where it is near and may be raised: ten files a
+    group exceed the 1,024 that a process may open by default, and whoever opens other files does not look."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptor = os.open(path, flags)
+    if descriptor >= soft - _SPARE_FILES and soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return os.open(path, flags)
+    return descriptor
 
 
 def field(text: bytes, key: bytes) -> int:
@@ -84,7 +84,8 @@ def field(text: bytes, key: bytes) -> int:
     start = (b"\n" + text).find(b"\n" + key + b" ")
     if start < 0:
         return 0
-    return int(text[start + len(key) + 1 :].split(b"\n", 1)[0])
+    end = text.find(b"\n", start)
+    return int(text[start + len(key) + 1 : end if end >= 0 else None])
 
 
 def write(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from control.allocator.shares import shares
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.files import ControlFile
 from testbed.containers.cgroup.meter import Meter
-from testbed.containers.ports import Trap
+from testbed.containers.ports import HostGroup, Trap
 
 QUOTA_PERIOD_US = 100_000
 """CFS bandwidth period of every quota, µs: the kernel's own default."""
@@ -50,13 +50,12 @@ NOTHING_USED = Usage(0, 0, 0, 0, 0)
 """The counters of a group in which nothing ever ran."""
 
 
-class Group(ABC):
-    """One container's cgroup, with its files kept open.
+class Group(HostGroup):
+    """One container's cgroup, with its files kept open. ports.py says what its methods do and raise. A memory
+    limit covers swap too where the kernel counts swap."""
 
-    directories: one per v1 hierarchy, one in v2. Is a ports.LimitedGroup. A memory limit covers swap too
-    where the kernel counts swap. Methods raise GroupGoneError where the cgroup was removed under us, and
-    BackendError (file and cure) where the kernel refuses.
-    """
+    directories: tuple[Path, ...] = ()
+    quota_cores: float = math.inf
 
     def __init__(self, directories: tuple[Path, ...]) -> None:
         self.directories = directories
@@ -64,7 +63,6 @@ class Group(ABC):
         self._doors: list[ControlFile] = []
         self._meter: Meter | None = None
         self._armed: Trap | None = None
-        self._quota_cores = math.inf
         try:
             self._open_files()
             self._meter = Meter(directories)
@@ -92,36 +90,9 @@ class Group(ABC):
         return Usage(now.cpu_ns, now.throttled_ns, now.nr_periods, now.nr_throttled, working_set)
 
     def charged_bytes(self) -> int:
-        """Return what counts against the memory limit now, page cache included, bytes."""
+        """See LimitedGroup.charged_bytes."""
         assert self._meter is not None
         return self._meter.charged_bytes()
-
-    @property
-    def quota_cores(self) -> float:
-        """The quota in force, cores, as last written or found; inf where there is none."""
-        return self._quota_cores
-
-    @property
-    @abstractmethod
-    def limit_bytes(self) -> int:
-        """The memory limit in force, bytes, as last written or found; NO_LIMIT_BYTES where there is none."""
-
-    @abstractmethod
-    def set_cpu_quota(self, cores: float) -> None:
-        """Limit CPU to `cores` per period of QUOTA_PERIOD_US, at least the kernel's minimum; inf = no limit.
-        The quota is written even if it is unchanged: a write refills the group's runtime and lets throttled
-        tasks run."""
-
-    @abstractmethod
-    def set_cpu_request(self, cores: float) -> None:
-        """Give the group the CPU weight of a request of `cores`, by Kubernetes' formula (control.allocator
-        .shares): who gets how much while the CPUs are short."""
-
-    @abstractmethod
-    def set_memory_limit(self, limit_bytes: int) -> int:
-        """Limit memory and swap together, and return the limit in force, in whole pages. It is larger than
-        asked for where the group holds more that cannot be reclaimed: a smaller limit kills nothing. What
-        goes beyond the limit later is killed by the kernel, or held by a trap."""
 
     def trap(self) -> Trap:
         """Arm the trap, and return the same one for as long as it is open. Its promises: oom_trap.py."""
@@ -134,12 +105,11 @@ class Group(ABC):
         return tree.pids(self.directories)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to every process in the group."""
+        """See HostGroup.send."""
         tree.send(self.directories, number)
 
     def remove(self) -> None:
-        """Kill what is left inside, close the files and remove the directories. Idempotent. Raises
-        BackendError when the processes do not die."""
+        """See HostGroup.remove."""
         if self._armed is not None:
             # If the trap were closed first, the OOM killer would get what it holds, and count a kill.
             self.send(signal.SIGKILL)

@@ -10,17 +10,14 @@ periods: their records are made up, half a period after one was due. Source: ker
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from control.allocator.model import Ids
-from kernel.loader import Hooks, Overhead
-from kernel.records import KILL
+from kernel.loader import Hooks
 from testbed.containers.cgroup.files import gone
 from testbed.containers.cgroup.meter import Meter
 from testbed.containers.cgroup.polling import Row, as_records
@@ -29,21 +26,6 @@ from twinbed import BackendError
 
 _NEVER_NS = 1 << 62
 _TOGETHER_NS = 3_000_000
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """A container that hit its memory limit. container: its id; at_ns: when; limit_bytes, usage_bytes: at
-    that moment; killed: whether the OOM killer killed; pid: the process that was killed, or else the one that
-    asked for memory."""
-
-    container: int
-    at_ns: int
-    limit_bytes: int
-    usage_bytes: int
-    pid: int
-    killed: bool
 
 
 def available() -> tuple[bool, str]:
@@ -57,19 +39,14 @@ def available() -> tuple[bool, str]:
 
 class HookTelemetry:
     """`ports.TelemetrySource` over the kernel's ring buffer. period_s: the groups' CFS period, s; clock:
-    nanoseconds, monotonic; measure: whether the kernel counts what the programs cost. Raises BackendError
-    where this kernel refuses them."""
+    nanoseconds, monotonic. Raises BackendError where this kernel refuses them."""
 
-    def __init__(
-        self, period_s: float, clock: Callable[[], int] = time.monotonic_ns, *, measure: bool = False
-    ) -> None:
+    def __init__(self, period_s: float, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._period_ns = round(period_s * 1e9)
         self._clock = clock
-        self._hooks = Hooks(measure=measure)
+        self._hooks = Hooks()
         self._watched: dict[int, _Watched] = {}
         self._by_cpu: dict[int, _Watched] = {}
-        self._by_memory: dict[int, _Watched] = {}
-        self._pressures: list[Pressure] = []
         self._gone: list[int] = []
         self._missing: list[int] = []
         self._merged = 0
@@ -98,10 +75,8 @@ class HookTelemetry:
             except GroupGoneError:
                 self._missing.append(number)
                 continue
-            self._watched[number] = self._by_cpu[container.cpu] = self._by_memory[container.memory] = (
-                container
-            )
-            self._hooks.watch({container.cpu, container.memory})
+            self._watched[number] = self._by_cpu[container.cpu] = container
+            self._hooks.watch([container.cpu])
         self._set_due()
 
     def remove(self, ids: Ids) -> None:
@@ -112,11 +87,7 @@ class HookTelemetry:
                 continue
             container.meter.close()
             self._by_cpu.pop(container.cpu, None)
-            self._by_memory.pop(container.memory, None)
-            # In v1 another group's directory may have this number in the other hierarchy.
-            self._hooks.unwatch(
-                {container.cpu, container.memory} - self._by_cpu.keys() - self._by_memory.keys()
-            )
+            self._hooks.unwatch([container.cpu])
         self._set_due()
 
     def due_ns(self) -> int:
@@ -126,13 +97,8 @@ class HookTelemetry:
     def collect(self, now_ns: int) -> Records:
         """See TelemetrySource."""
         self._gone, self._missing = self._missing, []
-        reported = self._hooks.read()
-        for record in reported.pressures:
-            about = self._by_memory.get(int(record["id"]))
-            if about is not None:
-                self._pressures.append(_pressure(about.number, record))
         by_cgroup: dict[int, list[np.void]] = {}
-        for record in reported.periods:
+        for record in self._hooks.read().periods:
             by_cgroup.setdefault(int(record["id"]), []).append(record)
         rows: list[Row] = []
         for cgroup, records in by_cgroup.items():
@@ -150,22 +116,12 @@ class HookTelemetry:
         self._set_due()
         return as_records(rows)
 
-    def pressures(self) -> list[Pressure]:
-        """Return the memory limits hit and the kills that `collect` has read since this was last called."""
-        taken, self._pressures = self._pressures, []
-        return taken
-
-    def overhead(self) -> dict[str, Overhead]:
-        """Return what each program cost so far; zeros where that is not measured."""
-        return self._hooks.overhead()
-
     def close(self) -> None:
         """See TelemetrySource."""
         for container in self._watched.values():
             container.meter.close()
         self._watched.clear()
         self._by_cpu.clear()
-        self._by_memory.clear()
         self._hooks.close()
 
     def _append(self, rows: list[Row], container: _Watched, row: Callable[[], Row]) -> None:
@@ -218,16 +174,19 @@ class HookTelemetry:
 
 
 class _Watched:
-    """A container that is watched. number: its id; cpu, memory: the kernel's ids of its cgroup in the
-    hierarchies of these controllers; end_ns: end of its last record's period."""
+    """A container that is watched. number: its id; cpu: the kernel's id of its cgroup in the hierarchy of
+    that controller; end_ns: end of its last record's period."""
 
     def __init__(self, number: int, group: LimitedGroup, now_ns: int) -> None:
         self.number, self.group = number, group
-        self.meter = Meter(group.directories, reads=number)
         self.cpu = _id(group, "cpu.stat")
-        self.memory = _id(group, "memory.stat")
+        self.meter = Meter(group.directories, reads=number)
         self.end_ns = self._read_ns = now_ns
-        counters = self.meter.read()
+        try:
+            counters = self.meter.read()
+        except GroupGoneError:
+            self.meter.close()
+            raise
         self._cpu_ns, self._throttled_ns = counters.cpu_ns, counters.throttled_ns
 
     def silent_ns(self, period_ns: int) -> int:
@@ -256,14 +215,3 @@ def _id(group: LimitedGroup, file: str) -> int:
         if (directory / file).exists():
             return directory.stat().st_ino
     raise gone(group.directories[0])
-
-
-def _pressure(number: int, record: np.void) -> Pressure:
-    return Pressure(
-        number,
-        int(record["at_ns"]),
-        int(record["limit_pages"]) * _PAGE_BYTES,
-        int(record["usage_pages"]) * _PAGE_BYTES,
-        int(record["pid"]),
-        bool(record["kind"] == KILL),
-    )

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.containers.cgroup.files import gone, open_file
+from testbed.containers.cgroup.files import field, gone, open_file
 from testbed.containers.ports import GroupGoneError
 
 _SMALL_BYTES = 448
@@ -48,11 +48,18 @@ class Meter:
         self._name = str(directories[0])
         self._descriptors: list[int] = []
         self._reads, self._inactive_bytes = reads, 0
+        try:
+            self._open_files(directories)
+        except GroupGoneError:
+            self.close()
+            raise
+
+    def _open_files(self, directories: Sequence[Path]) -> None:
         self.stat = self._open(directories, "cpu.stat")
         self._v1 = any((directory / "cpuacct.usage").exists() for directory in directories)
         self._memory = self._open(directories, "memory.usage_in_bytes" if self._v1 else "memory.current")
         self._memory_stat = self._open(directories, "memory.stat")
-        self._cache_key = b"\ntotal_inactive_file " if self._v1 else b"\ninactive_file "
+        self._cache_key = b"total_inactive_file" if self._v1 else b"inactive_file"
         # The line that a field is in does not change for as long as the kernel runs.
         words = _pread(self.stat, self._name).split()
         self._periods, self._throttles = _after(words, b"nr_periods"), _after(words, b"nr_throttled")
@@ -95,7 +102,7 @@ class Meter:
 
     def inactive_file_bytes(self) -> int:
         """Return the page cache that the kernel would drop first, bytes."""
-        return _field(b"\n" + _pread(self._memory_stat, self._name, _STAT_BYTES), self._cache_key)
+        return field(_pread(self._memory_stat, self._name, _STAT_BYTES), self._cache_key)
 
     def recent_inactive_file_bytes(self) -> int:
         """Return the same, read anew only once in _CACHE_REFRESH calls."""
@@ -111,16 +118,23 @@ class Meter:
             os.close(self._descriptors.pop())
 
     def _open(self, directories: Sequence[Path], name: str) -> int:
-        try:
-            descriptor = _open(directories, name)
-        except GroupGoneError:
-            self.close()
-            raise
-        self._descriptors.append(descriptor)
-        return descriptor
+        self._descriptors.append(_open(directories, name))
+        return self._descriptors[-1]
 
 
-class AnyOomKills:
+class _OneFile:
+    """Keeps one file open, until it is closed."""
+
+    _descriptor: int
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class AnyOomKills(_OneFile):
     """Tells whether the kernel's OOM killer acted on this machine: one file instead of every container's."""
 
     def __init__(self, vmstat: Path = Path("/proc/vmstat")) -> None:
@@ -132,17 +146,11 @@ class AnyOomKills:
         One call more than the last, because the machine's counter moves before the group's."""
         text = os.pread(self._descriptor, _STAT_BYTES, 0)
         before, self._before = self._before, self._seen
-        self._seen = _field(text, b"\noom_kill ")
+        self._seen = field(text, b"oom_kill")
         return self._seen != before or b"\noom_kill " not in text
 
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
-
-class OomKills:
+class OomKills(_OneFile):
     """Counts the processes that the kernel's OOM killer ended in a group. Raises as Meter does."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -150,7 +158,11 @@ class OomKills:
         self._descriptor = _open(directories, "memory.oom_control", "memory.events")
         self._text = b""
         self._seen = 0
-        self.grew()
+        try:
+            self.grew()
+        except GroupGoneError:
+            self.close()
+            raise
 
     def grew(self) -> bool:
         """Return whether there were more since this was last asked, or since it was made."""
@@ -159,14 +171,8 @@ class OomKills:
         if text == self._text:
             return False
         self._text = text
-        before, self._seen = self._seen, _field(text, b"oom_kill ")
+        before, self._seen = self._seen, field(text, b"oom_kill")
         return self._seen > before
-
-    def close(self) -> None:
-        """Close the file. Idempotent."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
 
 
 def _open(directories: Sequence[Path], *names: str) -> int:
@@ -188,13 +194,3 @@ def _pread(descriptor: int, name: str, size: int = _SMALL_BYTES) -> bytes:
 def _after(words: list[bytes], key: bytes) -> int:
     """Return the place of the word after `key`; −1, where readers append 0, if there is none."""
     return words.index(key) + 1 if key in words else -1
-
-
-def _field(text: bytes, key: bytes) -> int:
-    """Return the number after `key`; 0 where the kernel does not count it."""
-    start = text.find(key)
-    if start < 0:
-        return 0
-    start += len(key)
-    end = text.find(b"\n", start)
-    return int(text[start:] if end < 0 else text[start:end])

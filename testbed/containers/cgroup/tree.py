@@ -33,18 +33,9 @@ def whole(directories: Iterable[Path]) -> Iterator[None]:
         raise
 
 
-def make(directory: Path) -> None:
-    """Make the directory. Another run that ends right now may remove the mark's directory under us."""
-    _make(directory, exist_ok=False)
-
-
-def make_run(run: Path) -> None:
-    """Make `…/twinbed/<run>` unless it is there, for a caller that makes groups in it but does not try
-    again."""
-    _make(run, exist_ok=True)
-
-
-def _make(directory: Path, *, exist_ok: bool) -> None:
+def make(directory: Path, *, exist_ok: bool = False) -> None:
+    """Make the directory, and try again when another run that ends right now removes the mark's directory
+    under us. exist_ok: it may be there already."""
     for _ in range(3):
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +61,7 @@ def weigh(run: Path, file: str, weight: int, most: int) -> None:
     most: the largest that the kernel takes. Sets the run's directory and the one above it; a run that ends
     right now, and a kernel without the file, are left alone.
     """
-    groups = {run_directory: _count(run_directory) for run_directory in _directories(run.parent)}
+    groups = {directory: len(_directories(directory)) for directory in _directories(run.parent)}
     for directory, count in ((run, groups.get(run, 1)), (run.parent, sum(groups.values()))):
         with suppress(OSError):
             # Only the kernel makes this file: it must not be created here.
@@ -86,10 +77,6 @@ def _directories(directory: Path) -> list[Path]:
         return [entry for entry in directory.iterdir() if entry.is_dir()]
     except OSError:
         return []
-
-
-def _count(directory: Path) -> int:
-    return len(_directories(directory))
 
 
 def pids(directories: Iterable[Path]) -> set[int]:

@@ -32,6 +32,8 @@ CONTROLLERS = ("cpu", "cpuacct", "memory")
 class GroupV1(Group):
     """A cgroup in the hierarchies cpu, cpuacct and memory, which may be mounted apart or together."""
 
+    limit_bytes: int = NO_LIMIT_BYTES
+
     def __init__(self, by_controller: Mapping[str, Path]) -> None:
         self._by_controller = by_controller
         super().__init__(tuple(dict.fromkeys(by_controller.values())))
@@ -44,8 +46,8 @@ class GroupV1(Group):
         self._with_swap = self._open_where_counted(memory / "memory.memsw.limit_in_bytes")
         self._period_us = int((cpu / "cpu.cfs_period_us").read_text())
         quota_us_now = int(self._quota.read())
-        self._quota_cores = math.inf if quota_us_now < 0 else quota_us_now / self._period_us
-        self._limit_bytes = whole_pages(int(self._limit.read()))
+        self.quota_cores = math.inf if quota_us_now < 0 else quota_us_now / self._period_us
+        self.limit_bytes = whole_pages(int(self._limit.read()))
         self._with_swap_bytes = NO_LIMIT_BYTES
         if self._with_swap is not None:
             self._with_swap_bytes = whole_pages(int(self._with_swap.read()))
@@ -53,32 +55,27 @@ class GroupV1(Group):
     def _new_trap(self) -> TrapV1:
         return TrapV1(self._by_controller["memory"])
 
-    @property
-    def limit_bytes(self) -> int:
-        """See Group.limit_bytes."""
-        return self._limit_bytes
-
     def set_cpu_quota(self, cores: float) -> None:
-        """See Group.set_cpu_quota."""
+        """See LimitedGroup.set_cpu_quota."""
         if self._period_us != QUOTA_PERIOD_US:
             write(self._by_controller["cpu"] / "cpu.cfs_period_us", str(QUOTA_PERIOD_US))
             self._period_us = QUOTA_PERIOD_US
         wanted_us = quota_us(cores)
         self._quota.write("-1" if wanted_us is None else str(wanted_us))
-        self._quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
+        self.quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
 
     def set_cpu_request(self, cores: float) -> None:
-        """See Group.set_cpu_request."""
+        """See LimitedGroup.set_cpu_request."""
         write(self._by_controller["cpu"] / "cpu.shares", str(shares_of(cores)[0]))
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """See Group.set_memory_limit. memsw covers swap; it cannot be below the limit itself."""
+        """See LimitedGroup.set_memory_limit. memsw covers swap; it cannot be below the limit itself."""
         if not self._limited_to(whole_pages(limit_bytes)):
             # The kernel has reclaimed what it could by now, so no limit below the charge is possible.
             least = self.charged_bytes()
-            if least < self._limit_bytes:
+            if least < self.limit_bytes:
                 self._limited_to(least)
-        return self._limit_bytes
+        return self.limit_bytes
 
     def _limited_to(self, limit_bytes: int) -> bool:
         """Set the limit; return False where the group holds more than this and the kernel cannot shrink
@@ -89,7 +86,7 @@ class GroupV1(Group):
             self._cover_swap(limit_bytes, text)
         if not self._limit.try_write(text):
             return False
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         if not raising:
             self._cover_swap(limit_bytes, text)
         return True

@@ -34,28 +34,28 @@ class GroupV2(Group):
         self._quota = self._open(directory / "cpu.max", os.O_RDWR)
         self._memory = MemoryV2(directory, self._open, self._open_where_counted)
         quota, period = self._quota.read().split()[:2]
-        self._quota_cores = math.inf if quota == b"max" else int(quota) / int(period)
+        self.quota_cores = math.inf if quota == b"max" else int(quota) / int(period)
 
     def _new_trap(self) -> TrapV2:
         return TrapV2(self._memory, self._directory / "memory.events")
 
     @property
     def limit_bytes(self) -> int:
-        """See Group.limit_bytes."""
+        """See LimitedGroup.limit_bytes."""
         return self._memory.limit_bytes
 
     def set_cpu_quota(self, cores: float) -> None:
-        """See Group.set_cpu_quota."""
+        """See LimitedGroup.set_cpu_quota."""
         wanted_us = quota_us(cores)
         self._quota.write(f"{'max' if wanted_us is None else wanted_us} {QUOTA_PERIOD_US}")
-        self._quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
+        self.quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
 
     def set_cpu_request(self, cores: float) -> None:
-        """See Group.set_cpu_request."""
+        """See LimitedGroup.set_cpu_request."""
         write(self._directory / "cpu.weight", str(weight(shares_of(cores))[0]))
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """See Group.set_memory_limit. Swap has a limit of its own here, which is set to 0."""
+        """See LimitedGroup.set_memory_limit. Swap has a limit of its own here, which is set to 0."""
         return self._memory.set_limit(limit_bytes)
 
 

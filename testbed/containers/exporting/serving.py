@@ -129,7 +129,7 @@ class _Server(socketserver.ThreadingTCPServer):
                 _close(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs in one line what is our fault. Readers that went away are nobody's."""
+        """Logs our own errors in one line. A reader that went away is no error."""
         del request
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):

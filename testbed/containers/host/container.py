@@ -158,8 +158,8 @@ class Container:
         return self._enter
 
     def _enter(self) -> None:
-        """Enter the group and the network, then become the user. Only system calls, on files that were opened
-        before."""
+        """Enter the group and the network, then become the user. It only makes system calls, on files that
+        were opened before."""
         self.group.enter()
         if self.endpoint is not None:
             self.endpoint.enter()

@@ -66,7 +66,7 @@ class Fleet:
     """The N containers of one run, in the order given.
 
     managed, groups: what was asked for, and the cgroup of each that is ours; host_cores: the largest useful
-    quota; profile: what each used in a profile, None = not profiled; identity: see loop.Settings.
+    quota; profile: what each container used in its profile, None = not profiled; identity: see loop.Settings.
     containers: their state. app: int64[N]; quota_cores: float64[N], cores, inf = none; limit_bytes: int64[N],
     2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there. request_cores:
     float64[N], cores, NaN = none.

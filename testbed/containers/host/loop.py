@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -112,32 +112,30 @@ def control(
         loop = ControlLoop(fleet, applications, allocator, source, record, settings.logs)
         undo.callback(loop.close)
         undo.callback(interrupts.shield)
-        run = _Run(fleet, record, loop, source, settings, client, on_tick)
         with urgent() as scheduling:
-            run.serve()
+            served = _serve(loop, fleet, record, source, settings, client, on_tick)
         facts = _facts(driver, allocator, loop, scheduling)
-        before, after = run.before, [_usage(container) for container in fleet.containers]
-        lost = source.lost - run.lost_before
+        counters = list(zip(served.before, map(_usage, fleet.containers), strict=True))
     return Observed(
         names=tuple(container.name for container in fleet.containers),
         app=fleet.app,
         period_s=settings.period_s,
-        began_s=run.began_s,
+        began_s=served.began_s,
         series=record.series(),
         events=record.events,
         limit_changes=loop.executor.limit_changes,
-        done_s=np.array([(b.cpu_ns - a.cpu_ns) / NS for a, b in zip(before, after, strict=True)]),
-        nr_periods=np.array([b.nr_periods - a.nr_periods for a, b in zip(before, after, strict=True)]),
-        nr_throttled=np.array([b.nr_throttled - a.nr_throttled for a, b in zip(before, after, strict=True)]),
+        done_s=np.array([(after.cpu_ns - before.cpu_ns) / NS for before, after in counters]),
+        nr_periods=np.array([after.nr_periods - before.nr_periods for before, after in counters]),
+        nr_throttled=np.array([after.nr_throttled - before.nr_throttled for before, after in counters]),
         reports=record.reports,
         decide_s=loop.decide_s,
         times=LoopTimes(
             np.array(record.lateness_ns) / NS,
             np.array(record.write_ns) / NS,
             np.array(record.grant_ns) / NS,
-            run.own_cores,
+            served.own_cores,
             loop.executor.skipped,
-            lost,
+            served.lost,
         ),
         telemetry=telemetry,
         facts=facts,
@@ -145,56 +143,54 @@ def control(
     )
 
 
-class _Run:
-    """The time line of one run. before: each container's counters at its start; began_s: its start, Unix
-    time; lost_before: records lost until then; own_cores: CPU that the loop used."""
+class _Served(NamedTuple):
+    """What a run's time line was.
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        record: RunRecord,
-        loop: ControlLoop,
-        source: TelemetrySource,
-        settings: Settings,
-        client: Client | None,
-        on_tick: Callable[[Progress], None] | None,
-    ) -> None:
-        self._fleet, self._record, self._loop, self._source = fleet, record, loop, source
-        self._settings, self._client, self._on_tick = settings, client, on_tick
-        self.before: list[Usage] = []
-        self.began_s = 0.0
-        self.own_cores = 0.0
-        self.lost_before = 0
+    before: each container's counters at its start
+    began_s: its start, Unix time
+    own_cores: CPU that the loop used
+    lost: records lost since its start
+    """
 
-    def serve(self) -> None:
-        """Deploy, start the client, and serve until the end."""
-        loop, client = self._loop, self._client
-        loop.deploy()
-        try:
-            start_ns = time.monotonic_ns() if client is None else client.start()
-            self.began_s = time.time() + (start_ns - time.monotonic_ns()) / NS
-            self.before = [_usage(container) for container in self._fleet.containers]
-            self.lost_before = self._source.lost
-            loop.begin(start_ns)
-            cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
-            duration_s = self._settings.duration_s
-            until_ns = None if duration_s is None else start_ns + round(duration_s * NS)
-            loop.run(until_ns, self._row)
-            # Periods that end within the last row are read a little later.
-            loop.run(time.monotonic_ns() + _GRACE_NS, lambda: True)
-            self.own_cores = (time.thread_time_ns() - cpu_ns) / (time.monotonic_ns() - at_ns)
-        finally:
-            if client is not None:
-                client.stop()
+    before: list[Usage]
+    began_s: float
+    own_cores: float
+    lost: int
 
-    def _row(self) -> bool:
-        if self._on_tick is not None:
-            elapsed_s = self._record.at_s(time.monotonic_ns())
-            running = sum(container.state is not State.ABSENT for container in self._fleet.containers)
-            self._on_tick(
-                Progress(elapsed_s, self._record.rows, self._source.lost - self.lost_before, running)
-            )
-        return self._client is None or self._client.running()
+
+def _serve(
+    loop: ControlLoop,
+    fleet: Fleet,
+    record: RunRecord,
+    source: TelemetrySource,
+    settings: Settings,
+    client: Client | None,
+    on_tick: Callable[[Progress], None] | None,
+) -> _Served:
+    """Deploy, start the client, and serve until the end."""
+    loop.deploy()
+    try:
+        start_ns = time.monotonic_ns() if client is None else client.start()
+        began_s = time.time() + (start_ns - time.monotonic_ns()) / NS
+        before, lost_before = [_usage(container) for container in fleet.containers], source.lost
+        loop.begin(start_ns)
+        cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
+
+        def on_row() -> bool:
+            if on_tick is not None:
+                elapsed_s = record.at_s(time.monotonic_ns())
+                running = sum(container.state is not State.ABSENT for container in fleet.containers)
+                on_tick(Progress(elapsed_s, record.rows, source.lost - lost_before, running))
+            return client is None or client.running()
+
+        loop.run(None if settings.duration_s is None else start_ns + round(settings.duration_s * NS), on_row)
+        # Periods that end within the last row are read a little later.
+        loop.run(time.monotonic_ns() + _GRACE_NS, lambda: True)
+        own_cores = (time.thread_time_ns() - cpu_ns) / (time.monotonic_ns() - at_ns)
+    finally:
+        if client is not None:
+            client.stop()
+    return _Served(before, began_s, own_cores, source.lost - lost_before)
 
 
 def _check(containers: Sequence[Managed], applications: Sequence[Application]) -> None:

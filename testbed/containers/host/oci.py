@@ -67,7 +67,7 @@ class OciBundle:
         shutil.rmtree(self._bundle, ignore_errors=True)
         self._make_bundle(env)
         for place in _elsewhere(self._group):
-            tree.make_run(place.parent)
+            tree.make(place.parent, exist_ok=True)
         isolated: list[str | Path] = [_program("unshare"), "--mount", "--propagation", "private", "--"]
         bound: list[str | Path] = ["sh", "-c", _BIND_ROOT, "sh", self._bundle / "rootfs"]
         runc: list[str | Path] = [self._runc, "--root", self._state, "--log", self._bundle / "log"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,9 @@ from testbed.containers.host.observed import ObservedEvents, ObservedSeries
 from testbed.containers.ports import Records
 
 _BLOCK_ROWS = 1024
-_TYPES: dict[str, type] = {
-    "usage_cores": np.float32,
-    "quota_cores": np.float32,
-    "throttled": np.bool_,
-    "throttled_s": np.float32,
-    "memory_bytes": np.int64,
-    "limit_bytes": np.int64,
-    "request_cores": np.float32,
-    "cpu_reason": np.uint8,
-    "up": np.bool_,
-    "reported": np.bool_,
-}
+_TYPES = {name: get_args(get_args(kind)[1])[0] for name, kind in get_type_hints(ObservedSeries).items()}
+"""The type of an element of each array, from `NDArray[type]`."""
+
 _REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_bytes")
 """Arrays that a row gets from a record, by the same names."""
 

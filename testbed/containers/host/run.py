@@ -325,7 +325,7 @@ class ControlLoop:
         self._source.add(new, groups)
 
     def _leave(self, container: HostedContainer) -> None:
-        """It is gone for good or, attached, until it is there again."""
+        """Let a container leave: for good, or until its cgroup is there again if it is attached."""
         if container.trap is not None:
             self._wakeups.forget(container.trap.descriptor)
         container.unwatch()
@@ -371,7 +371,7 @@ class ControlLoop:
                 self.executor.start(container)
 
     def _start_all(self, containers: Sequence[HostedContainer]) -> None:
-        """Start one after the other; those that run already are served in between."""
+        """Start the containers one after the other, and serve in between those that run already."""
         for container in containers:
             self._start([container])
             self._turn(time.monotonic_ns())

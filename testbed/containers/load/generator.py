@@ -75,8 +75,10 @@ class LoadGenerator:
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdout:
-            readable, _, _ = select.select([process.stdout], [], [], START_GRACE_S)
-            if not readable or process.stdout.readline() != b"ready\n":
+            # Unlike select(2), poll(2) takes the descriptors of a process with more than 1,024 open files.
+            answer = select.poll()
+            answer.register(process.stdout, select.POLLIN)
+            if not answer.poll(START_GRACE_S * 1_000) or process.stdout.readline() != b"ready\n":
                 self.stop()
                 raise BackendError(
                     f"the load generator did not get ready (exit code {process.returncode}); see its messages"

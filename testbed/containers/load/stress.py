@@ -128,7 +128,7 @@ def _follow(memory: Memory, wanted: list[int], demand: Demand, begin_ns: int, pe
 
 
 def _say_ready(path: Path) -> None:
-    """By name only once it is whole: it holds the process's id."""
+    """Write this process's id to the file, which gets its name when it is whole."""
     whole = path.with_suffix(".new")
     whole.write_text(str(os.getpid()))
     whole.rename(path)
@@ -147,7 +147,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _kept(path: Path) -> mmap.mmap:
-    """A file of one number that outlives the process, 0 at first."""
+    """Map a file of one number, which is 0 at first and outlives the process."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.ftruncate(descriptor, _SECONDS.size)
@@ -157,7 +157,7 @@ def _kept(path: Path) -> mmap.mmap:
 
 
 def own_bytes() -> int:
-    """What the process holds that is charged to it alone."""
+    """Return the memory that is charged to this process alone, bytes."""
     _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
     return (int(resident) - int(shared)) * mmap.PAGESIZE
 

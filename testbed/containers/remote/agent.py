@@ -32,7 +32,6 @@ from testbed.containers.remote.figures import Figures
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report, Welcome
 from testbed.containers.remote.origin import Watcher
-from testbed.containers.remote.pieces import pieces
 
 RECONNECT_FIRST_S = 0.2
 RECONNECT_MOST_S = 5.0
@@ -132,7 +131,7 @@ class Agent:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The agent's name."""
         return self._identity.name
 
     def rotate(self, identity: Identity) -> None:
@@ -216,9 +215,9 @@ class Agent:
         return self.hosting.converge(welcome.containers, watched)
 
     def _tell_joined(self, joined: Joined) -> None:
-        """Say it in pieces; the last one says that it is complete, where it is."""
-        told = [Joined(containers=piece, more=True) for piece in pieces(joined.containers)]
-        told += [Joined(failed=piece, more=True) for piece in pieces(joined.failed)]
+        """Send what joined in pieces. The last piece says whether the list is complete."""
+        told = [Joined(containers=piece, more=True) for piece in service.pieces(joined.containers)]
+        told += [Joined(failed=piece, more=True) for piece in service.pieces(joined.failed)]
         for piece in (*told, Joined(complete=joined.complete)):
             self._reports.put_nowait(Report(joined=piece))
 

@@ -388,7 +388,8 @@ class ControllerBooks:
         self._carry_out(self.allocator.on_leave(gone))
 
     def _own(self, state: AgentState, ids: Iterable[int]) -> list[int]:
-        """Return those ids that are the agent's, once each: it may speak before it hears that one is not."""
+        """Return the ids that are containers of the agent, without doubles. An agent may name a container
+        before it hears that the container left."""
         members = ((id_, self.members.get(id_)) for id_ in dict.fromkeys(ids))
         return [id_ for id_, member in members if member is not None and member.agent == state.name]
 

@@ -22,6 +22,10 @@ class Column:
     def __init__(self, capacity: int, dtype: type) -> None:
         self.values: NDArray[Any] = np.zeros(capacity, dtype)
 
+    def __call__(self, ids: Ids) -> NDArray[Any]:
+        """Return the values of members, one for each id."""
+        return self.values[slot(ids)]
+
 
 class Columns:
     """Columns that grow together. size: number of slots ever used; ids: int64, the present id of each slot,

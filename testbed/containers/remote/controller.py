@@ -27,7 +27,6 @@ from testbed.containers.remote.certificates import Identity, serial_of
 from testbed.containers.remote.deployment import Deployment
 from testbed.containers.remote.joining import quoted
 from testbed.containers.remote.messages_pb2 import Hello, Order, Report, Wanted, Welcome
-from testbed.containers.remote.pieces import pieces
 from testbed.containers.remote.refusals import Refusals, RefusedError
 from twinbed import BackendError
 
@@ -196,7 +195,7 @@ class Controller:
                 self.datagram_received(*wire.recvfrom(_DATAGRAM_BYTES))
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        """Take in a datagram, from whomever."""
+        """Take in a datagram. Anybody may have sent it."""
         self.telemetry_bytes += len(data)
         batch = self.gate.receive(data, str(addr[0]))
         if batch is None:
@@ -307,7 +306,7 @@ class Controller:
             for name, placed in self.books.deployment.containers_of(agent).items()
         )
         orders = [order]
-        for piece in pieces(wanted):
+        for piece in service.pieces(wanted):
             orders[-1].welcome.more = True
             orders.append(Order(welcome=Welcome(containers=piece)))
         return orders

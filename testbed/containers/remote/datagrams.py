@@ -8,10 +8,9 @@ HMAC-SHA256 (RFC 2104) of both under the session's key, which the agent got over
     record  id i64, end_ns i64, memory_bytes i64, quota_us u32, unused_us u32, usage_us u32, throttled_us u32,
             flags u32 (1 throttled, 2 idle)
 
-Quota, unused runtime and usage are µs per CFS period; a quota of 2^32 − 1 is none,
-and then nothing is unused of it. Times are the agent's own
-CLOCK_MONOTONIC: the controller compares them with nothing but each other. The replay window is that of
-RFC 4303 (ESP), 3.4.3.
+Quota, unused runtime and usage are µs per CFS period. A quota of 2^32 − 1 means that there is none; unused
+is then 0. Times are the agent's own CLOCK_MONOTONIC: the controller compares them with nothing but each
+other. The replay window is that of RFC 4303 (ESP), 3.4.3.
 """
 
 from __future__ import annotations

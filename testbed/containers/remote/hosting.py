@@ -69,7 +69,8 @@ class Hosting:
 
     def converge(self, wanted: Sequence[Wanted], watched: Iterable[Origin]) -> Joined:
         """Make the host's containers those that are wanted or watched, and return which they are. What is
-        there already stays as it is. What was started here and is no longer wanted is ended."""
+        there already stays as it is. What was started here and is no longer wanted is ended, and what was
+        attached gets its limits back, also where a former agent had done that."""
         origins = {origin.name: origin for origin in (*map(Origin.of, wanted), *watched)}
         undeployed = [
             container
@@ -80,13 +81,13 @@ class Hosting:
         for container in undeployed:
             self.gone(container, "it is not deployed here any more")
         recalled = self._place.recall()
+        for name, former in recalled.items():
+            if name not in self.containers and origins.get(name) != former:
+                self._leave(former)
         joined = Joined(complete=True)
         for name, origin in origins.items():
             if name not in self.containers:
                 self._take(origin, recalled.get(name), joined)
-        for name, former in recalled.items():
-            if name not in origins and former.command and (left := self._place.adopt(name)) is not None:
-                left.remove()
         self._note()
         self._describe(joined, self.containers.values())
         return joined
@@ -107,6 +108,15 @@ class Hosting:
         self._place.finish()
         self.executor.close()
 
+    def _leave(self, former: Origin) -> None:
+        """End what a former agent had and is not wanted any more."""
+        try:
+            self._place.leave(former)
+            if not former.command:
+                self._tell("detach", former, None, "it is not deployed here any more")
+        except TwinbedError as error:
+            _log.warning("container %s: %s", former.name, error)
+
     def _take(self, origin: Origin, recalled: Origin | None, joined: Joined) -> bool:
         """Make, adopt or attach a container. Where that fails, note the problem in `joined`; return False."""
         group = None
@@ -115,6 +125,7 @@ class Hosting:
             if spec is not None:
                 group = self._place.adopt(origin.name)
                 if group is not None and recalled != origin:
+                    # Notes that were damaged do not say what runs in it.
                     group.remove()
                     group = None
                 adopted = group is not None and bool(group.pids())
@@ -145,7 +156,8 @@ class Hosting:
         self._audit.note(what, by="agent", **said)
 
     def _note(self) -> None:
-        """Where notes cannot be kept, for want of room, the containers go on, and it is tried again."""
+        """Keep notes for the next agent. Where there is no room for them the containers run on, and
+        `supervise` tries again."""
         try:
             self._place.remember(self._origins.values())
         except BackendError as error:
@@ -276,7 +288,7 @@ class Hosting:
 
 
 def _decision(order: Order) -> Decision:
-    """The order as a decision; "no limit" travels as a number, and is the kernel's own again here."""
+    """Return the order as a decision. "No limit" travels as a large number, and becomes the kernel's own."""
     cpu, memory = order.cpu, order.memory
     cores, sizes = np.array(cpu.cores, np.float64), np.array(memory.bytes, np.int64)
     cores[cores >= LARGE_CORES] = np.inf

@@ -38,7 +38,7 @@ class Newcomer:
 
 
 class Newcomers:
-    """Those who wait to join, in the order in which they came."""
+    """The containers that wait to join, in the order in which they came."""
 
     def __init__(self, deployment: Deployment, refusals: Refusals) -> None:
         self._deployment = deployment
@@ -64,11 +64,11 @@ class Newcomers:
         self._by_agent.setdefault(agent, {}).setdefault(present.name, newcomer)
 
     def forget(self, agent: str) -> None:
-        """Drop an agent's: it will say again what it has."""
+        """Drop the containers of an agent: it will say again what it has."""
         self._by_agent.pop(agent, None)
 
     def take(self) -> list[Newcomer]:
-        """Return all, who wait no longer."""
+        """Return all of them. They wait no longer."""
         taken = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
         self._by_agent.clear()
         return taken

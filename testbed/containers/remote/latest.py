@@ -9,34 +9,37 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Bytes, Flags, Floats, Ids, slot
+from control.allocator.model import Flags, Ids, slot
 from testbed.containers.ports import Records
 from testbed.containers.remote.columns import Columns
 
 
 class Latest(Columns):
-    """Columns of what was reported last. Methods take ids of members."""
+    """Columns of what was reported last. Methods and columns take ids of members.
+
+    end_ns: end of the last record's period, by the agent's clock; −1 before the first one
+    usage_cores: CPU used in the last period, cores
+    memory_bytes: memory at the end of the last period, bytes
+    periods, throttled_periods: periods reported, and those with throttling, since the container joined
+    throttled_s: throttled time since the container joined, s
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._owner = self.column(np.int64)
-        self._app = self.column(np.int64)
-        self._end_ns = self.column(np.int64)
-        self._usage_cores = self.column(np.float64)
-        self._memory_bytes = self.column(np.int64)
-        self._periods = self.column(np.int64)
-        self._throttled_periods = self.column(np.int64)
-        self._throttled_s = self.column(np.float64)
+        self._owner, self._app = self.column(np.int64), self.column(np.int64)
+        self.end_ns, self.memory_bytes = self.column(np.int64), self.column(np.int64)
+        self.periods, self.throttled_periods = self.column(np.int64), self.column(np.int64)
+        self.usage_cores, self.throttled_s = self.column(np.float64), self.column(np.float64)
 
     def join(self, ids: Ids, owners: NDArray[np.int64], apps: NDArray[np.int64]) -> None:
         """Add containers. owners: their agents' numbers; apps: indices of their applications."""
         slots = self.add(ids)
         self._owner.values[slots], self._app.values[slots] = owners, apps
-        self._end_ns.values[slots] = -1
+        self.end_ns.values[slots] = -1
 
     def forget_ends(self, ids: Ids) -> None:
         """Take the next record whatever its time: a new process may count its periods from another moment."""
-        self._end_ns.values[slot(ids)] = -1
+        self.end_ns.values[slot(ids)] = -1
 
     def owners(self, slots: NDArray[np.int64]) -> set[int]:
         """Return the agents of the containers in these slots."""
@@ -58,39 +61,15 @@ class Latest(Columns):
         """Note the records in `rows`, of which no two are of one container; return the rows that are newer
         than what was known."""
         slots = slot(records.ids[rows])
-        newer = records.end_ns[rows] > self._end_ns.values[slots]
+        newer = records.end_ns[rows] > self.end_ns.values[slots]
         rows, slots = rows[newer], slots[newer]
-        self._end_ns.values[slots] = records.end_ns[rows]
-        self._usage_cores.values[slots] = records.usage_cores[rows]
-        self._memory_bytes.values[slots] = records.memory_bytes[rows]
-        self._periods.values[slots] += 1
-        self._throttled_periods.values[slots] += records.throttled[rows]
-        self._throttled_s.values[slots] += records.throttled_s[rows]
+        self.end_ns.values[slots] = records.end_ns[rows]
+        self.usage_cores.values[slots] = records.usage_cores[rows]
+        self.memory_bytes.values[slots] = records.memory_bytes[rows]
+        self.periods.values[slots] += 1
+        self.throttled_periods.values[slots] += records.throttled[rows]
+        self.throttled_s.values[slots] += records.throttled_s[rows]
         return rows
-
-    def end_ns(self, ids: Ids) -> NDArray[np.int64]:
-        """Return the end of the last record's period, by the agent's clock; −1 before the first one."""
-        return self._end_ns.values[slot(ids)]
-
-    def usage_cores(self, ids: Ids) -> Floats:
-        """Return the CPU used in the last period, cores."""
-        return self._usage_cores.values[slot(ids)]
-
-    def memory_bytes(self, ids: Ids) -> Bytes:
-        """Return the memory at the end of the last period, bytes."""
-        return self._memory_bytes.values[slot(ids)]
-
-    def periods(self, ids: Ids) -> NDArray[np.int64]:
-        """Return the number of periods that were reported since the container joined."""
-        return self._periods.values[slot(ids)]
-
-    def throttled_periods(self, ids: Ids) -> NDArray[np.int64]:
-        """Return the number of periods with throttling since the container joined."""
-        return self._throttled_periods.values[slot(ids)]
-
-    def throttled_s(self, ids: Ids) -> Floats:
-        """Return the throttled time since the container joined, s."""
-        return self._throttled_s.values[slot(ids)]
 
 
 def rounds(ids: Ids, rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

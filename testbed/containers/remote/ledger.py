@@ -75,8 +75,7 @@ class Ledger(Columns):
 
     def wanted(self, ids: Ids) -> Floats:
         """Return the latest limits decided for members, float64[n]."""
-        wanted: Floats = self._wanted.values[slot(ids)]
-        return wanted
+        return self._wanted(ids)
 
     def waiting(self) -> int:
         """Return how many limits are held back."""

@@ -181,7 +181,7 @@ class AgentState:
         self._on_the_way.clear()
 
     def _put_limits(self, order: Order, cpu: Ledger, memory: Ledger) -> tuple[Changes | None, Changes | None]:
-        """Put in everything that speaks of containers by id."""
+        """Add everything to the order that names containers by id."""
         outbox = self.outbox
         if outbox.restart or outbox.kill or outbox.reclaims:
             order.restart.extend(outbox.restart)

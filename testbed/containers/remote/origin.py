@@ -107,11 +107,11 @@ class Watcher:
                     yield entry.name, {"": f"{parent.rstrip('/')}/{entry.name}"}, str(entry.inode())
 
     def _named(self, name: str) -> Iterator[tuple[str, Mapping[str, str], str]]:
-        """Say why there is nobody of that name, once for each reason."""
+        """Yield the containers of a name. If there are none, log why, once for each reason."""
         said = ""
         try:
-            for found in self._find(name):
-                yield found.name, found.paths, found.incarnation
+            for container in self._find(name):
+                yield container.name, container.paths, container.incarnation
         except TwinbedError as error:
             said = str(error)
         if said and said != self._said.get(name):

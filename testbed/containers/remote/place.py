@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed.containers.attach.finding import Found, find
 from testbed.containers.attach.names import parse
-from testbed.containers.cgroup.attached import attach
+from testbed.containers.cgroup.attached import UNIFIED, attach
 from testbed.containers.cgroup.group import Group
 from testbed.containers.cgroup.v1 import V1, GroupV1
 from testbed.containers.cgroup.v2 import V2, GroupV2
@@ -32,7 +32,6 @@ STATE = Path("/run/twinbed/agents")
 """Where agents keep their notes. A reboot empties it, as it removes cgroups."""
 
 _NOTES = "containers.json"
-_UNIFIED = "unified"
 
 
 class CgroupPlace:
@@ -67,12 +66,20 @@ class CgroupPlace:
         directories = {key: Path(directory) / MARK / self._run / name for key, directory in base.items()}
         if not all(directory.is_dir() for directory in directories.values()):
             return None
-        return GroupV2(directories[_UNIFIED]) if _UNIFIED in directories else GroupV1(directories)
+        return GroupV2(directories[UNIFIED]) if UNIFIED in directories else GroupV1(directories)
 
     def attach(self, paths: Mapping[str, str]) -> Group:
         """Return somebody else's group, by Origin.attach. Raises BackendError, GroupGoneError where there is
         none."""
         return attach(paths.get("") or paths, self._driver, self._run)
+
+    def leave(self, origin: Origin) -> None:
+        """End what a former agent had: a group of its own is removed, somebody else's gets its limits back.
+        What is gone needs nothing. Raises TwinbedError."""
+        with suppress(GroupGoneError):
+            group = self.adopt(origin.name) if origin.command else self.attach(origin.attach)
+            if group is not None:
+                group.remove()
 
     def find(self, name: str) -> list[Found]:
         """Return the containers that a name means (attach.names). Raises as attach.finding.find does."""
@@ -85,7 +92,8 @@ class CgroupPlace:
 
     def remember(self, origins: Iterable[Origin]) -> None:
         """Note what there is, for an agent that has to begin anew. Raises BackendError."""
-        write_private(self._folder / _NOTES, _json(self._driver, origins))
+        notes = {"base": _base(self._driver), "containers": [asdict(origin) for origin in origins]}
+        write_private(self._folder / _NOTES, json.dumps(notes).encode())
 
     def recall(self) -> dict[str, Origin]:
         """Return what was noted last, by name. Notes that cannot be read count as none."""
@@ -130,10 +138,7 @@ def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
         except BackendError:
             continue
         for origin in place.recall().values():
-            with suppress(GroupGoneError):
-                group = place.adopt(origin.name) if origin.command else place.attach(origin.attach)
-                if group is not None:
-                    group.remove()
+            place.leave(origin)
         place.finish()
         swept.append(folder.name)
     return swept
@@ -143,12 +148,8 @@ def _base(driver: V1 | V2) -> dict[str, str]:
     """Return the directories below which the driver makes groups: a later agent may be in another cgroup
     itself."""
     if isinstance(driver, V2):
-        return {_UNIFIED: str(driver.base)}
+        return {UNIFIED: str(driver.base)}
     return {key: str(directory) for key, directory in driver.base.items()}
-
-
-def _json(driver: V1 | V2, origins: Iterable[Origin]) -> bytes:
-    return json.dumps({"base": _base(driver), "containers": [asdict(origin) for origin in origins]}).encode()
 
 
 def _noted(folder: Path) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The reliable channel: one gRPC call per agent, open for as long as the agent is there, with mutual TLS.
 
-For: the call's name and messages, credentials and channel options of both sides. Not for: what is said
-(messages.proto), nor by whom (controller.py, agent.py). Why it has generic handlers and no generated stubs:
-docs/decisions/0013-one-stream-per-agent.md.
+For: the call's name and messages, long lists in pieces, credentials and channel options of both sides. Not
+for: what is said (messages.proto), nor by whom (controller.py, agent.py). Why it has generic handlers and no
+generated stubs: docs/decisions/0013-one-stream-per-agent.md.
 
 Both sides wait with `asyncio.timeout`. Python 3.11's `asyncio.wait_for` forgets a cancellation that comes
 with a message, and would go on with a call that is over.
@@ -10,11 +10,11 @@ with a message, and would go on with a call that is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from testbed.containers.remote.certificates import SERVER_NAME, Identity
 from testbed.containers.remote.messages_pb2 import Order, Report
@@ -29,12 +29,17 @@ SILENCE_S = 3.5
 CONNECT_S = 5.0
 """How long an agent waits for TCP and TLS, s. gRPC itself waits 20 s for a controller that is silent."""
 
+PIECE_BYTES = 256 << 10
+"""Largest piece of a long list, bytes, well below a message's largest size; a single entry may be larger."""
+
 _SERVICE, _METHOD = "twinbed.Control", "Attend"
 _MAX_MESSAGE_BYTES = 1 << 20
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
 )
+
+_Entry = TypeVar("_Entry", bound=Message)
 
 
 def _decoder(kind: Callable[[], Any]) -> Callable[[bytes], Any]:
@@ -105,3 +110,18 @@ def attend(connection: grpc.aio.Channel) -> Any:
         response_deserializer=decode_order,
     )
     return call()
+
+
+def pieces(entries: Iterable[_Entry]) -> Iterator[list[_Entry]]:
+    """Yield the entries in order, in lists of at most PIECE_BYTES together. Receivers put them together."""
+    piece: list[_Entry] = []
+    size = 0
+    for entry in entries:
+        entry_bytes = entry.ByteSize()
+        if piece and size + entry_bytes > PIECE_BYTES:
+            yield piece
+            piece, size = [], 0
+        piece.append(entry)
+        size += entry_bytes
+    if piece:
+        yield piece

@@ -2,16 +2,27 @@
 
 For: writing and reading it. Not for: running it (serve.py), addresses (deploy.py) nor the text that a user
 writes (lab.containers.input.services.application). The twin's network_s is not in it, because the way between
-two real processes takes as long as the loopback device needs.
+two real processes takes as long as the loopback device needs. The reader follows the types of the fields of
+control.services. It does without pydantic, which would add 5 MiB to the memory of every container.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from control.services import Call, Draw, Handler, Memory, Service, ServiceApp
+from control.services import Draw, ServiceApp
 from twinbed import ScenarioError
+
+_WORDS: Mapping[object, tuple[Callable[[object], bool], str]] = {
+    str: (lambda value: isinstance(value, str), "text"),
+    int: (lambda value: type(value) is int, "a whole number"),
+    float: (lambda value: type(value) in (int, float), "a number"),
+}
+"""For each simple type: whether a value of JSON has it, and what a message calls it."""
 
 
 def to_plain(app: ServiceApp) -> dict[str, Any]:
@@ -25,127 +36,62 @@ def _plain(value: object) -> object:
 
 def from_plain(raw: object, where: str = "application") -> ServiceApp:
     """Return the application in a JSON parser's result. Raises ScenarioError that begins with `where`."""
-    top = _Keys(raw, where, "")
-    services = {name: _service(top.under(f"services.{name}", raw)) for name, raw in top.table("services")}
-    requests = {name: _text(target, f"{where}: requests.{name}") for name, target in top.table("requests")}
-    name = _text(top.take("name"), f"{where}: name")
-    top.end()
     try:
-        return ServiceApp(name, services, requests)
+        app: ServiceApp = _read(ServiceApp, raw, "")
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
+    return app
 
 
-# --- reading ---------------------------------------------------------------------------------------------
-
-
-class _Keys:
-    """A mapping whose keys are taken one by one. A key that is left at the end is a mistake."""
-
-    def __init__(self, raw: object, where: str, key: str) -> None:
-        self._where, self._key = where, key
-        if not isinstance(raw, dict):
-            raise ScenarioError(f"{where}: {key or 'top'}: expected keys and values")
-        self._left: dict[str, Any] = dict(raw)
-
-    def name(self, key: str) -> str:
-        """Return how messages name a key of this mapping."""
-        return f"{self._where}: {self._key}{'.' if self._key else ''}{key}"
-
-    def take(self, key: str) -> Any:
-        if key not in self._left:
-            raise ScenarioError(f"{self.name(key)}: missing")
-        return self._left.pop(key)
-
-    def number(self, key: str) -> float:
-        value = self.take(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ScenarioError(f"{self.name(key)}: expected a number, not {value!r}")
-        return float(value)
-
-    def whole(self, key: str) -> int:
-        value = self.take(key)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ScenarioError(f"{self.name(key)}: expected a whole number, not {value!r}")
-        return value
-
-    def table(self, key: str) -> list[tuple[str, Any]]:
-        value = self.take(key)
-        if not isinstance(value, dict):
-            raise ScenarioError(f"{self.name(key)}: expected keys and values")
-        return list(value.items())
-
-    def entries(self, key: str) -> list[Any]:
-        value = self.take(key)
+def _read(kind: Any, value: Any, key: str) -> Any:
+    """Return a value as the type `kind` of control.services. key: its dotted path, for messages."""
+    if is_dataclass(kind):
+        return _read_fields(kind, value, key)
+    if kind is Draw:
+        draws = {draw.name.lower(): draw for draw in Draw}
+        if not isinstance(value, str) or value not in draws:
+            raise ScenarioError(f"{key}: {value!r} is none of {', '.join(draws)}")
+        return draws[value]
+    if get_origin(kind) is UnionType:
+        kind = get_args(kind)[0]
+        return None if value is None else _read_simple(kind, value, key, " or null")
+    if get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise ScenarioError(f"{self.name(key)}: expected a list")
-        return value
+            raise ScenarioError(f"{key}: expected a list")
+        return tuple(_read(get_args(kind)[0], entry, f"{key}.{place}") for place, entry in enumerate(value))
+    if get_origin(kind) is Mapping:
+        return {
+            name: _read(get_args(kind)[1], entry, f"{key}.{name}")
+            for name, entry in _table(value, key).items()
+        }
+    return _read_simple(kind, value, key)
 
-    def under(self, key: str, raw: object) -> _Keys:
-        return _Keys(raw, self._where, f"{self._key}{'.' if self._key else ''}{key}")
 
-    def end(self) -> None:
-        for key in self._left:
-            raise ScenarioError(f"{self.name(key)}: no such key")
+def _read_fields(kind: Any, value: Any, key: str) -> Any:
+    """Return a dataclass. Every field must be there, and nothing else."""
+    table, hints = _table(value, key or "top"), _hints(kind)
+    prefix = f"{key}." if key else ""
+    for name in [*hints, *table]:
+        if name not in table:
+            raise ScenarioError(f"{prefix}{name}: missing")
+        if name not in hints:
+            raise ScenarioError(f"{prefix}{name}: no such key")
+    return kind(**{name: _read(hint, table[name], f"{prefix}{name}") for name, hint in hints.items()})
 
 
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str):
-        raise ScenarioError(f"{where}: expected text, not {value!r}")
+def _read_simple(kind: Any, value: Any, key: str, more: str = "") -> Any:
+    fits, words = _WORDS[kind]
+    if not fits(value):
+        raise ScenarioError(f"{key}: expected {words}{more}, not {value!r}")
+    return kind(value)
+
+
+def _table(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ScenarioError(f"{key}: expected keys and values")
     return value
 
 
-def _service(keys: _Keys) -> Service:
-    memory = keys.under("memory", keys.take("memory"))
-    service = Service(
-        handlers={
-            name: _handler(keys.under(f"handlers.{name}", raw)) for name, raw in keys.table("handlers")
-        },
-        replicas=keys.whole("replicas"),
-        threads=keys.number("threads"),
-        workers=keys.whole("workers"),
-        queue=keys.whole("queue"),
-        memory=Memory(*(memory.whole(key) for key in Memory.__slots__)),
-        connections={name: _connections(keys, name, limit) for name, limit in keys.table("connections")},
-    )
-    memory.end()
-    keys.end()
-    return service
-
-
-def _connections(keys: _Keys, name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ScenarioError(f"{keys.name('connections')}.{name}: expected a whole number, not {value!r}")
-    return value
-
-
-def _handler(keys: _Keys) -> Handler:
-    draw = keys.take("draw")
-    draws = {known.name.lower(): known for known in Draw}
-    if draw not in draws:
-        raise ScenarioError(f"{keys.name('draw')}: {draw!r} is none of {', '.join(draws)}")
-    stages = []
-    for number, stage in enumerate(keys.entries("stages")):
-        if not isinstance(stage, list):
-            raise ScenarioError(f"{keys.name('stages')}.{number}: expected a list")
-        stages.append(
-            tuple(_call(keys.under(f"stages.{number}.{place}", call)) for place, call in enumerate(stage))
-        )
-    handler = Handler(keys.number("mean_s"), draws[draw], keys.number("cv"), tuple(stages))
-    keys.end()
-    return handler
-
-
-def _call(keys: _Keys) -> Call:
-    timeout_s = keys.take("timeout_s")
-    if timeout_s is not None and (isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float)):
-        raise ScenarioError(f"{keys.name('timeout_s')}: expected a number or null, not {timeout_s!r}")
-    call = Call(
-        handler=_text(keys.take("handler"), keys.name("handler")),
-        probability=keys.number("probability"),
-        timeout_s=None if timeout_s is None else float(timeout_s),
-        retries=keys.whole("retries"),
-        backoff_s=keys.number("backoff_s"),
-    )
-    keys.end()
-    return call
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

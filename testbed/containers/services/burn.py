@@ -78,7 +78,7 @@ class Burner:
             self._loop.call_soon(self._turn)
 
     def _help(self) -> None:
-        """Live as a further thread."""
+        """Serve parts in a further thread for as long as the process lives."""
         awake = threading.Lock()
         awake.acquire()
         while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import shutil
 import subprocess
@@ -12,6 +14,26 @@ import pytest
 
 from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV1, GroupV2, detect
 from testbed.containers.ownership import new_run
+from tests.testbed.containers.real_groups import folders
+
+UVLOOP = ("services", "load")
+"""Folders of tests of programs that run on uvloop."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    if pyfuncitem.path.parent.name in UVLOOP:
+        import uvloop
+
+        uvloop.run(test)
+    else:
+        asyncio.run(test)
+    return True
 
 
 @pytest.fixture
@@ -69,13 +91,12 @@ def leftovers() -> Callable[[int], list[str]]:
 
     def find(pid: int) -> list[str]:
         mark = f"run-{pid}-"
-        groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name.startswith(mark)]
-        namespaces = [str(each) for each in Path("/run/netns").glob(f"tb-{mark}*")]
+        namespaces = [str(path) for path in Path("/run/netns").glob(f"tb-{mark}*")]
         links = [
-            str(each)
-            for each in Path("/sys/class/net").glob("tb-*")
-            if mark in (each / "ifalias").read_text()
+            str(path)
+            for path in Path("/sys/class/net").glob("tb-*")
+            if mark in (path / "ifalias").read_text()
         ]
-        return groups + namespaces + links
+        return folders(mark) + namespaces + links
 
     return find

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import subprocess
 import sys
-import time
 from types import TracebackType
 from typing import Self
 
@@ -75,24 +74,5 @@ class Eater:
         self.process.communicate()
 
 
-def kills(group: Group) -> int:
-    """OOM kills that the kernel counts in the group."""
-    for each in group.directories:
-        for name in ("memory.oom_control", "memory.events"):
-            if (each / name).exists():
-                words = (each / name).read_text().split()
-                return int(words[words.index("oom_kill") + 1])
-    raise AssertionError("the kernel counts no OOM kills here")
-
-
 def readable(descriptor: int, timeout_s: float) -> bool:
     return bool(select.select([descriptor], [], [], timeout_s)[0])
-
-
-def wait_for(condition: object, timeout_s: float = 20.0) -> None:
-    """Waits until the callable is true; fails when it is not within the time."""
-    deadline = time.monotonic() + timeout_s
-    assert callable(condition)
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.002)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from testbed.containers.cgroup.drivers import V1, detect
+
 CPU_STAT = (
     "usage_usec {usage}\nuser_usec 1\nsystem_usec 1\nnr_periods 7\nnr_throttled 3\nthrottled_usec 250\n"
 )
@@ -79,6 +81,14 @@ class FakeTree:
             (directory / "cgroup.procs").touch()
             for name, text in files[controller].items():
                 (directory / name).write_text(f"{text}\n")
+
+    def driver_v1(self, group: str, limit: int) -> V1:
+        """Two v1 hierarchies, cpu,cpuacct and memory, with a group in both; their driver."""
+        cpu, memory = self.hierarchy("cpu,cpuacct"), self.hierarchy("memory")
+        self.group_v1({"cpu": cpu / group, "cpuacct": cpu / group, "memory": memory / group}, limit)
+        driver = detect(self.proc)
+        assert isinstance(driver, V1)
+        return driver
 
     def _write(self) -> None:
         (self.proc / "mountinfo").write_text("".join(self._lines))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
@@ -13,16 +12,7 @@ from pathlib import Path
 from control.services import ServiceApp
 from testbed.containers.services.deploy import Deployment, deploy
 from testbed.containers.services.http1 import ServerConnection
-
-PATIENCE_S = 60.0
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Waits; fails when it has not come true after a minute."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"still waiting: {what}"
-        time.sleep(0.01)
+from tests.testbed.containers.waiting import until
 
 
 class Running:
@@ -31,13 +21,13 @@ class Running:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._placed = {each.spec.name: each for each in deployment.containers}
+        self._placed = {container.spec.name: container for container in deployment.containers}
 
     def start(self, name: str) -> None:
         self.processes[name] = subprocess.Popen(self._placed[name].spec.command)
 
     def wait_ready(self, name: str) -> None:
-        wait_until(self._placed[name].ready, f"{name} answers")
+        until(self._placed[name].ready, f"{name} answers")
 
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
@@ -50,7 +40,7 @@ def running(app: ServiceApp, folder: Path) -> Iterator[Running]:
     """The application's containers as plain processes, all answering."""
     with deploy(app, folder) as deployment:
         services = Running(deployment)
-        names = [each.spec.name for each in deployment.containers]
+        names = [container.spec.name for container in deployment.containers]
         try:
             for name in names:
                 services.start(name)
@@ -76,8 +66,8 @@ async def answering(answer: Callable[[str], Awaitable[HTTPStatus]]) -> AsyncIter
         yield server.sockets[0].getsockname()[:2]
     finally:
         server.close()
-        for each in connections:
-            each.close()
+        for connection in connections:
+            connection.close()
         # Clients in this loop see it and close their ends, which nothing else would.
         for _ in range(10):
             await asyncio.sleep(0.001)

@@ -15,6 +15,7 @@ from testbed.containers import leftovers, ownership
 from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.ownership import end_run, is_alive, is_dead, is_run, lasting_run, new_run
 from tests.testbed.containers.dead_runs import dead_run
+from tests.testbed.containers.real_groups import folders
 
 SPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 RECORD = (
@@ -83,22 +84,16 @@ def begun(recording: subprocess.Popen[bytes]) -> int:
     return int(recording.stdout.readline())
 
 
-def groups_of(pid: int) -> list[str]:
-    return [
-        folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name.startswith(f"run-{pid}-")
-    ]
-
-
 @pytest.mark.root
 def test_a_recording_in_a_pid_namespace_leaves_a_live_one_alone(recording: subprocess.Popen[bytes]) -> None:
     command = begun(recording)
-    before = groups_of(recording.pid)
+    before = folders(f"run-{recording.pid}-")
     if subprocess.run([*SPACE, "true"], check=False).returncode:
         pytest.skip("unshare is refused")
     subprocess.run([*SPACE, sys.executable, "-c", RECORD, "true"], check=True)
     os.kill(command, 0)
     assert recording.poll() is None
-    assert groups_of(recording.pid) == before != []
+    assert folders(f"run-{recording.pid}-") == before != []
 
 
 @pytest.mark.root
@@ -107,11 +102,11 @@ def test_a_recording_with_another_run_directory_is_left_alone_and_named(
 ) -> None:
     """As from a container that shares the cgroups and has a /run of its own."""
     command = begun(recording)
-    before = groups_of(recording.pid)
+    before = folders(f"run-{recording.pid}-")
     leftovers.sweep(driver)
     assert not [run for run in leftovers.down(driver) if f"-{recording.pid}-" in run.name]
     os.kill(command, 0)
-    assert groups_of(recording.pid) == before != []
+    assert folders(f"run-{recording.pid}-") == before != []
     [seen] = [run for run in leftovers.runs(driver) if f"-{recording.pid}-" in run.name]
     assert (seen.alive, seen.pid, seen.processes >= 1) == (None, None, True)
 
@@ -121,9 +116,9 @@ def test_a_zombie_recorders_job_is_ended(recording: subprocess.Popen[bytes], dri
     begun(recording)
     recording.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, recording.pid, os.WEXITED | os.WNOWAIT)
-    assert groups_of(recording.pid) != []
+    assert folders(f"run-{recording.pid}-") != []
     assert [run.alive for run in leftovers.down(driver) if f"-{recording.pid}-" in run.name] == [False]
-    assert groups_of(recording.pid) == []
+    assert folders(f"run-{recording.pid}-") == []
     # The command's output ends when it has ended.
     assert recording.stdout is not None
     assert recording.stdout.read() == b""

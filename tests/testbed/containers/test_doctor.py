@@ -16,7 +16,7 @@ from twinbed import BackendError
 
 
 def by_feature(findings: tuple[Finding, ...]) -> dict[str, Finding]:
-    named = {each.feature: each for each in findings}
+    named = {finding.feature: finding for finding in findings}
     assert len(named) == len(findings)
     return named
 
@@ -48,9 +48,9 @@ def test_every_finding_that_is_not_ok_has_a_cure_and_says_what_is_lost(
     assert found["runc"] == Finding(
         "runc", "missing", "not installed", found["runc"].meaning, "sudo apt install runc"
     )
-    for each in findings:
-        assert each.meaning
-        assert (each.status == "ok") == (each.cure == ""), each
+    for finding in findings:
+        assert finding.meaning
+        assert (finding.status == "ok") == (finding.cure == ""), finding
 
 
 def test_the_same_features_are_reported_whatever_is_missing(

@@ -18,7 +18,8 @@ from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.ownership import is_alive, lasting_run, new_run
 from testbed.containers.remote.place import STATE
 from tests.testbed.containers.dead_runs import dead_run
-from tests.testbed.containers.eater import wait_for
+from tests.testbed.containers.real_groups import folders
+from tests.testbed.containers.waiting import is_gone, until
 from twinbed import BackendError
 
 pytestmark = pytest.mark.root
@@ -36,6 +37,19 @@ HOLD = (
 )
 
 
+AGENT = (
+    "import signal, sys, time\n"
+    "from testbed.containers.cgroup.drivers import detect\n"
+    "from testbed.containers.remote.origin import Origin\n"
+    "from testbed.containers.remote.place import CgroupPlace\n"
+    "place = CgroupPlace(sys.argv[1], detect())\n"
+    "place.create('web')\n"
+    "place.remember([Origin('web', ('sleep', '60'))])\n"
+    "print('there', flush=True)\n"
+    "time.sleep(60)"
+)
+
+
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the runs that this test is about: those of others on this machine are not to be ended."""
@@ -47,88 +61,89 @@ def only(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+class Holders:
+    """Starts processes that hold a run, and adds their runs to those that the test is about."""
+
+    def __init__(self, only: list[str]) -> None:
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._only = only
+
+    def run(self, on_term: str = "SIG_DFL") -> tuple[str, int]:
+        """A run with one command inside: its name and the command's process."""
+        run, child = self._start(HOLD.format(on_term=on_term)).split()
+        self._only.append(run)
+        return run, int(child)
+
+    def agent(self, name: str) -> str:
+        """An agent of that name with one group, as far as others can tell; its run."""
+        self._only.append(lasting_run(name))
+        assert self._start(AGENT, name) == "there"
+        return self._only[-1]
+
+    def kill(self) -> None:
+        self.processes[-1].kill()
+        self.processes[-1].wait()
+
+    def _start(self, program: str, *arguments: str) -> str:
+        command = [sys.executable, "-c", program, *arguments]
+        self.processes.append(subprocess.Popen(command, stdout=subprocess.PIPE))
+        assert self.processes[-1].stdout is not None
+        return self.processes[-1].stdout.readline().decode().strip()
+
+
 @pytest.fixture
-def holder(driver: V1 | V2) -> Iterator[list[subprocess.Popen[bytes]]]:
+def holders(driver: V1 | V2, only: list[str]) -> Iterator[Holders]:
     """Processes that hold a run; ended afterwards."""
-    processes: list[subprocess.Popen[bytes]] = []
-    yield processes
-    for each in processes:
-        each.kill()
-        each.communicate()
-
-
-def hold(holder: list[subprocess.Popen[bytes]], on_term: str = "SIG_DFL") -> tuple[str, int]:
-    """A run held by a process of its own with one command inside: its name and the command's process."""
-    program = HOLD.format(on_term=on_term)
-    holder.append(subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE))
-    assert holder[-1].stdout is not None
-    run, child = holder[-1].stdout.readline().decode().split()
-    return run, int(child)
+    made = Holders(only)
+    yield made
+    for process in made.processes:
+        process.kill()
+        process.communicate()
 
 
 def there(run: str) -> list[str]:
-    groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name == run]
-    return groups + [str(each) for each in ownership.RUN_ROOT.glob(run)]
+    return folders(run) + [str(path) for path in ownership.RUN_ROOT.glob(run)]
 
 
-def gone(pid: int) -> bool:
-    """Ended: not there, or waited for by nobody yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def test_a_run_is_listed_with_what_it_has(
-    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
-) -> None:
-    run, _ = hold(holder)
-    only.append(run)
+def test_a_run_is_listed_with_what_it_has(holders: Holders, driver: V1 | V2) -> None:
+    run, _ = holders.run()
     ownership.make_directory(run, "oci", "web")
     [found] = leftovers.runs(driver)
-    assert (found.name, found.alive, found.pid) == (run, True, holder[0].pid)
+    assert (found.name, found.alive, found.pid) == (run, True, holders.processes[0].pid)
     assert found.groups >= 2
     assert (found.processes, found.networks, found.containers, found.attached) == (1, 0, 1, 0)
     leftovers.down(driver, live=True)
 
 
-def test_what_is_alive_is_left_alone_unless_asked_for(
-    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
-) -> None:
-    run, child = hold(holder)
-    only.append(run)
+def test_what_is_alive_is_left_alone_unless_asked_for(holders: Holders, driver: V1 | V2) -> None:
+    run, child = holders.run()
     assert leftovers.down(driver) == ()
-    assert not gone(child)
+    assert not is_gone(child)
     assert [each.name for each in leftovers.down(driver, live=True)] == [run]
-    assert holder[0].wait(20) == -signal.SIGTERM
-    wait_for(lambda: gone(child))
+    assert holders.processes[0].wait(20) == -signal.SIGTERM
+    until(lambda: is_gone(child))
     assert there(run) == []
 
 
 def test_a_process_that_does_not_listen_is_ended_all_the_same(
-    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str], monkeypatch: pytest.MonkeyPatch
+    holders: Holders, driver: V1 | V2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leftovers, "ENDING_TIMEOUT_S", 0.2)
-    run, child = hold(holder, on_term="SIG_IGN")
-    only.append(run)
+    run, child = holders.run(on_term="SIG_IGN")
     leftovers.down(driver, live=True)
-    assert holder[0].wait(20) == -signal.SIGKILL
-    wait_for(lambda: gone(child))
+    assert holders.processes[0].wait(20) == -signal.SIGKILL
+    until(lambda: is_gone(child))
     assert there(run) == []
 
 
-def test_a_killed_run_is_removed_with_its_commands(
-    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
-) -> None:
-    run, child = hold(holder)
-    only.append(run)
+def test_a_killed_run_is_removed_with_its_commands(holders: Holders, driver: V1 | V2) -> None:
+    run, child = holders.run()
     ownership.make_directory(run, "runc", "state")
-    holder[0].kill()
-    holder[0].wait()
+    holders.kill()
     assert not is_alive(run)
-    assert not gone(child)
+    assert not is_gone(child)
     assert [each.name for each in leftovers.down(driver)] == [run]
-    wait_for(lambda: gone(child))
+    until(lambda: is_gone(child))
     assert there(run) == []
     assert leftovers.down(driver) == ()
 
@@ -182,70 +197,45 @@ def test_a_temporary_directory_replaces_that_of_a_killed_process_and_no_other(
         assert set(tmp_path.iterdir()) == {foreign, first, second}
 
 
-AGENT = (
-    "import signal, sys, time\n"
-    "from testbed.containers.cgroup.drivers import detect\n"
-    "from testbed.containers.remote.origin import Origin\n"
-    "from testbed.containers.remote.place import CgroupPlace\n"
-    "place = CgroupPlace(sys.argv[1], detect())\n"
-    "place.create('web')\n"
-    "place.remember([Origin('web', ('sleep', '60'))])\n"
-    "print('there', flush=True)\n"
-    "time.sleep(60)"
-)
-
-
-def agent(holder: list[subprocess.Popen[bytes]], name: str) -> str:
-    """An agent of that name with one group, as far as others can tell; its run."""
-    holder.append(subprocess.Popen([sys.executable, "-c", AGENT, name], stdout=subprocess.PIPE))
-    assert holder[-1].stdout is not None
-    assert holder[-1].stdout.readline() == b"there\n"
-    return lasting_run(name)
-
-
 def test_an_agent_is_listed_with_its_process_and_ended_when_asked_for(
-    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
+    holders: Holders, driver: V1 | V2
 ) -> None:
     name = f"agent-{os.getpid()}-live"
-    only.append(agent(holder, name))
+    run = holders.agent(name)
     [found] = leftovers.runs(driver)
-    assert (found.alive, found.pid) == (True, holder[0].pid)
+    assert (found.alive, found.pid) == (True, holders.processes[0].pid)
     assert leftovers.down(driver) == ()
-    assert [each.name for each in leftovers.down(driver, live=True)] == only
-    assert holder[0].wait(20) == -signal.SIGTERM
-    assert there(only[0]) == []
+    assert [run.name for run in leftovers.down(driver, live=True)] == [run]
+    assert holders.processes[0].wait(20) == -signal.SIGTERM
+    assert there(run) == []
     assert not (STATE / name).exists()
 
 
-def test_a_killed_agent_is_left_over_and_removed(
-    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
-) -> None:
+def test_a_killed_agent_is_left_over_and_removed(holders: Holders, driver: V1 | V2) -> None:
     name = f"agent-{os.getpid()}-dead"
-    only.append(agent(holder, name))
-    holder[0].kill()
-    holder[0].wait()
+    run = holders.agent(name)
+    holders.kill()
     [found] = leftovers.runs(driver)
     assert (found.alive, found.pid) == (False, None)
-    assert [each.name for each in leftovers.down(driver)] == only
-    assert there(only[0]) == []
+    assert [run.name for run in leftovers.down(driver)] == [run]
+    assert there(run) == []
     assert not (STATE / name).exists()
 
 
 def test_an_agent_that_comes_back_meanwhile_keeps_what_it_has(
-    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str], monkeypatch: pytest.MonkeyPatch
+    holders: Holders, driver: V1 | V2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"agent-{os.getpid()}-back"
-    only.append(agent(holder, name))
+    run = holders.agent(name)
     # Looked at just before it was started, it was a dead one's.
     [found] = leftovers.runs(driver)
     seen = dataclasses.replace(found, alive=False, pid=None)
     monkeypatch.setattr(leftovers, "runs", lambda _driver: (seen,))
     leftovers.down(driver)
-    assert there(only[0]) != []
-    holder[0].kill()
-    holder[0].wait()
+    assert there(run) != []
+    holders.kill()
     leftovers.down(driver)
-    assert there(only[0]) == []
+    assert there(run) == []
 
 
 def test_the_runs_of_this_process_are_never_touched(driver: V1 | V2, only: list[str]) -> None:

@@ -46,7 +46,7 @@ def start(endpoint: Endpoint, program: str, *arguments: object) -> subprocess.Po
 
 
 def test_nothing_is_counted_before_anything_is_sent(pair: tuple[Endpoint, Endpoint]) -> None:
-    assert [each.read() for each in pair] == [(0, 0), (0, 0)]
+    assert [endpoint.read() for endpoint in pair] == [(0, 0), (0, 0)]
 
 
 def test_containers_reach_each_other_and_their_bytes_are_counted(pair: tuple[Endpoint, Endpoint]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from testbed.containers.attach import finding
 from testbed.containers.attach.engines import Container, Engine, State
 from testbed.containers.attach.names import parse
-from testbed.containers.cgroup.drivers import V1, detect
+from testbed.containers.cgroup.drivers import V1
 from testbed.containers.ports import GroupGoneError
 from tests.testbed.containers.fake_cgroups import FakeTree
 from twinbed import BackendError, ScenarioError
@@ -25,13 +25,7 @@ ID = "ab" * 32
 
 @pytest.fixture
 def driver(tmp_path: Path) -> V1:
-    tree = FakeTree(tmp_path)
-    cpu, memory = tree.hierarchy("cpu,cpuacct"), tree.hierarchy("memory")
-    places = {"cpu": cpu / "shop", "cpuacct": cpu / "shop", "memory": memory / "shop"}
-    tree.group_v1(places, limit=1 << 26)
-    found = detect(tree.proc)
-    assert isinstance(found, V1)
-    return found
+    return FakeTree(tmp_path).driver_v1("shop", limit=1 << 26)
 
 
 BAD = """

@@ -157,14 +157,14 @@ def test_an_agent_attaches_by_name_again_after_a_restart_and_leaves_what_it_foun
     watcher = Watcher(place.root, place.find)
     found = limited("docker:web").read()
     joined = hosting.converge([], watcher.begin([("docker:web", "*")]))
-    assert [each.name for each in joined.containers] == ["1:docker:web"]
+    assert [container.name for container in joined.containers] == ["1:docker:web"]
     hosting.containers["1:docker:web"].write_quota(0.2)
     assert limited("docker:web").read()[CPU_LIMIT] == 0.2
     in_docker.ask("POST", "/containers/web/restart?t=0")
     (origin,), vanished = watcher.look()
     assert vanished == {"1:docker:web"}
     hosting.gone(hosting.containers["1:docker:web"], "it was restarted")
-    assert [each.name for each in hosting.appeared(origin).containers] == ["1:docker:web"]
+    assert [container.name for container in hosting.appeared(origin).containers] == ["1:docker:web"]
     hosting.containers["1:docker:web"].write_quota(0.2)
     hosting.close()
     assert limited("docker:web").read() == found

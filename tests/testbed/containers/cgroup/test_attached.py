@@ -12,11 +12,12 @@ import pytest
 from testbed.containers import ownership
 from testbed.containers.cgroup import attached
 from testbed.containers.cgroup.attached import attach
-from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2, detect
+from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV1, GroupV2
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError
-from tests.testbed.containers.eater import MIB, Eater, kills, readable
+from tests.testbed.containers.eater import MIB, Eater, readable
 from tests.testbed.containers.fake_cgroups import FakeTree
+from tests.testbed.containers.real_groups import kills, path_of
 from twinbed import BackendError, ScenarioError
 
 
@@ -31,13 +32,7 @@ def run_root(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 @pytest.fixture
 def v1(tmp_path: Path) -> V1:
     """Two v1 hierarchies, as plain files, with the group `/pods/a` in both."""
-    tree = FakeTree(tmp_path)
-    cpu, memory = tree.hierarchy("cpu,cpuacct"), tree.hierarchy("memory")
-    places = {"cpu": cpu / "pods/a", "cpuacct": cpu / "pods/a", "memory": memory / "pods/a"}
-    tree.group_v1(places, limit=64 * MIB)
-    found = detect(tree.proc)
-    assert isinstance(found, V1)
-    return found
+    return FakeTree(tmp_path).driver_v1("pods/a", limit=64 * MIB)
 
 
 # --- which path --------------------------------------------------------------------------------------
@@ -190,6 +185,18 @@ def test_a_new_group_at_the_same_path_is_not_given_the_old_ones_limits(v1: V1, r
     assert (v1.mounts[1] / "pods/a/memory.limit_in_bytes").read_text() == str(64 * MIB)
 
 
+def test_of_a_group_that_goes_while_it_is_attached_nothing_is_kept(
+    v1: V1, run_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(_group: GroupV1) -> None:
+        raise GroupGoneError("it was removed")
+
+    monkeypatch.setattr(GroupV1, "_open_files", vanish)
+    with pytest.raises(GroupGoneError):
+        attach("/pods/a", v1)
+    assert not run_root.exists()
+
+
 def test_v2_is_not_put_back_below_what_is_held(tmp_path: Path) -> None:
     tree = FakeTree(tmp_path)
     point = tree.unified("cpu memory")
@@ -215,7 +222,7 @@ def test_without_space_to_remember_limits_a_group_is_not_attached(v1: V1, run_ro
         (run_root / "filler").write_bytes(bytes(4096))
         with pytest.raises(BackendError, match=r"\.json: cannot be written \(No space left on device\)"):
             attach("/pods/a", v1)
-        assert [each.name for each in run_root.iterdir()] == ["filler"]
+        assert [path.name for path in run_root.iterdir()] == ["filler"]
     finally:
         subprocess.run(["umount", str(run_root)], check=True)
 
@@ -229,15 +236,6 @@ def container(group: Group) -> Group:
     group.set_cpu_quota(0.5)
     group.set_memory_limit(256 * MIB)
     return group
-
-
-def path_of(group: Group, driver: V1 | V2) -> str | dict[str, str | Path]:
-    if isinstance(driver, V2):
-        return str(group.directories[0])
-    return {
-        controller: str(base / next(each for each in group.directories if each.is_relative_to(base)))
-        for controller, base in driver.base.items()
-    }
 
 
 @pytest.mark.root
@@ -273,7 +271,7 @@ def test_a_keeper_that_was_killed_leaves_no_container_held(
         "from testbed.containers import ownership\n"
         f"ownership.RUN_ROOT = Path({str(run_root)!r})\n"
         "from testbed.containers.cgroup.attached import attach\n"
-        "from testbed.containers.cgroup.drivers import detect\n"
+        "from testbed.containers.cgroup.drivers import GroupV1, detect\n"
         f"group = attach({path_of(container, driver)!r}, detect())\n"
         f"group.set_memory_limit({16 * MIB}); group.trap(); group.set_cpu_quota(0.9)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -306,10 +304,10 @@ def contents(group: Group) -> dict[str, str]:
     """What is in the files that hold limits."""
     names = {*attached._FILES} - {"memory.oom_control"}
     texts = {
-        str(each): each.read_text()
+        str(path): path.read_text()
         for directory in group.directories
-        for each in directory.iterdir()
-        if each.name in names
+        for path in directory.iterdir()
+        if path.name in names
     }
     for directory in group.directories:
         if (directory / "memory.oom_control").exists():

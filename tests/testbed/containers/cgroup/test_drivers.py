@@ -17,6 +17,7 @@ from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2, detect
 from testbed.containers.ownership import lasting_run, new_run
 from tests.testbed.containers.dead_runs import dead_run
 from tests.testbed.containers.fake_cgroups import FakeTree
+from tests.testbed.containers.real_groups import folders
 from twinbed import BackendError
 
 """The start time of no process: tick 1 after boot is before the first of them."""
@@ -182,7 +183,7 @@ def test_sweeping_removes_dead_runs_and_nothing_else(tmp_path: Path, monkeypatch
     for each in [*kept, f"a/twinbed/{dead}/web/nested", f"twinbed/{dead}"]:
         (tmp_path / each).mkdir(parents=True)
     assert cgroup_tree.sweep([tmp_path]) == [dead]
-    left = {str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")}
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert set(kept) <= left
     assert not any(each.startswith(("twinbed", f"a/twinbed/{dead}")) for each in left)
 
@@ -268,7 +269,7 @@ def test_a_name_that_the_kernel_uses_itself_is_refused(driver: V1 | V2) -> None:
     with pytest.raises(BackendError, match="name the container otherwise"):
         driver.create(run, "tasks" if driver.version == 1 else "cgroup.procs")
     driver.finish(run)
-    assert not [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name == run]
+    assert folders(run) == []
 
 
 @pytest.mark.root

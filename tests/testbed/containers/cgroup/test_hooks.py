@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from kernel.loader import Overhead, Reported
-from kernel.records import KILL, PERIOD, PRESSURE, UNDER_OOM
+from kernel.records import PERIOD, PRESSURE
 from testbed.containers.cgroup import hooks
 from testbed.containers.cgroup.drivers import Group, GroupV2
-from testbed.containers.cgroup.hooks import HookTelemetry, Pressure
+from testbed.containers.cgroup.hooks import HookTelemetry
 from testbed.containers.ports import Records, TelemetrySource
 from tests.testbed.containers.fake_cgroups import FakeTree
 
@@ -29,21 +29,19 @@ class FakeHooks:
 
     descriptor = 7
 
-    def __init__(self, *, measure: bool = False) -> None:
+    def __init__(self) -> None:
         self.watched: set[int] = set()
         self.periods: list[tuple[int, ...]] = []
-        self.pressures: list[tuple[int, ...]] = []
 
-    def watch(self, ids: set[int]) -> None:
-        self.watched |= ids
+    def watch(self, ids: list[int]) -> None:
+        self.watched |= {*ids}
 
-    def unwatch(self, ids: set[int]) -> None:
-        self.watched -= ids
+    def unwatch(self, ids: list[int]) -> None:
+        self.watched -= {*ids}
 
     def read(self) -> Reported:
         periods, self.periods = self.periods, []
-        pressures, self.pressures = self.pressures, []
-        return Reported(np.array(periods, PERIOD), np.array(pressures, PRESSURE))
+        return Reported(np.array(periods, PERIOD), np.array([], PRESSURE))
 
     def lost(self) -> int:
         return 0
@@ -89,8 +87,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     scene = Scene(FakeTree(tmp_path), tmp_path)
     yield scene
     scene.source.close()
-    for each in scene.groups:
-        each.close()
+    for group in scene.groups:
+        group.close()
 
 
 def test_it_is_what_the_control_loop_asks_for(scene: Scene) -> None:
@@ -148,26 +146,27 @@ def test_without_a_quota_the_use_is_read_from_the_counters(scene: Scene) -> None
     assert not row["idle"]
 
 
-def test_pressure_is_handed_on_once(scene: Scene) -> None:
-    scene.kernel.pressures = [
-        (scene.b, 5, 4096, 4096, UNDER_OOM, 77),
-        (scene.b, 6, 4096, 4096, KILL, 78),
-        (999, 7, 1, 1, KILL, 1),
-    ]
-    scene.source.collect(10 * MS)
-    page = hooks._PAGE_BYTES
-    assert scene.source.pressures() == [
-        Pressure(20, 5, 4096 * page, 4096 * page, 77, killed=False),
-        Pressure(20, 6, 4096 * page, 4096 * page, 78, killed=True),
-    ]
-    assert scene.source.pressures() == []
-
-
 def test_removed_containers_are_watched_no_more(scene: Scene) -> None:
     scene.source.remove(np.array([10, 99]))
     assert scene.kernel.watched == {scene.b}
     scene.period(60 * MS, unused_ms=0, used_ms=50)
     assert 10 not in scene.source.collect(200 * MS).ids
+
+
+def test_a_group_that_goes_while_it_is_added_is_reported_and_leaves_no_file_open(
+    scene: Scene, tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    FakeTree(tmp_path / "more").group_v2(tmp_path / "c")
+    group = GroupV2(tmp_path / "c")
+    (tmp_path / "c/memory.current").unlink()
+    (tmp_path / "c/memory.current").mkdir()  # can be opened and not read
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    scene.source.add(np.array([30]), [group])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    scene.source.collect(MS)
+    assert scene.source.gone.tolist() == [30]
+    group.close()
 
 
 def test_whether_hooks_can_be_had_is_said_in_one_line() -> None:
@@ -187,13 +186,16 @@ def test_the_kernels_records_arrive(tracing: None, group: Group) -> None:
     busy = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"], preexec_fn=group.enter)
     records: list[Records] = []
     deadline = time.monotonic() + 60
-    while sum(len(each.ids) for each in records if not each.idle.any()) < 20 and time.monotonic() < deadline:
+    while (
+        sum(len(record.ids) for record in records if not record.idle.any()) < 20
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
         records.append(source.collect(time.monotonic_ns()))
     busy.kill()
     busy.wait()
     source.collect(time.monotonic_ns())
-    active = [each for each in records if len(each.ids) and not each.idle.any()]
+    active = [record for record in records if len(record.ids) and not record.idle.any()]
     assert np.median([each.usage_cores[0] for each in active]) == pytest.approx(0.2, abs=0.02)
     assert sum(each.throttled[0] for each in active) >= len(active) - 3
     assert sum(each.throttled_s[0] for each in active) > 0

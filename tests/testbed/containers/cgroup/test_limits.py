@@ -26,8 +26,10 @@ from testbed.containers.cgroup.drivers import (
 )
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError, LimitedGroup
-from tests.testbed.containers.eater import MIB, Eater, kills, wait_for
+from tests.testbed.containers.eater import MIB, Eater
 from tests.testbed.containers.fake_cgroups import FakeTree
+from tests.testbed.containers.real_groups import kills
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 SPIN = "while True: pass"
@@ -181,6 +183,27 @@ def test_more_files_than_a_process_may_open_are_opened_all_the_same(tmp_path: Pa
     assert "was refused (Too many open files); raise the limit of open files (ulimit -n)" in done.stdout
 
 
+def test_room_for_others_files_is_made_before_the_last_one_is_open(tmp_path: Path) -> None:
+    """A trap's eventfd and a command's pidfd are opened by others, who do not raise the limit."""
+    program = (
+        "import os, resource, sys\n"
+        "from pathlib import Path\n"
+        "from testbed.containers.cgroup.drivers import GroupV2\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))\n"
+        "few = GroupV2(Path(sys.argv[1]))\n"
+        "kept = resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 128\n"
+        "others = [os.open('/dev/null', os.O_RDONLY) for _ in range(60)]\n"
+        "many = GroupV2(Path(sys.argv[1]))\n"
+        "print(kept, resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard)"
+    )
+    FakeTree(tmp_path).group_v2(tmp_path / "g")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "g")], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert done.stdout == "True True\n"
+
+
 # --- the real kernel ---------------------------------------------------------------------------------
 
 
@@ -190,10 +213,10 @@ def test_limits_are_those_of_the_kernel(group: Group) -> None:
     group.set_cpu_quota(0.35)
     assert group.set_memory_limit(100 * MIB + 1) == 100 * MIB
     texts = {
-        each.name: each.read_text().split()[0]
+        path.name: path.read_text().split()[0]
         for directory in group.directories
-        for each in directory.iterdir()
-        if each.name in ("cpu.cfs_quota_us", "cpu.max", "memory.limit_in_bytes", "memory.max")
+        for path in directory.iterdir()
+        if path.name in ("cpu.cfs_quota_us", "cpu.max", "memory.limit_in_bytes", "memory.max")
     }
     assert sorted(texts.values()) == ["104857600", "35000"]
     group.set_cpu_quota(math.inf)
@@ -233,7 +256,7 @@ def test_a_quota_write_refills_a_group_that_is_throttled(group: Group) -> None:
     """With 2 ms of 100 the group is throttled nearly always, so each write of 2 ms is as much more to run."""
     group.set_cpu_quota(0.02)
     with spinning(group):
-        wait_for(lambda: group.read().nr_throttled > 2)
+        until(lambda: group.read().nr_throttled > 2)
         before, periods = group.read().cpu_ns, group.read().nr_periods
         for _ in range(100):
             group.set_cpu_quota(0.02)

@@ -1,10 +1,14 @@
-"""The machine's OOM kills, by which the loop knows when to look at its containers'."""
+"""Counters of a group, and those of the machine by which the loop knows when to look at its containers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.containers.cgroup.meter import AnyOomKills
+import pytest
+
+from testbed.containers.cgroup.meter import AnyOomKills, Meter, OomKills
+from testbed.containers.ports import GroupGoneError
+from tests.testbed.containers.fake_cgroups import FakeTree
 
 
 def test_a_kill_is_told_of_twice_so_that_the_groups_own_counter_has_time_to_follow(tmp_path: Path) -> None:
@@ -23,3 +27,17 @@ def test_where_kills_are_not_counted_there_may_always_be_one(tmp_path: Path) -> 
     kills = AnyOomKills(file)
     assert [kills.lately() for _ in range(4)] == [True] * 4
     kills.close()
+
+
+@pytest.mark.parametrize(("counter", "file"), [(Meter, "cpu.stat"), (OomKills, "memory.events")])
+def test_a_group_that_goes_while_it_is_opened_leaves_no_file_open(
+    tmp_path: Path, counter: type[Meter | OomKills], file: str
+) -> None:
+    FakeTree(tmp_path).group_v2(tmp_path / "g")
+    # Like a file of a cgroup that is removed now, a directory can be opened and not read.
+    (tmp_path / "g" / file).unlink()
+    (tmp_path / "g" / file).mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(GroupGoneError):
+        counter([tmp_path / "g"])
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

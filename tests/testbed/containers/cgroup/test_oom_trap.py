@@ -11,7 +11,9 @@ import pytest
 from testbed.containers.cgroup.drivers import Group, GroupV1, GroupV2
 from testbed.containers.cgroup.memory_v2 import HEADROOM_BYTES
 from testbed.containers.ports import Trap
-from tests.testbed.containers.eater import MIB, Eater, kills, readable, wait_for
+from tests.testbed.containers.eater import MIB, Eater, readable
+from tests.testbed.containers.real_groups import kills
+from tests.testbed.containers.waiting import until
 
 pytestmark = pytest.mark.root
 
@@ -91,7 +93,7 @@ def test_surrender_hands_the_held_to_the_killer_and_holds_the_next(group: Group)
     assert kills(group) == 1
     with Eater(group) as second:
         second.take(32 * MIB)
-        wait_for(lambda: readable(trap.descriptor, 0.0) and trap.held())
+        until(lambda: readable(trap.descriptor, 0.0) and trap.held())
         group.set_memory_limit(64 * MIB)
         second.finished_ns(20.0)
     assert kills(group) == 1
@@ -148,5 +150,7 @@ def test_a_thousand_traps_in_a_row_kill_nobody(
         assert eater.process.poll() is None
     assert kills(group) == 0
     for name, values in (("event_to_limit_ms", taken_s), ("limit_to_running_ms", resumed_s)):
-        record_property(name, [round(float(each) * 1e3, 3) for each in np.percentile(values, (50, 99, 100))])
+        record_property(
+            name, [round(float(value) * 1e3, 3) for value in np.percentile(values, (50, 99, 100))]
+        )
         print(name, "p50, p99, max:", np.percentile(values, (50, 99, 100)) * 1e3)

@@ -7,7 +7,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from testbed.containers.exporting import reading, serving
 from testbed.containers.exporting.reading import LoopReader, Series, histogram, plain
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 DEADLINE_S = 30.0
@@ -70,13 +71,6 @@ def get(at: SimpleNamespace, path: str = "/metrics") -> tuple[int, str]:
         return answer.status, answer.read().decode()
     finally:
         connection.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_text_is_what_prometheus_reads() -> None:

@@ -19,13 +19,14 @@ from control.allocator import make
 from control.allocator.model import NOTHING, Application, Decision, PeriodStats
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.attached import attach, files_of
-from testbed.containers.cgroup.drivers import V1, Group, detect
+from testbed.containers.cgroup.drivers import Group, detect
 from testbed.containers.host import hosted
 from testbed.containers.host.container import Container, ContainerSpec
 from testbed.containers.host.identity import identity, own
 from testbed.containers.host.loop import AttachedSpec, Managed, Settings, control
 from testbed.containers.ownership import RUN_ROOT, end_run, new_run
 from testbed.containers.ports import GroupGoneError
+from tests.testbed.containers.real_groups import path_of
 from twinbed import InvariantError, ScenarioError
 
 MIB = 1 << 20
@@ -212,11 +213,7 @@ def foreign(cgroups: None) -> Iterator[tuple[Group, subprocess.Popen[bytes]]]:
 def test_an_attached_container_is_limited_and_left_alone(foreign) -> None:
     group, process = foreign
     run, driver = new_run(), detect()
-    path: str | dict[str, str] = str(group.directories[0])
-    if isinstance(driver, V1):
-        # Where the memory hierarchy has the caller elsewhere, its path is another one.
-        below = Path(*group.directories[0].parts[-3:])
-        path = {controller: str(base / below) for controller, base in driver.base.items()}
+    path = path_of(group, driver)
     theirs = AttachedSpec("theirs", lambda: attach(path, driver, run))
     observed = control([Managed(theirs)], APP, escra(), Settings(duration_s=1.0))
 

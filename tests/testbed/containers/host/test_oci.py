@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import signal
 import subprocess
@@ -19,7 +18,8 @@ from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.oci import OciBundle
 from testbed.containers.host.runtimes import Entering
 from testbed.containers.ownership import new_run
-from tests.testbed.containers.eater import kills, wait_for
+from tests.testbed.containers.real_groups import folders, kills
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 Start = Callable[..., Entering]
@@ -53,9 +53,8 @@ def start(driver: V1 | V2) -> Iterator[Start]:
 
 def traces_of(run: str) -> list[str]:
     """Everything of a run that is still there."""
-    groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name == run]
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if run in line]
-    return groups + mounts + [str(place) for place in ownership.RUN_ROOT.glob(run)]
+    return folders(run) + mounts + [str(place) for place in ownership.RUN_ROOT.glob(run)]
 
 
 def code(container: Entering) -> int | None:
@@ -92,7 +91,7 @@ def test_a_container_has_its_own_world_and_our_group(start: Start) -> None:
 def test_a_quota_holds_in_the_container(start: Start) -> None:
     container = start(sys.executable, "-S", "-c", "while True: pass")
     container.group.set_cpu_quota(0.02)
-    wait_for(lambda: container.group.read().nr_throttled > 3)
+    until(lambda: container.group.read().nr_throttled > 3)
 
 
 @pytest.mark.root
@@ -163,7 +162,7 @@ def test_what_a_killed_maker_leaves_is_swept(start: Start, driver: V1 | V2) -> N
         run
     ]
     leftovers.remove(run, driver)
-    wait_for(lambda: not Path(f"/proc/{pid}").exists())
+    until(lambda: not Path(f"/proc/{pid}").exists())
     assert traces_of(run) == []
 
 

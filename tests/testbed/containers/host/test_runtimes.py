@@ -24,9 +24,10 @@ from testbed.containers.host.loop import Managed, Settings, control
 from testbed.containers.host.oci import bundles_of
 from testbed.containers.record.recorder import record
 from testbed.containers.remote.hosting import Hosting
-from testbed.containers.remote.messages_pb2 import Order, Report, Wanted
+from testbed.containers.remote.messages_pb2 import Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep
-from tests.testbed.containers.eater import wait_for
+from tests.testbed.containers.remote.fake_host import first_limits
+from tests.testbed.containers.waiting import until
 from twinbed import ScenarioError
 
 MIB = 1 << 20
@@ -125,7 +126,7 @@ def test_a_signal_to_the_loop_leaves_nothing_that_is_not_found(
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
     found = request.getfixturevalue("leftovers")
     try:
-        wait_for((tmp_path / "running").exists)
+        until((tmp_path / "running").exists)
         assert bundles(process.pid)
         process.send_signal(number)
         process.wait(60)
@@ -164,8 +165,8 @@ def test_an_agent_adopts_a_container_and_starts_it_again(state: Path, driver: V1
     wanted = [Wanted(name="a", command=["sh", "-c", ENDS_WHEN_ASKED], runtime="oci")]
     place = CgroupPlace(AGENT, driver, state)
     first = Hosting(place, None)
-    first.carry_out(limits(first.converge(wanted, ()).containers[0].name), Report())
-    wait_for(lambda: inside(first))
+    first.carry_out(first_limits([first.converge(wanted, ()).containers[0].name]), Report())
+    until(lambda: inside(first))
     before = inside(first)
     assert len(bundles_of(ownership.lasting_run(AGENT))) == 1
     place.close()  # as kill -9 would
@@ -174,25 +175,13 @@ def test_an_agent_adopts_a_container_and_starts_it_again(state: Path, driver: V1
     (adopted,) = second.converge(wanted, ()).containers
     assert adopted.running
     assert inside(second) == before
-    second.carry_out(limits("a"), Report())
+    second.carry_out(first_limits(["a"]), Report())
     second.containers["a"].group.send(signal.SIGKILL)
     first.containers["a"].command.process.wait(20)
-    wait_for(lambda: (second.supervise(time.monotonic()), inside(second) - before)[1])
+    until(lambda: (second.supervise(time.monotonic()), inside(second) - before)[1])
     second.close()
     assert bundles_of(ownership.lasting_run(AGENT)) == []
     assert not (ownership.RUN_ROOT / ownership.lasting_run(AGENT)).exists()
-
-
-def limits(name: str) -> Order:
-    order = Order(number=1)
-    order.named.add(name=name, id=1)
-    order.cpu.ids.append(1)
-    order.cpu.reasons.append(1)
-    order.cpu.cores.append(0.5)
-    order.memory.ids.append(1)
-    order.memory.reasons.append(1)
-    order.memory.bytes.append(64 * MIB)
-    return order
 
 
 def inside(hosting: Hosting) -> set[int]:

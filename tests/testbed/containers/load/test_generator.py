@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,8 @@ from control.services import Call, Handler, Service, ServiceApp
 from control.services import RequestStatus as Status
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, read_plan, read_result, write_plan
-from tests.testbed.containers.running_services import Running, running, wait_until
+from tests.testbed.containers.running_services import Running, running
+from tests.testbed.containers.waiting import is_gone, until
 from twinbed import BackendError, ScenarioError
 
 APP = ServiceApp(
@@ -45,7 +48,7 @@ def test_every_request_of_a_run_ends_in_one_status(services: Running, tmp_path: 
     plan = plan_for(services, 130)
     with LoadGenerator(plan, tmp_path) as generator:
         generator.start()
-        wait_until(lambda: not generator.running(), "the load")
+        until(lambda: not generator.running(), "the load")
         result, progress = generator.result(), generator.progress()
     assert result.complete
     assert (result.status == Status.OK).all()
@@ -63,7 +66,7 @@ def test_every_request_of_a_run_ends_in_one_status(services: Running, tmp_path: 
 def test_a_load_that_is_stopped_says_what_became_of_it_so_far(services: Running, tmp_path: Path) -> None:
     with LoadGenerator(plan_for(services, 100_000), tmp_path) as generator:
         generator.start()
-        wait_until(lambda: generator.progress() is not None, "progress")
+        until(lambda: generator.progress() is not None, "progress")
         assert generator.running()
         generator.stop()
         generator.stop()
@@ -78,9 +81,22 @@ def test_a_killed_generator_is_said(services: Running, tmp_path: Path) -> None:
         generator.start()
         assert generator.pid is not None
         os.kill(generator.pid, signal.SIGKILL)
-        wait_until(lambda: not generator.running(), "its end")
+        until(lambda: not generator.running(), "its end")
         with pytest.raises(BackendError, match="killed by signal 9"):
             generator.result()
+
+
+@pytest.mark.slow
+def test_a_process_with_many_open_files_starts_a_generator(services: Running, tmp_path: Path) -> None:
+    """As that of a control loop with sixty containers: select(2) knows descriptors below 1,024 only."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ExitStack() as undo:
+        undo.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1024):
+            undo.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with LoadGenerator(plan_for(services, 1), tmp_path) as generator:
+            assert generator.start() > 0
 
 
 ORPHANED = """
@@ -105,15 +121,7 @@ def test_a_generator_ends_when_who_started_it_is_killed(services: Running, tmp_p
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-    wait_until(lambda: not _alive(pid), "its end")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    until(lambda: is_gone(pid), "its end")
 
 
 def test_no_result_is_given_before_the_end(services: Running, tmp_path: Path) -> None:

@@ -10,21 +10,22 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.containers import ownership
+from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.host.identity import Identity, identity
 from testbed.containers.record.recorder import ContainerSpec, record
+from tests.testbed.containers.real_groups import folders
+from tests.testbed.containers.waiting import is_gone, until
 from twinbed import BackendError, ScenarioError
 
 NOBODY = pwd.getpwnam("nobody")
-WITHIN_S = 60.0
 
 root = pytest.mark.root
 
@@ -47,13 +48,6 @@ def nobody(**environment: str) -> Identity:
 def status_of(path: Path) -> dict[str, str]:
     lines = (line.partition(":") for line in path.read_text().splitlines())
     return {name: value.strip() for name, _, value in lines}
-
-
-def until(done: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not done():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 # --- what a job sees ---------------------------------------------------------------------------------
@@ -163,13 +157,6 @@ def test_a_program_that_the_user_may_not_execute_is_named_with_the_user(
 LEAVE = "for place in $(awk '$3 ~ /^cgroup/ {print $2}' /proc/mounts); do echo $$ >$place/cgroup.procs; done;"
 
 
-def is_gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 @root
 @pytest.mark.parametrize("user", [None, "root"])
 def test_processes_that_left_are_counted_told_and_ended(
@@ -234,7 +221,7 @@ def test_nothing_stays_of_a_verb_that_is_killed(
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        inside = members_of(process.pid)
+        inside = tree.pids(map(Path, folders(f"run-{process.pid}-")))
         assert len(inside) >= 2
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -242,8 +229,3 @@ def test_nothing_stays_of_a_verb_that_is_killed(
     until(lambda: leftovers(process.pid) == [], "groups, links and namespaces are removed")
     mark = f"run-{process.pid}-"
     until(lambda: not [run for run in ownership.temporary_directories() if run.startswith(mark)], "folders")
-
-
-def members_of(pid: int) -> set[int]:
-    groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if f"run-{pid}-" in folder]
-    return {int(line) for group in groups for line in Path(group, "cgroup.procs").read_text().split()}

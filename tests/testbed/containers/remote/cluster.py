@@ -123,11 +123,11 @@ class Cluster:
         }
 
     async def close(self) -> None:
-        for each in reversed(self._running):
-            if not each.task.done():
-                each.stop.set()
+        for made in reversed(self._running):
+            if not made.task.done():
+                made.stop.set()
             with contextlib.suppress(asyncio.CancelledError):
-                await each.task
+                await made.task
 
 
 @contextlib.asynccontextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
+from testbed.containers.remote.messages_pb2 import Order
 from testbed.containers.remote.origin import Origin
 
 PERIOD_NS = 100_000_000
@@ -160,8 +161,8 @@ class FakeSource:
         self.groups |= dict(zip(ids.tolist(), groups, strict=True))
 
     def remove(self, ids: np.ndarray) -> None:
-        for each in ids.tolist():
-            self.groups.pop(each, None)
+        for id_ in ids.tolist():
+            self.groups.pop(id_, None)
 
     def due_ns(self) -> int:
         return self._due_ns
@@ -169,8 +170,8 @@ class FakeSource:
     def collect(self, now_ns: int) -> Records:
         self._due_ns = now_ns + self._period_ns
         groups = list(self.groups.values())
-        quota = np.array([each.quota_cores for each in groups])
-        wanted = np.array([self.use_cores.get(each.name, 0.0) for each in groups])
+        quota = np.array([group.quota_cores for group in groups])
+        wanted = np.array([self.use_cores.get(group.name, 0.0) for group in groups])
         usage = np.minimum(wanted, quota)
         throttled = wanted > quota
         return Records(
@@ -180,10 +181,48 @@ class FakeSource:
             unused_cores=quota - usage,
             throttled=throttled,
             usage_cores=usage,
-            memory_bytes=np.array([each.charged for each in groups], np.int64),
+            memory_bytes=np.array([group.charged for group in groups], np.int64),
             throttled_s=throttled * 0.01,
             idle=usage == 0,
         )
 
     def close(self) -> None:
         pass
+
+
+def made_up(
+    ids: Sequence[int],
+    end_ns: int,
+    quota_cores: float = 1.0,
+    usage_cores: float = 0.0,
+    *,
+    unused_cores: float | None = None,
+    throttled: bool = False,
+    throttled_s: float = 0.0,
+) -> Records:
+    """Records of 1 MiB each that all say the same. unused_cores: None = the quota less the usage."""
+    ones = np.ones(len(ids))
+    return Records(
+        ids=np.array(ids, np.int64),
+        end_ns=np.full(len(ids), end_ns, np.int64),
+        quota_cores=ones * quota_cores,
+        unused_cores=ones * (quota_cores - usage_cores if unused_cores is None else unused_cores),
+        throttled=np.full(len(ids), throttled),
+        usage_cores=ones * usage_cores,
+        memory_bytes=np.full(len(ids), 1 << 20, np.int64),
+        throttled_s=ones * throttled_s,
+        idle=np.full(len(ids), False),
+    )
+
+
+def first_limits(names: Iterable[str], cores: float = 0.5, size_bytes: int = 64 << 20) -> Order:
+    """What a controller would say first: ids from 1 on, and limits."""
+    order = Order(number=1)
+    for id_, name in enumerate(names, 1):
+        order.named.add(name=name, id=id_, app=0)
+        for part in (order.cpu, order.memory):
+            part.ids.append(id_)
+            part.reasons.append(1)
+        order.cpu.cores.append(cores)
+        order.memory.bytes.append(size_bytes)
+    return order

@@ -23,6 +23,7 @@ from testbed.containers.remote.ledger import Ledger
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals, RefusedError
 from tests.testbed.containers.remote.cluster import deployment
+from tests.testbed.containers.remote.fake_host import made_up
 
 LOG = logging.getLogger("tests.books")
 LOG.propagate = False
@@ -76,18 +77,9 @@ def applied(books: ControllerBooks) -> dict[str, list[Order]]:
 
 
 def records(ids: list[int], end_ns: int, throttled: bool = False, quota_cores: float = 1.0) -> Records:
-    ones = np.ones(len(ids))
-    return Records(
-        ids=np.array(ids, np.int64),
-        end_ns=np.full(len(ids), end_ns, np.int64),
-        quota_cores=ones * quota_cores,
-        unused_cores=ones * (0 if throttled else quota_cores),
-        throttled=np.full(len(ids), throttled),
-        usage_cores=ones * (quota_cores if throttled else 0),
-        memory_bytes=np.full(len(ids), 1 << 20, np.int64),
-        throttled_s=ones * 0,
-        idle=np.full(len(ids), False),
-    )
+    """Of containers that use all of their quota and are throttled, or nothing of it."""
+    usage_cores = quota_cores if throttled else 0.0
+    return made_up(ids, end_ns, quota_cores, usage_cores, throttled=throttled)
 
 
 @st.composite
@@ -133,7 +125,7 @@ def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(
         books.tick(1.0 + number)
         taken(books)
     for ledger, cap in ((books.cpu, 4.0), (books.memory, 4 << 30)):
-        assert sum(wanted(ledger, each) for each in books.members) <= cap * (1 + 1e-9)
+        assert sum(wanted(ledger, member) for member in books.members) <= cap * (1 + 1e-9)
 
 
 def test_all_agents_are_waited_for_and_not_for_ever() -> None:
@@ -165,7 +157,7 @@ def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pyte
 def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> None:
     books = started(each=1)
     applied(books)
-    by_name = {each.name: each.id for each in books.members.values()}
+    by_name = {member.name: member.id for member in books.members.values()}
     busy, idle = by_name["a0-c0"], by_name["a1-c0"]
     quota = wanted(books.cpu, idle)
     datagram(books, "a1", 5, records([idle], 1, quota_cores=quota), 2.0)
@@ -184,7 +176,7 @@ def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> N
 def test_a_record_that_is_older_than_the_last_is_not_decided_on() -> None:
     books = started()
     applied(books)
-    id_ = next(each.id for each in books.members.values() if each.agent == "a0")
+    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
     datagram(books, "a0", 1, records([id_], 10), 2.0)
     datagram(books, "a0", 2, records([id_], 10), 2.1)
     datagram(books, "a0", 3, records([id_], 9), 2.2)
@@ -194,7 +186,7 @@ def test_a_record_that_is_older_than_the_last_is_not_decided_on() -> None:
 def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
     books = started(each=1)
     applied(books)
-    id_ = next(each.id for each in books.members.values() if each.agent == "a0")
+    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
     held = Report()
     held.held.ids.append(id_)
     held.held.needed_bytes.append(1)
@@ -213,7 +205,7 @@ def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
 def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
     books = started(each=1)
     applied(books)
-    id_ = next(each.id for each in books.members.values() if each.agent == "a0")
+    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
     changes = books.limit_changes
     said = records([id_], 1, quota_cores=np.inf)
     datagram(books, "a0", 1, dataclasses.replace(said, usage_cores=np.array([1.5])), 2.0)
@@ -241,7 +233,7 @@ def test_a_record_that_cannot_be_true_is_refused_and_the_rest_of_the_datagram_co
     refusals = Refusals(logging.getLogger("tests.books.refused"))
     books = started(each=2, refusals=refusals)
     applied(books)
-    good, bad = sorted(each.id for each in books.members.values() if each.agent == "a0")
+    good, bad = sorted(member.id for member in books.members.values() if member.agent == "a0")
     rows = _rows(records([good, bad], 1))
     for name, value in wrong.items():
         rows[name][1] = value
@@ -281,7 +273,7 @@ def test_a_container_named_twice_joins_once_and_is_counted() -> None:
     for _ in range(3):
         joined.containers.add(name="a0-c0", incarnation=8)
     say(books, "a0", Report(joined=joined), 1.0)
-    assert [each.name for each in books.members.values()].count("a0-c0") == 1
+    assert [member.name for member in books.members.values()].count("a0-c0") == 1
     assert refusals.counts["container twice"] == 2
 
 
@@ -338,7 +330,7 @@ def test_an_agent_that_answers_no_order_gets_no_more_than_so_many(monkeypatch: p
 def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:
     books = started(each=1)
     applied(books)
-    ids = {each.agent: each.id for each in books.members.values()}
+    ids = {member.agent: member.id for member in books.members.values()}
     held = Report()
     held.held.ids.append(ids["a0"])
     held.held.needed_bytes.append(3 << 30)

@@ -67,19 +67,16 @@ async def agent_writes(here: Cluster, call: Call) -> Part:
 
 
 @pytest.mark.parametrize("part", [controller_reads, controller_writes, agent_reads, agent_writes])
-def test_no_message_keeps_a_call_alive_that_is_over(part: Any, tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1)) as here:
-            for passes in range(PASSES):
-                work, say = await part(here, Call())
-                task = asyncio.create_task(work)
-                for _ in range(PASSES):
-                    await asyncio.sleep(0)
-                say()
-                for _ in range(passes):
-                    await asyncio.sleep(0)
-                task.cancel()
-                await asyncio.wait({task}, timeout=END_S)
-                assert task.cancelled(), f"it goes on {passes} passes after a message"
-
-    asyncio.run(scene())
+async def test_no_message_keeps_a_call_alive_that_is_over(part: Any, tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        for passes in range(PASSES):
+            work, say = await part(here, Call())
+            task = asyncio.create_task(work)
+            for _ in range(PASSES):
+                await asyncio.sleep(0)
+            say()
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task}, timeout=END_S)
+            assert task.cancelled(), f"it goes on {passes} passes after a message"

@@ -23,8 +23,8 @@ def pki(tmp_path: Path) -> Path:
 
 def test_every_file_is_for_its_owner_only(pki: Path) -> None:
     assert stat.S_IMODE(pki.stat().st_mode) == 0o700
-    assert {stat.S_IMODE(each.stat().st_mode) for each in pki.iterdir()} == {0o600}
-    assert {each.name for each in pki.iterdir()} == {"ca.pem", "ca.key", "server.pem"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in pki.iterdir()} == {0o600}
+    assert {path.name for path in pki.iterdir()} == {"ca.pem", "ca.key", "server.pem"}
 
 
 def test_no_certificate_but_the_authoritys_can_sign_others(pki: Path) -> None:

@@ -14,21 +14,18 @@ LONGEST_S = 1.0
 
 
 @pytest.mark.parametrize(("took_s", "rest_s"), [(0.001, 0.004), (0.1, 0.4), (60.0, LONGEST_S)])
-def test_deciding_rests_in_proportion_and_a_pause_does_not_hold_orders_back(
+async def test_deciding_rests_in_proportion_and_a_pause_does_not_hold_orders_back(
     monkeypatch: pytest.MonkeyPatch, took_s: float, rest_s: float
 ) -> None:
-    async def decide() -> float:
-        loop, now_s = asyncio.get_running_loop(), 1000.0
+    loop, now_s = asyncio.get_running_loop(), 1000.0
 
-        def stand_still() -> None:
-            nonlocal now_s
-            now_s += took_s
+    def stand_still() -> None:
+        nonlocal now_s
+        now_s += took_s
 
-        controller = Controller(deployment(), make("escra", {}), pytest.fail)
-        monkeypatch.setattr(controller, "_decide", stand_still)
-        with monkeypatch.context() as patch:
-            patch.setattr(loop, "time", lambda: now_s)
-            controller._flush()
-        return controller._rested_s - now_s
-
-    assert asyncio.run(decide()) == pytest.approx(rest_s)
+    controller = Controller(deployment(), make("escra", {}), pytest.fail)
+    monkeypatch.setattr(controller, "_decide", stand_still)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "time", lambda: now_s)
+        controller._flush()
+    assert controller._rested_s - now_s == pytest.approx(rest_s)

@@ -10,226 +10,193 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
 
-from testbed.containers.ports import Records
 from testbed.containers.remote import certificates, door, service
 from testbed.containers.remote import members as members_module
-from testbed.containers.remote import pieces as pieces_module
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Report
 from tests.testbed.containers.remote.cluster import Cluster, cluster, deployment, until
+from tests.testbed.containers.remote.fake_host import made_up
 
 
 @pytest.mark.slow
-def test_agents_register_and_their_containers_share_the_global_limit(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller = await started(here)
-            await until(lambda: len(here.quotas()) == 4 and max(here.quotas().values()) < math.inf, "limits")
-            assert sum(here.quotas().values()) <= 4.0 + 1e-9
-            await until(lambda: controller.books.reports > 20, "telemetry")
-            assert controller.gate.lost == 0
-            assert not controller.refusals.counts
-
-    asyncio.run(scene())
+async def test_agents_register_and_their_containers_share_the_global_limit(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller = await started(here)
+        await until(lambda: len(here.quotas()) == 4 and max(here.quotas().values()) < math.inf, "limits")
+        assert sum(here.quotas().values()) <= 4.0 + 1e-9
+        await until(lambda: controller.books.reports > 20, "telemetry")
+        assert controller.gate.lost == 0
+        assert not controller.refusals.counts
 
 
-def test_limits_follow_the_use_and_never_exceed_the_global_limit(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            agents = [here.agent(name)[0] for name in here.hosts]
-            here.hosts["a0"].use_cores["a0-c0"] = 3.0
-            await until(lambda: len(here.quotas()) == 4 and max(here.quotas().values()) < math.inf, "limits")
-            highest = 0.0
-            while here.quotas()["a0-c0"] < 2.5:
-                highest = max(highest, sum(here.quotas().values()))
-                await asyncio.sleep(0.005)
-            assert highest <= 4.0 + 1e-4
-            assert controller.books.cpu.bounds()[0] <= 4.0 + 1e-6
-            assert any(agent.round_trips_ns for agent in agents)
-
-    asyncio.run(scene())
+async def test_limits_follow_the_use_and_never_exceed_the_global_limit(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller, _ = await here.controller()
+        agents = [here.agent(name)[0] for name in here.hosts]
+        here.hosts["a0"].use_cores["a0-c0"] = 3.0
+        await until(lambda: len(here.quotas()) == 4 and max(here.quotas().values()) < math.inf, "limits")
+        highest = 0.0
+        while here.quotas()["a0-c0"] < 2.5:
+            highest = max(highest, sum(here.quotas().values()))
+            await asyncio.sleep(0.005)
+        assert highest <= 4.0 + 1e-4
+        assert controller.books.cpu.bounds()[0] <= 4.0 + 1e-6
+        assert any(agent.round_trips_ns for agent in agents)
 
 
 @pytest.mark.slow
-def test_a_lost_agent_is_counted_and_its_limits_stay_in_the_books(
+async def test_a_lost_agent_is_counted_and_its_limits_stay_in_the_books(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            _, first = here.agent("a0")
-            here.agent("a1")
-            await until(lambda: len(controller.books.members) == 4, "all joined")
-            await until(lambda: max(here.quotas().values()) < 0.5, "idle ones were cut")
-            await first.kill()
-            await until(lambda: controller.books.agents_lost == 1, "noticed")
-            before = {name: here.quotas()[name] for name in ("a0-c0", "a0-c1")}
-            ids = {each.name: each.id for each in controller.books.members.values()}
-            here.hosts["a1"].use_cores |= {"a1-c0": 4.0, "a1-c1": 4.0}
-            await until(lambda: here.quotas()["a1-c0"] > 1.2, "the others go on")
-            assert {name: here.quotas()[name] for name in before} == before
-            assert sum(here.quotas().values()) <= 4.0 + 1e-4
-            assert not any(group.removed for group in here.hosts["a0"].place.groups.values())
+    caplog.set_level(logging.WARNING)
+    async with cluster(tmp_path, deployment()) as here:
+        controller, _ = await here.controller()
+        _, first = here.agent("a0")
+        here.agent("a1")
+        await until(lambda: len(controller.books.members) == 4, "all joined")
+        await until(lambda: max(here.quotas().values()) < 0.5, "idle ones were cut")
+        await first.kill()
+        await until(lambda: controller.books.agents_lost == 1, "noticed")
+        before = {name: here.quotas()[name] for name in ("a0-c0", "a0-c1")}
+        ids = {member.name: member.id for member in controller.books.members.values()}
+        here.hosts["a1"].use_cores |= {"a1-c0": 4.0, "a1-c1": 4.0}
+        await until(lambda: here.quotas()["a1-c0"] > 1.2, "the others go on")
+        assert {name: here.quotas()[name] for name in before} == before
+        assert sum(here.quotas().values()) <= 4.0 + 1e-4
+        assert not any(group.removed for group in here.hosts["a0"].place.groups.values())
 
-            reports = controller.books.reports
-            here.agent("a0")
-            await until(lambda: controller.books.agents["a0"].complete, "back")
-            await until(lambda: controller.books.reports > reports + 20, "reports again")
-            assert {each.name: each.id for each in controller.books.members.values()} == ids
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(scene())
-    lost = [each.getMessage() for each in caplog.records if "agent a0 is lost" in each.getMessage()]
+        reports = controller.books.reports
+        here.agent("a0")
+        await until(lambda: controller.books.agents["a0"].complete, "back")
+        await until(lambda: controller.books.reports > reports + 20, "reports again")
+        assert {member.name: member.id for member in controller.books.members.values()} == ids
+    lost = [entry.getMessage() for entry in caplog.records if "agent a0 is lost" in entry.getMessage()]
     assert len(lost) == 1
     assert "2 containers keep their limits" in lost[0]
 
 
 @pytest.mark.slow
-def test_without_a_controller_limits_hold_and_the_next_one_takes_over(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            former, running = await here.controller()
-            agents = [here.agent(name)[0] for name in here.hosts]
-            await until(lambda: len(former.books.members) == 4, "all joined")
-            await until(lambda: max(here.quotas().values()) < math.inf, "limits")
-            await running.kill()
-            await until(lambda: not any(each.connected for each in agents), "noticed")
-            groups = [group for host in here.hosts.values() for group in host.place.groups.values()]
-            written = [len(each.quotas) + len(each.limits) for each in groups]
-            held = groups[0].armed
-            assert held is not None
-            held.hold()
-            await asyncio.sleep(1.0)  # nothing may happen in this time, so there is nothing to wait for
-            assert [len(each.quotas) + len(each.limits) for each in groups] == written
-            assert held.is_held
-            assert held.surrendered == 0
+async def test_without_a_controller_limits_hold_and_the_next_one_takes_over(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        former, running = await here.controller()
+        agents = [here.agent(name)[0] for name in here.hosts]
+        await until(lambda: len(former.books.members) == 4, "all joined")
+        await until(lambda: max(here.quotas().values()) < math.inf, "limits")
+        await running.kill()
+        await until(lambda: not any(agent.connected for agent in agents), "noticed")
+        groups = [group for host in here.hosts.values() for group in host.place.groups.values()]
+        written = [len(each.quotas) + len(each.limits) for each in groups]
+        held = groups[0].armed
+        assert held is not None
+        held.hold()
+        await asyncio.sleep(1.0)  # nothing may happen in this time, so there is nothing to wait for
+        assert [len(each.quotas) + len(each.limits) for each in groups] == written
+        assert held.is_held
+        assert held.surrendered == 0
 
-            controller, _ = await here.controller()
-            await until(lambda: len(controller.books.members) == 4, "registered anew")
-            await until(lambda: not held.is_held, "granted by the next controller")
-            await until(lambda: controller.books.reports > 8, "telemetry")
-            assert sum(here.quotas().values()) <= 4.0 + 1e-4
-            assert held.surrendered == 0
-            assert not any(each.removed for each in groups)
-
-    asyncio.run(scene())
+        controller, _ = await here.controller()
+        await until(lambda: len(controller.books.members) == 4, "registered anew")
+        await until(lambda: not held.is_held, "granted by the next controller")
+        await until(lambda: controller.books.reports > 8, "telemetry")
+        assert sum(here.quotas().values()) <= 4.0 + 1e-4
+        assert held.surrendered == 0
+        assert not any(each.removed for each in groups)
 
 
-def test_held_containers_are_granted_memory_and_reclaims_ask_every_host(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller = await joined(here)
-            await until(lambda: max(here.quotas().values()) < math.inf, "limits")
-            group = here.hosts["a0"].place.groups["a0-c0"]
-            everyone = [each for host in here.hosts.values() for each in host.place.groups.values()]
-            await until(lambda: group.armed is not None and bool(group.limits), "armed")
-            assert group.armed is not None
-            # The whole pool and what the others do not use are needed until it has 3 of 4 GiB.
-            while group.limit_bytes < 3 << 30:
-                group.charged = group.limit_bytes + (256 << 20)
-                before = group.limit_bytes
-                group.armed.hold()
-                await until(lambda before=before: group.limit_bytes > before, "granted")  # type: ignore[misc]
-                total = sum(each.limit_bytes for each in everyone)
-                assert total <= 4 << 30
-            assert controller.books.oom_grants > 0
-            assert min(each.limit_bytes for each in everyone) < 256 << 20
-            assert controller.books.kills == 0
-
-    asyncio.run(scene())
-
-
-@pytest.mark.slow
-def test_nobody_is_killed_for_memory_that_a_lost_host_might_free(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(each=1)) as here:
-            controller, _ = await here.controller()
-            _, other = here.agent("a1")
-            here.agent("a0")
-            await until(lambda: len(controller.books.members) == 2, "all joined")
-            group = here.hosts["a0"].place.groups["a0-c0"]
-            await until(lambda: group.armed is not None, "armed")
-            await other.kill()
-            await until(lambda: controller.books.agents_lost == 1, "noticed")
-            assert group.armed is not None
-            group.charged = 5 << 30
+async def test_held_containers_are_granted_memory_and_reclaims_ask_every_host(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller = await joined(here)
+        await until(lambda: max(here.quotas().values()) < math.inf, "limits")
+        group = here.hosts["a0"].place.groups["a0-c0"]
+        everyone = [each for host in here.hosts.values() for each in host.place.groups.values()]
+        await until(lambda: group.armed is not None and bool(group.limits), "armed")
+        assert group.armed is not None
+        # The whole pool and what the others do not use are needed until it has 3 of 4 GiB.
+        while group.limit_bytes < 3 << 30:
+            group.charged = group.limit_bytes + (256 << 20)
+            before = group.limit_bytes
             group.armed.hold()
-            await until(lambda: controller.books.kills_withheld > 0, "withheld")
-            assert group.armed.is_held
-            assert (controller.books.kills, group.armed.surrendered) == (0, 0)
-
-            here.agent("a1")
-            await until(
-                lambda: group.armed is not None and group.armed.surrendered > 0, "decided when all are there"
-            )
-
-    asyncio.run(scene())
+            await until(lambda before=before: group.limit_bytes > before, "granted")  # type: ignore[misc]
+            total = sum(each.limit_bytes for each in everyone)
+            assert total <= 4 << 30
+        assert controller.books.oom_grants > 0
+        assert min(each.limit_bytes for each in everyone) < 256 << 20
+        assert controller.books.kills == 0
 
 
 @pytest.mark.slow
-def test_an_orderly_end_of_an_agent_frees_its_limits(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            _, first = here.agent("a0")
-            here.agent("a1")
-            await until(lambda: len(controller.books.members) == 4, "all joined")
-            await first.end()
-            assert all(group.removed for group in here.hosts["a0"].place.groups.values())
-            await until(lambda: len(controller.books.members) == 2, "left")
-            here.hosts["a1"].use_cores["a1-c0"] = 4.0
-            await until(lambda: here.quotas()["a1-c0"] > 2.0, "its share is used")
+async def test_nobody_is_killed_for_memory_that_a_lost_host_might_free(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(each=1)) as here:
+        controller, _ = await here.controller()
+        _, other = here.agent("a1")
+        here.agent("a0")
+        await until(lambda: len(controller.books.members) == 2, "all joined")
+        group = here.hosts["a0"].place.groups["a0-c0"]
+        await until(lambda: group.armed is not None, "armed")
+        await other.kill()
+        await until(lambda: controller.books.agents_lost == 1, "noticed")
+        assert group.armed is not None
+        group.charged = 5 << 30
+        group.armed.hold()
+        await until(lambda: controller.books.kills_withheld > 0, "withheld")
+        assert group.armed.is_held
+        assert (controller.books.kills, group.armed.surrendered) == (0, 0)
 
-    asyncio.run(scene())
-
-
-def test_an_agent_that_ends_before_its_containers_have_ids_frees_their_limits(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1)) as here:
-            controller, _ = await here.controller()
-            agent, running = here.agent("a0")
-            agent.carry_out = lambda _order: None  # type: ignore[method-assign]
-            await until(lambda: len(controller.books.members) == 2, "joined")
-            await running.end()
-            await until(lambda: not controller.books.members, "left")
-
-    asyncio.run(scene())
+        here.agent("a1")
+        await until(
+            lambda: group.armed is not None and group.armed.surrendered > 0, "decided when all are there"
+        )
 
 
-def test_long_lists_go_in_pieces_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 100)
+@pytest.mark.slow
+async def test_an_orderly_end_of_an_agent_frees_its_limits(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller, _ = await here.controller()
+        _, first = here.agent("a0")
+        here.agent("a1")
+        await until(lambda: len(controller.books.members) == 4, "all joined")
+        await first.end()
+        assert all(group.removed for group in here.hosts["a0"].place.groups.values())
+        await until(lambda: len(controller.books.members) == 2, "left")
+        here.hosts["a1"].use_cores["a1-c0"] = 4.0
+        await until(lambda: here.quotas()["a1-c0"] > 2.0, "its share is used")
+
+
+async def test_an_agent_that_ends_before_its_containers_have_ids_frees_their_limits(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        agent, running = here.agent("a0")
+        agent.carry_out = lambda _order: None  # type: ignore[method-assign]
+        await until(lambda: len(controller.books.members) == 2, "joined")
+        await running.end()
+        await until(lambda: not controller.books.members, "left")
+
+
+async def test_long_lists_go_in_pieces_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PIECE_BYTES", 100)
     monkeypatch.setattr(members_module, "MOST_PER_ORDER", 7)
-
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1, each=50)) as here:
-            controller, _ = await here.controller()
-            here.agent("a0")
-            await until(lambda: len(controller.books.members) == 50, "all joined")
-            await until(lambda: len(here.quotas()) == 50 and max(here.quotas().values()) < math.inf, "limits")
-            assert not controller.refusals.counts
-
-    asyncio.run(scene())
+    async with cluster(tmp_path, deployment(agents=1, each=50)) as here:
+        controller, _ = await here.controller()
+        here.agent("a0")
+        await until(lambda: len(controller.books.members) == 50, "all joined")
+        await until(lambda: len(here.quotas()) == 50 and max(here.quotas().values()) < math.inf, "limits")
+        assert not controller.refusals.counts
 
 
-def test_a_cgroup_removed_under_an_agent_leaves_alone(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller = await joined(here)
-            here.hosts["a1"].place.groups["a1-c0"].gone = True
-            await until(lambda: len(controller.books.members) == 3, "left")
-            assert controller.books.agents_lost == 0
-
-    asyncio.run(scene())
+async def test_a_cgroup_removed_under_an_agent_leaves_alone(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller = await joined(here)
+        here.hosts["a1"].place.groups["a1-c0"].gone = True
+        await until(lambda: len(controller.books.members) == 3, "left")
+        assert controller.books.agents_lost == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["expired", "foreign"])
-def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
+async def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(door, "WAIT_S", 0.2)
@@ -243,117 +210,98 @@ def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
             return dataclasses.replace(made, authority=certificates.controller_identity(ours).authority)
         return certificates.enroll(ours, "a0", days=1, now=datetime(2026, 1, 1, tzinfo=UTC))
 
-    async def scene() -> None:
-        async with cluster(ours, deployment(agents=1)) as here:
-            controller, _ = await here.controller()
-            agent, _ = here.agent("a0", bad())
-            await until(lambda: controller.refusals.counts["certificate"] >= 2, "counted")
-            assert not agent.connected
-            assert not controller.books.agents
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(scene())
-    said = [each for each in caplog.records if each.name == "twinbed.controller"]
+    caplog.set_level(logging.WARNING)
+    async with cluster(ours, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        agent, _ = here.agent("a0", bad())
+        await until(lambda: controller.refusals.counts["certificate"] >= 2, "counted")
+        assert not agent.connected
+        assert not controller.books.agents
+    said = [entry for entry in caplog.records if entry.name == "twinbed.controller"]
     assert 1 <= len(said) <= 4
     assert "refused, certificate" in said[0].getMessage()
 
 
-def test_a_client_without_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_without_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "WAIT_S", 0.2)
-
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1)) as here:
-            controller, _ = await here.controller()
-            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            await reader.read()
-            writer.close()
-            await until(lambda: controller.refusals.counts["certificate"] == 1, "counted")
-
-    asyncio.run(scene())
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await until(lambda: controller.refusals.counts["certificate"] == 1, "counted")
 
 
-def test_an_agent_cannot_register_under_another_name_or_twice(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            stolen = dataclasses.replace(here.identity("a1"), name="a0")
-            agent, thief = here.agent("a0", stolen)
-            await until(lambda: controller.refusals.counts["registration"] >= 1, "refused")
-            assert not agent.connected
-            await thief.kill()
-            here.agent("a0")
-            await until(lambda: "a0" in controller.books.agents, "the real one")
-            before = controller.refusals.counts["registration"]
-            second, _ = here.agent("a0")
-            await until(lambda: controller.refusals.counts["registration"] > before, "refused")
-            assert not second.connected
-            assert controller.books.agents_lost == 0
-
-    asyncio.run(scene())
+async def test_an_agent_cannot_register_under_another_name_or_twice(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller, _ = await here.controller()
+        stolen = dataclasses.replace(here.identity("a1"), name="a0")
+        agent, thief = here.agent("a0", stolen)
+        await until(lambda: controller.refusals.counts["registration"] >= 1, "refused")
+        assert not agent.connected
+        await thief.kill()
+        here.agent("a0")
+        await until(lambda: "a0" in controller.books.agents, "the real one")
+        before = controller.refusals.counts["registration"]
+        second, _ = here.agent("a0")
+        await until(lambda: controller.refusals.counts["registration"] > before, "refused")
+        assert not second.connected
+        assert controller.books.agents_lost == 0
 
 
-def test_datagrams_of_others_change_nothing(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller = await started(here)
-            await until(lambda: controller.books.reports > 4, "telemetry")
-            (session,) = [s for s, each in controller.by_session.items() if each.agent == "a0"]
-            victim = next(each for each in controller.books.members.values() if each.agent == "a1")
-            stolen = controller.gate.sessions[session].key
-            loop = asyncio.get_running_loop()
-            transport, _ = await loop.create_datagram_endpoint(
-                asyncio.DatagramProtocol, remote_addr=("127.0.0.1", here.port)
-            )
-            record = spoofed(victim.id)
-            for key, number in ((b"?" * 32, session), (stolen, session + 1)):
-                transport.sendto(Sealer(number, key).seal(record, 1)[0])
-            transport.sendto(b"\xff" * 2000)
-            transport.sendto(b"")
-            # An agent's own key does not let it speak for another's container.
-            sealer = Sealer(session, stolen)
-            sealer.sequence = 1 << 40
-            transport.sendto(sealer.seal(record, 1)[0])
-            counts, kinds = (
-                controller.refusals.counts,
-                ("forged", "foreign", "oversized", "not its container"),
-            )
-            await until(lambda: all(counts[each] for each in kinds), "refused")
-            transport.close()
-
-    asyncio.run(scene())
+async def test_datagrams_of_others_change_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller = await started(here)
+        await until(lambda: controller.books.reports > 4, "telemetry")
+        (session,) = [s for s, each in controller.by_session.items() if each.agent == "a0"]
+        victim = next(member for member in controller.books.members.values() if member.agent == "a1")
+        stolen = controller.gate.sessions[session].key
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, remote_addr=("127.0.0.1", here.port)
+        )
+        record = made_up([victim.id], 1 << 60, 1.0, 1.0, throttled=True, throttled_s=1.0)
+        for key, number in ((b"?" * 32, session), (stolen, session + 1)):
+            transport.sendto(Sealer(number, key).seal(record, 1)[0])
+        transport.sendto(b"\xff" * 2000)
+        transport.sendto(b"")
+        # An agent's own key does not let it speak for another's container.
+        sealer = Sealer(session, stolen)
+        sealer.sequence = 1 << 40
+        transport.sendto(sealer.seal(record, 1)[0])
+        counts, kinds = (
+            controller.refusals.counts,
+            ("forged", "foreign", "oversized", "not its container"),
+        )
+        await until(lambda: all(counts[each] for each in kinds), "refused")
+        transport.close()
 
 
-def test_bytes_that_are_no_message_end_the_call_and_are_counted(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1)) as here:
-            controller, _ = await here.controller()
-            connection = service.channel(f"127.0.0.1:{here.port}", here.identity("a0"))
-            for said in (b"\xff\xff\xff", b"", Report(applied=1).SerializeToString()):
-                call = connection.stream_stream("/twinbed.Control/Attend")()
-                await call.write(said)
-                assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
-            await connection.close()
-            assert controller.refusals.counts["malformed message"] == 3
-            assert not controller.books.agents
-
-    asyncio.run(scene())
+async def test_bytes_that_are_no_message_end_the_call_and_are_counted(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        connection = service.channel(f"127.0.0.1:{here.port}", here.identity("a0"))
+        for said in (b"\xff\xff\xff", b"", Report(applied=1).SerializeToString()):
+            call = connection.stream_stream("/twinbed.Control/Attend")()
+            await call.write(said)
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await connection.close()
+        assert controller.refusals.counts["malformed message"] == 3
+        assert not controller.books.agents
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["static", "vpa", "autopilot", "autothrottle", "firm", "unlimited"])
-def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
-    async def scene() -> None:
-        deployed = deployment(cores=8.0)
-        profiled = {"peak_cores": 0.5, "peak_bytes": 1 << 28}
-        placed = tuple(dataclasses.replace(each, **profiled) for each in deployed.containers)
-        async with cluster(tmp_path, dataclasses.replace(deployed, containers=placed), policy) as here:
-            controller = await started(here)
-            await until(lambda: controller.books.reports > 20, "telemetry")
-            groups = [group for host in here.hosts.values() for group in host.place.groups.values()]
-            assert all(group.quotas and group.limits for group in groups)
-
-    asyncio.run(scene())
+async def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
+    deployed = deployment(cores=8.0)
+    profiled = {"peak_cores": 0.5, "peak_bytes": 1 << 28}
+    placed = tuple(dataclasses.replace(container, **profiled) for container in deployed.containers)
+    async with cluster(tmp_path, dataclasses.replace(deployed, containers=placed), policy) as here:
+        controller = await started(here)
+        await until(lambda: controller.books.reports > 20, "telemetry")
+        groups = [group for host in here.hosts.values() for group in host.place.groups.values()]
+        assert all(group.quotas and group.limits for group in groups)
 
 
 async def started(here: Cluster) -> Controller:
@@ -369,18 +317,3 @@ async def joined(here: Cluster) -> Controller:
     controller = await started(here)
     await until(lambda: len(controller.books.members) == 4, "all joined")
     return controller
-
-
-def spoofed(id_: int) -> Records:
-    one = np.ones(1)
-    return Records(
-        ids=np.array([id_], np.int64),
-        end_ns=np.array([1 << 60]),
-        quota_cores=one,
-        unused_cores=0 * one,
-        throttled=one > 0,
-        usage_cores=one,
-        memory_bytes=np.array([1], np.int64),
-        throttled_s=one,
-        idle=one < 0,
-    )

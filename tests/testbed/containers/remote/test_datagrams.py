@@ -58,11 +58,11 @@ def test_what_was_sealed_arrives_as_it_was(count: int, quota: float) -> None:
     here, sent = gate(), records(count, quota)
     datagrams = Sealer(SESSION, KEY).seal(sent, 99)
     assert len(datagrams) == -(-count // MAX_RECORDS)
-    assert all(len(each) <= MAX_BYTES for each in datagrams)
-    batches = [here.receive(each, "h") for each in datagrams]
+    assert all(len(datagram) <= MAX_BYTES for datagram in datagrams)
+    batches = [here.receive(datagram, "h") for datagram in datagrams]
     for name in Records.__dataclass_fields__:
         if batches:
-            got, possible = unpack(each.body for each in batches if each is not None)
+            got, possible = unpack(batch.body for batch in batches if batch is not None)
             assert possible.all()
             np.testing.assert_allclose(
                 getattr(got, name).astype(float), getattr(sent, name).astype(float), atol=1e-5
@@ -150,8 +150,8 @@ def test_replayed_late_and_forged_datagrams_are_refused_by_kind() -> None:
 def test_lost_datagrams_are_counted_and_late_ones_are_lost_no_more() -> None:
     here, sealer = gate(), Sealer(SESSION, KEY)
     sealed = [sealer.seal(records(), 1)[0] for _ in range(10)]
-    for each in (sealed[0], sealed[4], sealed[9]):
-        here.receive(each, "h")
+    for datagram in (sealed[0], sealed[4], sealed[9]):
+        here.receive(datagram, "h")
     assert (here.received, here.lost) == (3, 7)
     here.receive(sealed[2], "h")
     assert (here.received, here.lost) == (4, 6)
@@ -169,7 +169,7 @@ def test_a_flood_of_refusals_is_one_log_line_per_kind_and_second(caplog: pytest.
             refusals.add("replayed", "y")
         now += 1.0
         refusals.add("forged", "x")
-    assert [each.getMessage() for each in caplog.records] == [
+    assert [entry.getMessage() for entry in caplog.records] == [
         "refused, forged: x",
         "refused, replayed: y",
         "refused, forged: x (999 more since the last line)",

@@ -78,75 +78,65 @@ async def place(folder: Path) -> AsyncIterator[Place]:
         server.close()
 
 
-def test_a_flood_from_one_address_closes_its_own_oldest_connections_only(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with place(tmp_path) as here:
-            other = await here.guest("127.0.0.2")
-            await other.speak()
-            flood = [await here.guest("127.0.0.1") for _ in range(WAITING * 2)]
-            for guest in flood[:-PER_ADDRESS]:
-                assert await guest.is_closed()
-            for guest in (other, *flood[-PER_ADDRESS:]):
-                assert here.door.address(await guest.speak()) in ("127.0.0.1", "127.0.0.2")
-            assert here.refusals.counts == {"too many connections": len(flood) - PER_ADDRESS}
-
-    asyncio.run(scene())
+async def test_a_flood_from_one_address_closes_its_own_oldest_connections_only(tmp_path: Path) -> None:
+    async with place(tmp_path) as here:
+        other = await here.guest("127.0.0.2")
+        await other.speak()
+        flood = [await here.guest("127.0.0.1") for _ in range(WAITING * 2)]
+        for guest in flood[:-PER_ADDRESS]:
+            assert await guest.is_closed()
+        for guest in (other, *flood[-PER_ADDRESS:]):
+            assert here.door.address(await guest.speak()) in ("127.0.0.1", "127.0.0.2")
+        assert here.refusals.counts == {"too many connections": len(flood) - PER_ADDRESS}
 
 
-def test_addresses_of_agents_keep_their_places_when_unknown_ones_take_all_others(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with place(tmp_path) as here:
-            agent = await here.guest("127.0.0.2")
-            here.door.registered(await agent.speak(), "a0")
-            waits = await here.guest("127.0.0.2")
-            flood = [await here.guest(f"127.0.1.{number}") for number in range(1, 3 * WAITING)]
-            for guest in flood[:-WAITING]:
-                assert await guest.is_closed()
-            for guest in (agent, waits, await here.guest("127.0.0.2"), *flood[-WAITING:]):
-                await guest.speak()
-
-    asyncio.run(scene())
-
-
-def test_a_registered_agents_connection_does_not_count_as_waiting(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with place(tmp_path) as here:
-            agents = [await here.guest("127.0.0.1") for _ in range(PER_ADDRESS)]
-            for number, agent in enumerate(agents):
-                here.door.registered(await agent.speak(), f"a{number}")
-            for guest in [await here.guest("127.0.0.1") for _ in range(PER_ADDRESS)] + agents:
-                await guest.speak()
-            assert not here.refusals.counts
-
-    asyncio.run(scene())
+async def test_addresses_of_agents_keep_their_places_when_unknown_ones_take_all_others(
+    tmp_path: Path,
+) -> None:
+    async with place(tmp_path) as here:
+        agent = await here.guest("127.0.0.2")
+        here.door.registered(await agent.speak(), "a0")
+        waits = await here.guest("127.0.0.2")
+        flood = [await here.guest(f"127.0.1.{number}") for number in range(1, 3 * WAITING)]
+        for guest in flood[:-WAITING]:
+            assert await guest.is_closed()
+        for guest in (agent, waits, await here.guest("127.0.0.2"), *flood[-WAITING:]):
+            await guest.speak()
 
 
-def test_what_waits_too_long_is_closed_and_counted_unless_its_certificate_was_good(
+async def test_a_registered_agents_connection_does_not_count_as_waiting(tmp_path: Path) -> None:
+    async with place(tmp_path) as here:
+        agents = [await here.guest("127.0.0.1") for _ in range(PER_ADDRESS)]
+        for number, agent in enumerate(agents):
+            here.door.registered(await agent.speak(), f"a{number}")
+        for guest in [await here.guest("127.0.0.1") for _ in range(PER_ADDRESS)] + agents:
+            await guest.speak()
+        assert not here.refusals.counts
+
+
+async def test_what_waits_too_long_is_closed_and_counted_unless_its_certificate_was_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with place(tmp_path) as here:
-            silent = await here.guest("127.0.0.1")
-            started, called, agent = [await here.guest(f"127.0.0.{number}") for number in (2, 3, 4)]
-            await started.speak()
-            here.door.called(await called.speak())
-            here.door.called(await agent.speak())
-            here.door.registered(agent.peer, "a0")
-            here.door.tick()
-            await agent.speak()
-            monkeypatch.setattr(door_module, "WAIT_S", 0.0)
-            here.door.tick()
-            for guest in (silent, started, called):
-                assert await guest.is_closed()
-            assert here.refusals.counts == {"certificate": 2}
-            await agent.speak()
-            here.door.ended(agent.peer)
-            here.door.tick()
-            assert await agent.is_closed()
-            assert here.refusals.counts == {"certificate": 2}
-            assert here.door.address(agent.peer) == "an address that has gone"
-
-    asyncio.run(scene())
+    async with place(tmp_path) as here:
+        silent = await here.guest("127.0.0.1")
+        started, called, agent = [await here.guest(f"127.0.0.{number}") for number in (2, 3, 4)]
+        await started.speak()
+        here.door.called(await called.speak())
+        here.door.called(await agent.speak())
+        here.door.registered(agent.peer, "a0")
+        here.door.tick()
+        await agent.speak()
+        monkeypatch.setattr(door_module, "WAIT_S", 0.0)
+        here.door.tick()
+        for guest in (silent, started, called):
+            assert await guest.is_closed()
+        assert here.refusals.counts == {"certificate": 2}
+        await agent.speak()
+        here.door.ended(agent.peer)
+        here.door.tick()
+        assert await agent.is_closed()
+        assert here.refusals.counts == {"certificate": 2}
+        assert here.door.address(agent.peer) == "an address that has gone"
     assert "a connection from 127.0.0.1 without a certificate of ours" in caplog.text
 
 

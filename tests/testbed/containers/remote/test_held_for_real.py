@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.origin import Watcher
 from testbed.containers.remote.place import CgroupPlace, sweep
-from tests.testbed.containers.remote.cluster import Cluster, cluster, until
+from tests.testbed.containers.remote.cluster import cluster, until
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("cgroups")]
 MIB = 1 << 20
@@ -36,41 +37,32 @@ time.sleep(1000)
 
 
 @pytest.mark.slow
-def test_a_command_grows_through_its_limit_and_is_never_killed(tmp_path: Path) -> None:
+async def test_a_command_grows_through_its_limit_and_is_never_killed(tmp_path: Path) -> None:
     name = f"memory-{os.getpid()}"
     eater = (sys.executable, "-c", EATER, str(tmp_path / "mark"), str(tmp_path / "go"))
     placed = (Placed("eater", name, 0, eater), Placed("calm", name, 0, ("sleep", "1000")))
     deployed = Deployment((Application("shop", 1.0, 512 * MIB),), placed)
-
-    async def scene(here: Cluster, place: CgroupPlace) -> None:
+    async with AsyncExitStack() as undo:
+        undo.callback(sweep, detect(), tmp_path / "agents")
+        here = await undo.enter_async_context(cluster(tmp_path / "pki", deployed))
         controller, running = await here.controller()
-        hosting, stop = Hosting(place, None), asyncio.Event()
+        place, stop = CgroupPlace(name, detect(), tmp_path / "agents"), asyncio.Event()
+        hosting = Hosting(place, None)
         address = f"127.0.0.1:{here.port}"
         agent = Agent(address, here.identity(name), hosting, lambda: Polling(0.1), Watcher(place.root))
         task = asyncio.create_task(agent.run(stop))
-        try:
-            await until(lambda: controller.books.reports > 0, "it runs")
-            hosting.containers["eater"].write_memory(64 * MIB)
-            (tmp_path / "go").touch()
-            pids = hosting.containers["eater"].group.pids()
-            await running.kill()
-            await until(lambda: hosting.executor.look(hosting.containers["eater"]), "held")
-            await asyncio.sleep(1.5)  # nobody answers in this time, and nobody may be killed
-            assert hosting.containers["eater"].group.pids() == pids
+        undo.push_async_callback(asyncio.wait_for, task, None)
+        undo.callback(stop.set)
+        await until(lambda: controller.books.reports > 0, "it runs")
+        hosting.containers["eater"].write_memory(64 * MIB)
+        (tmp_path / "go").touch()
+        pids = hosting.containers["eater"].group.pids()
+        await running.kill()
+        await until(lambda: hosting.executor.look(hosting.containers["eater"]), "held")
+        await asyncio.sleep(1.5)  # nobody answers in this time, and nobody may be killed
+        assert hosting.containers["eater"].group.pids() == pids
 
-            controller, _ = await here.controller()
-            await until((tmp_path / "mark").exists, "it has all that it wanted")
-            assert hosting.containers["eater"].group.pids() == pids
-            assert controller.books.kills == 0
-        finally:
-            stop.set()
-            await task
-
-    async def run() -> None:
-        async with cluster(tmp_path / "pki", deployed) as here:
-            await scene(here, CgroupPlace(name, detect(), tmp_path / "agents"))
-
-    try:
-        asyncio.run(run())
-    finally:
-        sweep(detect(), tmp_path / "agents")
+        controller, _ = await here.controller()
+        await until((tmp_path / "mark").exists, "it has all that it wanted")
+        assert hosting.containers["eater"].group.pids() == pids
+        assert controller.books.kills == 0

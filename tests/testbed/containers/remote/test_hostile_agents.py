@@ -19,6 +19,7 @@ from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from tests.testbed.containers.remote.cluster import Cluster, Running, cluster, deployment, until
+from tests.testbed.containers.remote.fake_host import made_up
 
 
 class Speaker:
@@ -86,23 +87,6 @@ async def served(here: Cluster) -> AsyncIterator[tuple[Controller, Running]]:
     yield await here.controller()
 
 
-def record(
-    ids: list[int], end_ns: int, quota: float, unused: float, usage: float, throttled: bool
-) -> Records:
-    ones = np.ones(len(ids))
-    return Records(
-        ids=np.array(ids, np.int64),
-        end_ns=np.full(len(ids), end_ns, np.int64),
-        quota_cores=ones * quota,
-        unused_cores=ones * unused,
-        throttled=np.full(len(ids), throttled),
-        usage_cores=ones * usage,
-        memory_bytes=np.full(len(ids), 1 << 20, np.int64),
-        throttled_s=ones * 0,
-        idle=np.full(len(ids), False),
-    )
-
-
 async def send(here: Cluster, sealer: Sealer, records: Records) -> None:
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(
@@ -117,131 +101,118 @@ def bound(controller: Controller) -> float:
     return float(controller.books.cpu.bounds()[0])
 
 
-def test_an_agent_that_reads_late_gets_every_container_s_latest_limit(tmp_path: Path) -> None:
+async def test_an_agent_that_reads_late_gets_every_container_s_latest_limit(tmp_path: Path) -> None:
     """Thousands of decisions come while it reads nothing. What it then confirms is what it has."""
+    async with (
+        cluster(tmp_path, deployment(agents=2, each=1)) as here,
+        served(here) as (controller, _),
+        speaker(here, "a0") as slow,
+        speaker(here, "a1") as quick,
+    ):
+        for one in (slow, quick):
+            await one.hello()
+            await one.join(f"{one.name}-c0")
+        for one in (slow, quick):
+            await one.obey(1)
+        await until(lambda: controller.books.cpu.waiting() == 0, "limits are in force")
+        (mine,), (other,) = slow.ids.values(), quick.ids.values()
+        sealers = {one: Sealer(one.session, one.key) for one in (slow, quick)}
+        # Its quota swings by turns, so that each record makes a decision.
+        for number in range(1, 3_001):
+            quota = float(controller.books.cpu.wanted(np.array([mine]))[0])
+            idle = number % 2 == 0
+            left = quota * 0.9 if idle else 0.0
+            await send(here, sealers[slow], made_up([mine], number, quota, quota - left, throttled=not idle))
+            assert bound(controller) <= 4.0 + 1e-6
+        await until(lambda: controller.books.reports >= 3_000, "taken in")
+        await slow.say(Report(applied=slow.applied))
+        quota = float(controller.books.cpu.wanted(np.array([other]))[0])
+        await send(here, sealers[quick], made_up([other], 1, quota, quota, throttled=True))
+        await until(lambda: controller.books.reports >= 3_001, "asked for more")
 
-    async def scene() -> None:
-        async with (
-            cluster(tmp_path, deployment(agents=2, each=1)) as here,
-            served(here) as (controller, _),
-            speaker(here, "a0") as slow,
-            speaker(here, "a1") as quick,
-        ):
-            for one in (slow, quick):
-                await one.hello()
-                await one.join(f"{one.name}-c0")
-            for one in (slow, quick):
-                await one.obey(1)
-            await until(lambda: controller.books.cpu.waiting() == 0, "limits are in force")
-            (mine,), (other,) = slow.ids.values(), quick.ids.values()
-            sealers = {one: Sealer(one.session, one.key) for one in (slow, quick)}
-            # Its quota swings by turns, so that each record makes a decision.
-            for number in range(1, 3_001):
-                quota = float(controller.books.cpu.wanted(np.array([mine]))[0])
-                idle = number % 2 == 0
-                left = quota * 0.9 if idle else 0.0
-                await send(here, sealers[slow], record([mine], number, quota, left, quota - left, not idle))
-                assert bound(controller) <= 4.0 + 1e-6
-            await until(lambda: controller.books.reports >= 3_000, "taken in")
-            await slow.say(Report(applied=slow.applied))
-            quota = float(controller.books.cpu.wanted(np.array([other]))[0])
-            await send(here, sealers[quick], record([other], 1, quota, 0.0, quota, True))
-            await until(lambda: controller.books.reports >= 3_001, "asked for more")
+        async def hear(one: Speaker) -> None:
+            while True:
+                await one.read()
+                await one.say(Report(applied=one.applied))
+                assert slow.quotas[mine] + quick.quotas[other] <= 4.0 + 1e-6
 
-            async def hear(one: Speaker) -> None:
-                while True:
-                    await one.read()
-                    await one.say(Report(applied=one.applied))
-                    assert slow.quotas[mine] + quick.quotas[other] <= 4.0 + 1e-6
-
-            hearing = [asyncio.create_task(hear(one)) for one in (slow, quick)]
-            wanted = controller.books.cpu.wanted
-            await until(
-                lambda: (
-                    slow.quotas[mine] == wanted(np.array([mine]))[0]
-                    and quick.quotas[other] == wanted(np.array([other]))[0]
-                    and controller.books.cpu.waiting() == 0
-                ),
-                "every host has the latest limits",
-            )
-            for task in hearing:
-                assert not task.done() or task.result() is None
-                task.cancel()
-            await asyncio.gather(*hearing, return_exceptions=True)
-
-    asyncio.run(scene())
+        hearing = [asyncio.create_task(hear(one)) for one in (slow, quick)]
+        wanted = controller.books.cpu.wanted
+        await until(
+            lambda: (
+                slow.quotas[mine] == wanted(np.array([mine]))[0]
+                and quick.quotas[other] == wanted(np.array([other]))[0]
+                and controller.books.cpu.waiting() == 0
+            ),
+            "every host has the latest limits",
+        )
+        for task in hearing:
+            assert not task.done() or task.result() is None
+            task.cancel()
+        await asyncio.gather(*hearing, return_exceptions=True)
 
 
-def test_what_a_superseded_call_confirms_does_not_count(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            cluster(tmp_path, deployment(agents=1, each=1)) as here,
-            served(here) as (controller, _),
-            speaker(here, "a0") as former,
-        ):
-            await former.hello()
-            await former.join("a0-c0", quota_cores=1.0)
-            await former.obey(1)
-            async with speaker(here, "a0") as latter:
-                await latter.hello()
-                await latter.join("a0-c0", quota_cores=3.0)
-                await until(lambda: controller.books.agents["a0"].complete, "joined again")
-                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    await former.say(Report(applied=1))
-                assert await former.call.code() is grpc.StatusCode.ABORTED
-                assert "another call" in await former.call.details()
-                # Its session is over on the new call, too.
-                before = controller.refusals.counts["another session"]
-                await latter.say(Report(applied=1, session=former.session))
-                await until(lambda: controller.refusals.counts["another session"] > before, "ignored")
-                (id_,) = controller.books.members
-                assert not controller.books.cpu.in_force(np.array([id_]))[0]
-                await latter.obey(1)
-                await until(lambda: bool(controller.books.cpu.in_force(np.array([id_]))[0]), "confirmed")
-
-    asyncio.run(scene())
+async def test_what_a_superseded_call_confirms_does_not_count(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path, deployment(agents=1, each=1)) as here,
+        served(here) as (controller, _),
+        speaker(here, "a0") as former,
+    ):
+        await former.hello()
+        await former.join("a0-c0", quota_cores=1.0)
+        await former.obey(1)
+        async with speaker(here, "a0") as latter:
+            await latter.hello()
+            await latter.join("a0-c0", quota_cores=3.0)
+            await until(lambda: controller.books.agents["a0"].complete, "joined again")
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await former.say(Report(applied=1))
+            assert await former.call.code() is grpc.StatusCode.ABORTED
+            assert "another call" in await former.call.details()
+            # Its session is over on the new call, too.
+            before = controller.refusals.counts["another session"]
+            await latter.say(Report(applied=1, session=former.session))
+            await until(lambda: controller.refusals.counts["another session"] > before, "ignored")
+            (id_,) = controller.books.members
+            assert not controller.books.cpu.in_force(np.array([id_]))[0]
+            await latter.obey(1)
+            await until(lambda: bool(controller.books.cpu.in_force(np.array([id_]))[0]), "confirmed")
 
 
 @pytest.mark.parametrize("unused", [np.inf, 0.0])
-def test_a_record_of_a_container_without_a_limit_ends_nothing(tmp_path: Path, unused: float) -> None:
-    async def scene() -> None:
-        async with (
-            cluster(tmp_path, deployment(agents=1)) as here,
-            served(here) as (controller, running),
-            speaker(here, "a0") as speaks,
-        ):
-            await speaks.hello()
-            await speaks.join("a0-c0", "a0-c1")
-            await speaks.obey(2)
-            ids = list(speaks.ids.values())
-            sealer = Sealer(speaks.session, speaks.key)
-            await send(here, sealer, record(ids, 1, np.inf, unused, 1.5, False))
-            await until(lambda: controller.books.unlimited == 2 or running.task.done(), "taken in")
-            assert not running.task.done()
-            assert controller.books.latest.usage_cores(np.array(ids)).tolist() == [1.5, 1.5]
-            await send(here, sealer, record(ids, 2, 2.0, 2.0, 0.0, False))
-            await until(lambda: controller.books.limit_changes > 4, "decided on the next ones")
-
-    asyncio.run(scene())
+async def test_a_record_of_a_container_without_a_limit_ends_nothing(tmp_path: Path, unused: float) -> None:
+    async with (
+        cluster(tmp_path, deployment(agents=1)) as here,
+        served(here) as (controller, running),
+        speaker(here, "a0") as speaks,
+    ):
+        await speaks.hello()
+        await speaks.join("a0-c0", "a0-c1")
+        await speaks.obey(2)
+        ids = list(speaks.ids.values())
+        sealer = Sealer(speaks.session, speaks.key)
+        await send(here, sealer, made_up(ids, 1, np.inf, 1.5, unused_cores=unused))
+        await until(lambda: controller.books.unlimited == 2 or running.task.done(), "taken in")
+        assert not running.task.done()
+        assert controller.books.latest.usage_cores(np.array(ids)).tolist() == [1.5, 1.5]
+        await send(here, sealer, made_up(ids, 2, 2.0))
+        await until(lambda: controller.books.limit_changes > 4, "decided on the next ones")
 
 
-def test_an_agent_that_confirms_what_was_not_sent_is_told_so(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with (
-            cluster(tmp_path, deployment()) as here,
-            served(here) as (controller, running),
-            speaker(here, "a0") as liar,
-        ):
-            here.agent("a1")
-            await liar.hello()
-            await liar.join("a0-c0", "a0-c1")
-            await liar.obey(2)
-            await liar.say(Report(applied=2**64 - 1))
-            assert await liar.call.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert "was not sent" in await liar.call.details()
-            await until(lambda: controller.refusals.counts["protocol"] == 1, "counted")
-            before = controller.books.reports
-            await until(lambda: controller.books.reports > before + 4, "the other goes on")
-            assert not running.task.done()
-
-    asyncio.run(scene())
+async def test_an_agent_that_confirms_what_was_not_sent_is_told_so(tmp_path: Path) -> None:
+    async with (
+        cluster(tmp_path, deployment()) as here,
+        served(here) as (controller, running),
+        speaker(here, "a0") as liar,
+    ):
+        here.agent("a1")
+        await liar.hello()
+        await liar.join("a0-c0", "a0-c1")
+        await liar.obey(2)
+        await liar.say(Report(applied=2**64 - 1))
+        assert await liar.call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "was not sent" in await liar.call.details()
+        await until(lambda: controller.refusals.counts["protocol"] == 1, "counted")
+        before = controller.books.reports
+        await until(lambda: controller.books.reports > before + 4, "the other goes on")
+        assert not running.task.done()

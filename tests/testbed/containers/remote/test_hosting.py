@@ -6,29 +6,24 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import detect
-from testbed.containers.cgroup.v1 import V1
 from testbed.containers.remote.hosting import Hosting
-from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
+from testbed.containers.remote.messages_pb2 import Order, Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep
+from tests.testbed.containers.real_groups import path_of, quota_of
+from tests.testbed.containers.remote.fake_host import first_limits
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("cgroups")]
 AGENT = f"hosting-{os.getpid()}"
 MIB = 1 << 20
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not look():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -40,19 +35,6 @@ def state(tmp_path: Path) -> Iterator[Path]:
 def hosting(state: Path, logs: Path | None = None) -> tuple[Hosting, CgroupPlace]:
     place = CgroupPlace(AGENT, detect(), state)
     return Hosting(place, logs), place
-
-
-def limits(joined: Joined, cores: float = 0.5, size: int = 64 * MIB) -> Order:
-    """What a controller would say first."""
-    order = Order(number=1)
-    for id_, each in enumerate(joined.containers, 1):
-        order.named.add(name=each.name, id=id_, app=0)
-        for part in (order.cpu, order.memory):
-            part.ids.append(id_)
-            part.reasons.append(1)
-        order.cpu.cores.append(cores)
-        order.memory.bytes.append(size)
-    return order
 
 
 def bury(former: Hosting, name: str) -> None:
@@ -74,7 +56,7 @@ def test_a_command_starts_with_its_limits_and_not_before(state: Path, tmp_path: 
     joined = here.converge(wanted, ())
     assert not joined.containers[0].running
     assert here.containers["a"].group.pids() == set()
-    here.carry_out(limits(joined), Report())
+    here.carry_out(first_limits(container.name for container in joined.containers), Report())
     until(lambda: here.containers["a"].group.pids(), "it runs")
     assert here.containers["a"].group.quota_cores == 0.5
     until(lambda: (tmp_path / "logs" / "a.log").read_text() == "hello; $(id)\n", "its output")
@@ -88,8 +70,8 @@ def test_a_command_starts_with_its_limits_and_not_before(state: Path, tmp_path: 
 def test_what_an_agent_left_is_adopted_with_its_processes_and_limits(state: Path) -> None:
     first, place = hosting(state)
     joined = first.converge(commands(a="exec sleep 100", b="exec sleep 100"), ())
-    first.carry_out(limits(joined), Report())
-    until(lambda: all(each.group.pids() for each in first.containers.values()), "both run")
+    first.carry_out(first_limits(container.name for container in joined.containers), Report())
+    until(lambda: all(container.group.pids() for container in first.containers.values()), "both run")
     before = {name: each.group.pids() for name, each in first.containers.items()}
     place.close()  # as kill -9 would
 
@@ -115,7 +97,8 @@ def test_what_an_agent_left_is_adopted_with_its_processes_and_limits(state: Path
 
 def test_a_recorders_clean_up_leaves_the_containers_of_a_dead_agent_alone(state: Path) -> None:
     here, place = hosting(state)
-    here.carry_out(limits(here.converge(commands(a="exec sleep 100"), ())), Report())
+    here.converge(commands(a="exec sleep 100"), ())
+    here.carry_out(first_limits(["a"]), Report())
     until(lambda: here.containers["a"].group.pids(), "it runs")
     before = here.containers["a"].group.pids()
     place.close()
@@ -129,7 +112,7 @@ def test_a_failing_command_is_started_again_and_one_that_is_done_leaves(state: P
     here, _ = hosting(state)
     marks = tmp_path / "marks"
     joined = here.converge(commands(bad=f"echo x >> {marks}; exit 3", done="true"), ())
-    here.carry_out(limits(joined), Report())
+    here.carry_out(first_limits(each.name for each in joined.containers), Report())
     gone: list[str] = []
     here.on_gone = lambda container, _why: gone.append(container.name)
     until(lambda: (here.supervise(time.monotonic()), gone == ["done"])[1], "done left")
@@ -142,7 +125,8 @@ def test_a_failing_command_is_started_again_and_one_that_is_done_leaves(state: P
 
 def test_an_ordered_restart_is_no_failure(state: Path) -> None:
     here, _ = hosting(state)
-    here.carry_out(limits(here.converge(commands(a="exec sleep 100"), ())), Report())
+    here.converge(commands(a="exec sleep 100"), ())
+    here.carry_out(first_limits(["a"]), Report())
     until(lambda: here.containers["a"].group.pids(), "it runs")
     before = here.containers["a"].group.pids()
     here.carry_out(Order(number=2, restart=[1]), Report())
@@ -153,37 +137,50 @@ def test_an_ordered_restart_is_no_failure(state: Path) -> None:
     here.close()
 
 
-def test_an_attached_group_is_limited_and_gets_its_limits_back(state: Path) -> None:
-    driver = detect()
-    run = ownership.new_run()
-    theirs = driver.create(run, "theirs")
-    attach = {"": str(theirs.directories[0])}
-    if isinstance(driver, V1):
-        # Where the memory hierarchy has the caller elsewhere, its path is another one.
-        attach = {each: str(base / ownership.MARK / run / "theirs") for each, base in driver.base.items()}
-    command = subprocess.Popen(["sleep", "100"], preexec_fn=theirs.enter)
-    try:
-        crashed, place = hosting(state)
-        joined = crashed.converge([Wanted(name="x", attach=attach)], ())
-        assert joined.containers[0].running
-        crashed.carry_out(limits(joined), Report())
-        assert quota_us(theirs.directories[0]) == 50_000
-        place.close()
-
-        here, _ = hosting(state)
-        again = here.converge([Wanted(name="x", attach=attach)], ())
-        assert again.containers[0].incarnation == joined.containers[0].incarnation
-        assert again.containers[0].quota_cores == 0.5
-        here.carry_out(limits(again, cores=0.25), Report())
-        assert quota_us(theirs.directories[0]) == 25_000
-        here.close()
-        assert quota_us(theirs.directories[0]) == -1
+@pytest.fixture
+def theirs() -> Iterator[tuple[Path, list[Wanted]]]:
+    """A group that somebody else made, with a process in it: its directory, and a wish to attach to it."""
+    driver, run = detect(), ownership.new_run()
+    group = driver.create(run, "theirs")
+    path = path_of(group, driver)
+    with subprocess.Popen(["sleep", "100"], preexec_fn=group.enter) as command:
+        yield group.directories[0], [Wanted(name="x", attach={"": path} if isinstance(path, str) else path)]
         assert command.poll() is None
-    finally:
-        command.kill()
-        command.wait()
-        theirs.remove()
-        driver.finish(run)
+        group.remove()
+    driver.finish(run)
+
+
+def test_an_attached_group_is_limited_and_gets_its_limits_back(state: Path, theirs) -> None:
+    directory, wanted = theirs
+    crashed, place = hosting(state)
+    joined = crashed.converge(wanted, ())
+    assert joined.containers[0].running
+    crashed.carry_out(first_limits(["x"]), Report())
+    assert quota_of(directory) == 0.5
+    place.close()
+
+    here, _ = hosting(state)
+    again = here.converge(wanted, ())
+    assert again.containers[0].incarnation == joined.containers[0].incarnation
+    assert again.containers[0].quota_cores == 0.5
+    here.carry_out(first_limits(["x"], cores=0.25), Report())
+    assert quota_of(directory) == 0.25
+    here.close()
+    assert quota_of(directory) == float("inf")
+
+
+def test_an_attached_group_that_is_not_wanted_after_a_crash_gets_its_limits_back(state: Path, theirs) -> None:
+    directory, wanted = theirs
+    crashed, place = hosting(state)
+    crashed.converge(wanted, ())
+    crashed.carry_out(first_limits(["x"]), Report())
+    assert quota_of(directory) == 0.5
+    place.close()
+
+    here, _ = hosting(state)
+    here.converge([], ())
+    assert quota_of(directory) == float("inf")
+    here.close()
 
 
 def test_paths_that_lead_elsewhere_are_refused_in_one_line(state: Path) -> None:
@@ -191,16 +188,9 @@ def test_paths_that_lead_elsewhere_are_refused_in_one_line(state: Path) -> None:
     bad = ["/../etc", "/nothing-there", "/", "x/../../..", ""]
     joined = here.converge([Wanted(name=f"x{n}", attach={"": each}) for n, each in enumerate(bad)], ())
     assert len(joined.failed) == len(bad)
-    assert not any("\n" in each.problem for each in joined.failed)
+    assert not any("\n" in failed.problem for failed in joined.failed)
     assert not here.containers
     here.close()
-
-
-def quota_us(directory: Path) -> int:
-    if (directory / "cpu.max").exists():
-        first = (directory / "cpu.max").read_text().split()[0]
-        return -1 if first == "max" else int(first)
-    return int((directory / "cpu.cfs_quota_us").read_text())
 
 
 def test_a_second_agent_of_the_name_is_refused(state: Path) -> None:
@@ -215,8 +205,8 @@ def test_what_cannot_run_is_said_and_the_others_run(state: Path) -> None:
     wanted = [Wanted(name="ok", command=["sleep", "100"]), Wanted(name="../x", command=["true"])]
     wanted.append(Wanted(name="no", command=["/no/such/program"]))
     joined = here.converge(wanted, ())
-    assert [each.name for each in joined.failed] == ["../x"]
-    here.carry_out(limits(joined), Report())
+    assert [failed.name for failed in joined.failed] == ["../x"]
+    here.carry_out(first_limits(container.name for container in joined.containers), Report())
     until(lambda: here.containers["ok"].group.pids(), "it runs")
     assert set(here.containers) == {"ok"}
     here.close()
@@ -233,7 +223,7 @@ def test_without_room_for_notes_containers_go_on_and_notes_are_made_later(
 
     monkeypatch.setattr(place, "remember", refuse)
     joined = host.converge([Wanted(name="web", command=["sleep", "60"])], [])
-    host.carry_out(limits(joined), Report())
+    host.carry_out(first_limits(container.name for container in joined.containers), Report())
     until(lambda: host.containers["web"].group.pids(), "it runs")
     host.supervise(time.monotonic())
     assert len(caplog.records) == 1

@@ -39,47 +39,44 @@ def names(program: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_controller_and_agents_export_all_of_the_table_and_agree(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            controller, _ = await here.controller()
-            here.hosts["a0"].use_cores["a0-c0"] = 5.0
-            agent, running = here.agent("a0")
-            here.agent("a1")
-            took_s: list[float] = []
-            agent.hosting.on_quota = took_s.append
-            key = ("shop", "a0", "a0-c0")
-            await until(lambda: throttled(controller), "throttling")
-            seen = await samples(lambda: of_controller(controller))
-            own = await samples(lambda: of_agent(agent))
-            assert {name for name, _ in seen} == names("controller")
-            assert {name for name, _ in own} == names("agent")
-            assert seen["twinbed_agents", ("up",)] == 2
-            assert seen["twinbed_agent_up", ("a0",)] == own["twinbed_agent_connected", ("a0",)] == 1
-            assert seen["twinbed_application_cpu_limit_cores", ("shop",)] == 4
-            assert 0 < seen["twinbed_container_cpu_limit_cores", key] < math.inf
-            periods, stopped = (
-                seen[f"twinbed_container_{name}_total", key] for name in ("periods", "throttled_periods")
-            )
-            assert 0 < stopped <= periods
-            assert {labels for name, labels in seen if name == "twinbed_refused_total"} == {
-                (kind,) for kind in KINDS
-            }
-            assert own["twinbed_agent_containers", ("a0", "up")] == 2
-            assert (
-                own["twinbed_agent_records_sent_total", ("a0",)]
-                >= own["twinbed_agent_datagrams_sent_total", ("a0",)]
-                > 0
-            )
-            assert own["twinbed_agent_orders_total", ("a0",)] > 0
-            assert took_s
-            await running.kill()
-            await until(lambda: not controller.books.agents["a0"].live, "lost")
-            seen = await samples(lambda: of_controller(controller))
-            assert seen["twinbed_agent_up", ("a0",)] == 0
-            assert seen["twinbed_agents_lost_total", ()] == 1
-
-    asyncio.run(scene())
+async def test_controller_and_agents_export_all_of_the_table_and_agree(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller, _ = await here.controller()
+        here.hosts["a0"].use_cores["a0-c0"] = 5.0
+        agent, running = here.agent("a0")
+        here.agent("a1")
+        took_s: list[float] = []
+        agent.hosting.on_quota = took_s.append
+        key = ("shop", "a0", "a0-c0")
+        await until(lambda: throttled(controller), "throttling")
+        seen = await samples(lambda: of_controller(controller))
+        own = await samples(lambda: of_agent(agent))
+        assert {name for name, _ in seen} == names("controller")
+        assert {name for name, _ in own} == names("agent")
+        assert seen["twinbed_agents", ("up",)] == 2
+        assert seen["twinbed_agent_up", ("a0",)] == own["twinbed_agent_connected", ("a0",)] == 1
+        assert seen["twinbed_application_cpu_limit_cores", ("shop",)] == 4
+        assert 0 < seen["twinbed_container_cpu_limit_cores", key] < math.inf
+        periods, stopped = (
+            seen[f"twinbed_container_{name}_total", key] for name in ("periods", "throttled_periods")
+        )
+        assert 0 < stopped <= periods
+        assert {labels for name, labels in seen if name == "twinbed_refused_total"} == {
+            (kind,) for kind in KINDS
+        }
+        assert own["twinbed_agent_containers", ("a0", "up")] == 2
+        assert (
+            own["twinbed_agent_records_sent_total", ("a0",)]
+            >= own["twinbed_agent_datagrams_sent_total", ("a0",)]
+            > 0
+        )
+        assert own["twinbed_agent_orders_total", ("a0",)] > 0
+        assert took_s
+        await running.kill()
+        await until(lambda: not controller.books.agents["a0"].live, "lost")
+        seen = await samples(lambda: of_controller(controller))
+        assert seen["twinbed_agent_up", ("a0",)] == 0
+        assert seen["twinbed_agents_lost_total", ()] == 1
 
 
 def throttled(controller: Controller) -> bool:
@@ -87,39 +84,30 @@ def throttled(controller: Controller) -> bool:
     return bool(controller.books.latest.throttled_s(ids).any())
 
 
-def test_held_containers_and_grants_are_counted(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1)) as here:
-            controller, _ = await here.controller()
-            agent, _ = here.agent("a0")
-            await until(lambda: controller.books.reports > 0, "telemetry")
-            group = here.hosts["a0"].place.groups["a0-c0"]
-            await until(lambda: group.armed is not None, "its trap")
-            group.armed.hold()
-            await until(
-                lambda: controller.books.oom_grants > 0 and agent.hosting.events["grant"] > 0, "a grant"
-            )
-            own = await samples(lambda: of_agent(agent))
-            assert own["twinbed_agent_oom_held_total", ("a0",)] >= 1
-            assert own["twinbed_agent_oom_grants_total", ("a0",)] >= 1
-            assert own["twinbed_agent_oom_kills_total", ("a0",)] == 0
-
-    asyncio.run(scene())
+async def test_held_containers_and_grants_are_counted(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        agent, _ = here.agent("a0")
+        await until(lambda: controller.books.reports > 0, "telemetry")
+        group = here.hosts["a0"].place.groups["a0-c0"]
+        await until(lambda: group.armed is not None, "its trap")
+        group.armed.hold()
+        await until(lambda: controller.books.oom_grants > 0 and agent.hosting.events["grant"] > 0, "a grant")
+        own = await samples(lambda: of_agent(agent))
+        assert own["twinbed_agent_oom_held_total", ("a0",)] >= 1
+        assert own["twinbed_agent_oom_grants_total", ("a0",)] >= 1
+        assert own["twinbed_agent_oom_kills_total", ("a0",)] == 0
 
 
-def test_the_number_of_series_is_bounded(tmp_path: Path, monkeypatch) -> None:
+async def test_the_number_of_series_is_bounded(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(metrics, "MOST_LISTED", 3)
-
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1, each=8)) as here:
-            controller, _ = await here.controller()
-            here.agent("a0")
-            await until(lambda: len(controller.books.members) == 8, "members")
-            seen = await samples(lambda: of_controller(controller))
-            assert sum(name == "twinbed_container_periods_total" for name, _ in seen) == 3
-            assert seen["twinbed_containers_unlisted", ()] == 5
-
-    asyncio.run(scene())
+    async with cluster(tmp_path, deployment(agents=1, each=8)) as here:
+        controller, _ = await here.controller()
+        here.agent("a0")
+        await until(lambda: len(controller.books.members) == 8, "members")
+        seen = await samples(lambda: of_controller(controller))
+        assert sum(name == "twinbed_container_periods_total" for name, _ in seen) == 3
+        assert seen["twinbed_containers_unlisted", ()] == 5
 
 
 def test_the_histograms_of_the_table_can_be_made() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import call
-from tests.testbed.containers.remote.test_two_hosts import Verb, start, until
+from tests.testbed.containers.remote.test_two_hosts import Verb, start
+from tests.testbed.containers.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("cgroups")]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -82,15 +81,12 @@ async def connected(here: Cluster, pki: Path) -> None:
     await until(lambda: first.connected, "back with a new certificate")
 
 
-def test_a_revoked_agent_is_told_so_and_its_containers_keep_their_limits(
+async def test_a_revoked_agent_is_told_so_and_its_containers_keep_their_limits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment()) as here:
-            await connected(here, tmp_path)
-
-    with caplog.at_level(logging.INFO):
-        asyncio.run(scene())
+    caplog.set_level(logging.INFO)
+    async with cluster(tmp_path, deployment()) as here:
+        await connected(here, tmp_path)
     said = [record.getMessage() for record in caplog.records]
     assert any("permission_denied, the agent's certificate was revoked; limits stay" in line for line in said)
     assert any("agent 'a0' shows a certificate that was revoked (from 127.0.0.1)" in line for line in said)
@@ -99,31 +95,25 @@ def test_a_revoked_agent_is_told_so_and_its_containers_keep_their_limits(
     assert sum("reloaded: this controller's certificate is good until" in line for line in said) == 1
 
 
-def test_a_revocation_is_taken_up_without_a_signal(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1)) as here:
-            await here.controller()
-            agent, _ = here.agent("a0", enrolled(tmp_path, "a0"))
-            await until(lambda: agent.connected, "registered")
-            revocations.revoke(tmp_path, "a0")
-            await until(lambda: not agent.connected, "its call was ended")
-
-    asyncio.run(scene())
+async def test_a_revocation_is_taken_up_without_a_signal(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        await here.controller()
+        agent, _ = here.agent("a0", enrolled(tmp_path, "a0"))
+        await until(lambda: agent.connected, "registered")
+        revocations.revoke(tmp_path, "a0")
+        await until(lambda: not agent.connected, "its call was ended")
 
 
-def test_an_agent_with_a_new_certificate_connects_anew_and_its_containers_stay(tmp_path: Path) -> None:
-    async def scene() -> None:
-        async with cluster(tmp_path, deployment(agents=1)) as here:
-            controller, _ = await here.controller()
-            agent, _ = here.agent("a0", enrolled(tmp_path, "a0"))
-            await until(lambda: len(controller.books.members) == 2, "joined")
-            ids, (session,) = set(controller.books.members), controller.by_session
-            renewed = enrolled(tmp_path, "a0")
-            agent.rotate(renewed)
-            await until(lambda: bool(controller.by_session.keys() - {session}), "another call")
-            revocations.revoke(tmp_path, f"{certificates.serial_of(renewed.certificate):x}")
-            await until(lambda: not agent.connected, "it showed the new certificate")
-            assert set(controller.books.members) == ids
-            assert not any(group.removed for group in here.hosts["a0"].place.groups.values())
-
-    asyncio.run(scene())
+async def test_an_agent_with_a_new_certificate_connects_anew_and_its_containers_stay(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        agent, _ = here.agent("a0", enrolled(tmp_path, "a0"))
+        await until(lambda: len(controller.books.members) == 2, "joined")
+        ids, (session,) = set(controller.books.members), controller.by_session
+        renewed = enrolled(tmp_path, "a0")
+        agent.rotate(renewed)
+        await until(lambda: bool(controller.by_session.keys() - {session}), "another call")
+        revocations.revoke(tmp_path, f"{certificates.serial_of(renewed.certificate):x}")
+        await until(lambda: not agent.connected, "it showed the new certificate")
+        assert set(controller.books.members) == ids
+        assert not any(group.removed for group in here.hosts["a0"].place.groups.values())

@@ -32,7 +32,7 @@ def shown(port: int) -> bytes:
     return certificate
 
 
-def test_a_connection_changes_the_credentials_only_after_a_renewal(
+async def test_a_connection_changes_the_credentials_only_after_a_renewal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """gRPC frees the credentials that a fetch replaces, while another thread may be using them for its own
@@ -46,11 +46,7 @@ def test_a_connection_changes_the_credentials_only_after_a_renewal(
 
     monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", made)
     certificates.init(tmp_path)
-
-    async def serve() -> None:
-        service.server(attend, lambda: certificates.controller_identity(tmp_path))
-
-    asyncio.run(serve())
+    service.server(attend, lambda: certificates.controller_identity(tmp_path))
     (fetch,) = fetches
     assert [fetch() for _ in range(3)] == [None, None, None]
     certificates.init(tmp_path)
@@ -58,19 +54,16 @@ def test_a_connection_changes_the_credentials_only_after_a_renewal(
     assert fetch() is None
 
 
-def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
-    async def serve() -> list[bytes]:
+async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
+    certificates.init(tmp_path)
+    server, credentials = service.server(attend, lambda: certificates.controller_identity(tmp_path))
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    try:
+        first, again = [await asyncio.to_thread(shown, port) for _ in range(2)]
         certificates.init(tmp_path)
-        server, credentials = service.server(attend, lambda: certificates.controller_identity(tmp_path))
-        port = server.add_secure_port("127.0.0.1:0", credentials)
-        await server.start()
-        try:
-            before = [await asyncio.to_thread(shown, port) for _ in range(2)]
-            certificates.init(tmp_path)
-            return [*before, await asyncio.to_thread(shown, port)]
-        finally:
-            await server.stop(0)
-
-    first, again, renewed = asyncio.run(serve())
+        renewed = await asyncio.to_thread(shown, port)
+    finally:
+        await server.stop(0)
     assert first == again
     assert renewed != first

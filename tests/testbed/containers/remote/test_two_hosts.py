@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from testbed.containers import network, ownership
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.remote import certificates
 from testbed.containers.remote.place import STATE
+from tests.testbed.containers.real_groups import quota_of
+from tests.testbed.containers.waiting import is_gone, until
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("cgroups")]
 
@@ -40,13 +42,6 @@ applications:
       - {{name: busy-w, agent: {HOSTS[1]}, command: [sh, -c, "while :; do :; done"]}}
       - {{name: calm-w, agent: {HOSTS[1]}, command: [sleep, "1000"]}}
 """
-
-
-def until(look: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not look():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
 
 
 @dataclass
@@ -132,37 +127,21 @@ def groups() -> dict[str, Path]:
     driver = detect()
     base = driver.base["cpu"] if driver.version == 1 else driver.base  # type: ignore[index]
     there = [Path(str(base)) / ownership.MARK / ownership.lasting_run(host) for host in HOSTS]
-    return {each.name: each for run in there if run.is_dir() for each in run.iterdir() if each.is_dir()}
+    return {path.name: path for run in there if run.is_dir() for path in run.iterdir() if path.is_dir()}
 
 
 def quotas() -> dict[str, float]:
     """All quotas at one moment: read until two readings in a row agree."""
     before: dict[str, float] = {}
     while True:
-        now = {name: _quota(directory) for name, directory in groups().items()}
+        now = {name: quota_of(directory) for name, directory in groups().items()}
         if now == before:
             return now
         before = now
 
 
-def _quota(directory: Path) -> float:
-    if (directory / "cpu.max").exists():
-        quota, period = (directory / "cpu.max").read_text().split()
-        return float("inf") if quota == "max" else int(quota) / int(period)
-    quota_us = int((directory / "cpu.cfs_quota_us").read_text())
-    return float("inf") if quota_us < 0 else quota_us / 100_000
-
-
 def pids() -> set[str]:
-    return {pid for each in groups().values() for pid in (each / "cgroup.procs").read_text().split()}
-
-
-def runs(pid: str) -> bool:
-    """Whether it lives: what an agent left when it was killed waits for the machine's init to bury it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return {pid for group in groups().values() for pid in (group / "cgroup.procs").read_text().split()}
 
 
 def within_the_global_limit(duration_s: float) -> None:
@@ -191,7 +170,7 @@ def test_two_hosts_share_one_limit_through_kills_of_agent_and_controller(world: 
     assert pids() == running
 
     controller.kill()
-    until(lambda: all(each.says("limits stay as they are") for each in agents.values()), "noticed")
+    until(lambda: all(agent.says("limits stay as they are") for agent in agents.values()), "noticed")
     held = quotas()
     time.sleep(0.5)  # nothing may happen in this time, so there is nothing to wait for
     assert quotas() == held
@@ -202,10 +181,10 @@ def test_two_hosts_share_one_limit_through_kills_of_agent_and_controller(world: 
     within_the_global_limit(1.0)
     assert pids() == running
 
-    for each in agents.values():
-        each.end()
+    for agent in agents.values():
+        agent.end()
     until(lambda: all(controller.says(f"agent {host} left") for host in HOSTS), "a good-bye")
     controller.end()
     assert groups() == {}
     assert not any((STATE / host).exists() for host in HOSTS)
-    assert not any(runs(pid) for pid in running)
+    assert all(is_gone(int(pid)) for pid in running)

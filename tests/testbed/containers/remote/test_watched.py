@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +16,7 @@ import pytest
 from lab.connect import grafana
 from testbed.containers.remote import certificates
 from tests.lab.connect.servers import free_port, scraping
+from tests.testbed.containers.remote.test_two_hosts import start
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("cgroups")]
 
@@ -36,21 +33,6 @@ applications:
       - {{name: busy, agent: {AGENT}, command: [sh, -c, "{BURSTS}"]}}
       - {{name: calm, agent: {AGENT}, command: [sleep, "1000"]}}
 """
-
-
-@contextmanager
-def verb(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A running `twinbed …`, ended by SIGINT."""
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "lab.cli.main", *arguments], stdout=file, stderr=file
-        )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        process.wait(DEADLINE_S)
 
 
 def asked(url: str, path: str, **parameters: str) -> Any:
@@ -85,8 +67,8 @@ scrape_configs:
         (tmp_path / "server").mkdir()
         url = undo.enter_context(scraping(tmp_path / "server", config))
         logs = tmp_path / "controller.log", tmp_path / "agent.log"
-        undo.enter_context(verb(logs[0], *controller, "--listen", listen, "--metrics", of_controller))
-        undo.enter_context(verb(logs[1], *agent, "--metrics", of_agent))
+        undo.callback(start(logs[0], [], *controller, "--listen", listen, "--metrics", of_controller).end)
+        undo.callback(start(logs[1], [], *agent, "--metrics", of_agent).end)
         wanting, deadline = expressions(), time.monotonic() + DEADLINE_S
         while wanting:
             assert time.monotonic() < deadline, (wanting, *(log.read_text()[-1000:] for log in logs))

@@ -95,6 +95,7 @@ _CALL = ("services", "a", "handlers", "x", "stages", 0, 0)
         (_broken("services", "a", "connections", value={"b": 0}), "services.a.connections.b: 0, expected"),
         (_broken("services", "a", "connections", value={"c": 1}), "connections.c: no service is called"),
         (_broken("services", "a", "handlers", "x", "draw", value="normal"), "x.draw: 'normal' is none of"),
+        (_broken("services", "a", "handlers", "x", "draw", value=[]), "x.draw: [] is none of"),
         (_broken(*_CALL, "probability", value=2), "x.stages.0.0.probability: 2, expected at most 1"),
         (_broken(*_CALL, "timeout_s", value=0), "x.stages.0.0.timeout_s: 0, expected more than 0"),
         (_broken(*_CALL, "timeout_s", value="soon"), "x.stages.0.0.timeout_s: expected a number or null"),

@@ -18,7 +18,8 @@ import uvloop
 from control.services import Call, Draw, Handler, Memory, Service, ServiceApp
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.http1 import Peer, request
-from tests.testbed.containers.running_services import Running, running, wait_until
+from tests.testbed.containers.running_services import Running, running
+from tests.testbed.containers.waiting import until
 from twinbed import BackendError
 
 MIB = 2**20
@@ -75,7 +76,7 @@ def test_entries_are_the_urls_of_all_replicas(tmp_path: Path) -> None:
         (urls,) = deployment.entries
         assert [urlsplit(url).port for url in urls] == [9001, 9002]
         assert {urlsplit(url).path for url in urls} == {"/x"}
-        assert [each.spec.name for each in deployment.containers] == ["a-1", "a-2"]
+        assert [container.spec.name for container in deployment.containers] == ["a-1", "a-2"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -85,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_nothing_is_ready_before_it_runs(tmp_path: Path) -> None:
     with deploy(SHOP, tmp_path) as deployment:
-        assert not any(each.ready() for each in deployment.containers)
+        assert not any(container.ready() for container in deployment.containers)
 
 
 def test_a_graph_answers_and_a_killed_container_comes_back_where_it_was(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_a_container_holds_its_base_and_its_cache_grows_to_its_bound(tmp_path: P
         for _ in range(12):
             assert ask(cart) == HTTPStatus.OK
         # The cache's bound, and what a visit held until it is returned to the kernel.
-        wait_until(lambda: abs(anonymous_bytes(services, "cart") - began - 8 * MIB) < MIB, "cache of 8 MiB")
+        until(lambda: abs(anonymous_bytes(services, "cart") - began - 8 * MIB) < MIB, "cache of 8 MiB")
 
 
 def _served(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from http import HTTPStatus
 
 import pytest
-import uvloop
 
 from control.services import Call, Handler, Service
 from testbed.containers.services.http1 import Peer, request
@@ -18,7 +18,6 @@ from tests.testbed.containers.running_services import answering
 OK, FAILED = HTTPStatus.OK, HTTPStatus.INTERNAL_SERVER_ERROR
 DROPPED = HTTPStatus.SERVICE_UNAVAILABLE
 
-Answer = Callable[[str], Awaitable[HTTPStatus]]
 Stages = tuple[tuple[Call, ...], ...]
 
 
@@ -43,155 +42,128 @@ class Callee:
         return self._answers.pop(0) if self._answers else OK
 
 
-def visit(
+async def visit(
     stages: Stages, callee: Callable[[], Callee], *, requests: int = 1, service: Service | None = None
 ) -> tuple[list[HTTPStatus], Callee]:
     """The answers to requests made at once, and the callee afterwards."""
-
-    async def scene() -> tuple[list[HTTPStatus], Callee]:
-        there = callee()
-        async with answering(there) as address:
-            own = service or Service({"x": Handler(0.0, stages=stages)})
-            visits = Visits(own, {"b": [address]}, "seed")
-            return await asyncio.gather(*(visits.answer("/x") for _ in range(requests))), there
-
-    return uvloop.run(asyncio.wait_for(scene(), 60))
+    there = callee()
+    async with answering(there) as address:
+        own = service or Service({"x": Handler(0.0, stages=stages)})
+        visits = Visits(own, {"b": [address]}, "seed")
+        return await asyncio.gather(*(visits.answer("/x") for _ in range(requests))), there
 
 
-def test_stages_are_made_in_order() -> None:
-    answers, callee = visit(((Call("b.one"),), (Call("b.two"),), (Call("b.one"),)), Callee)
+async def test_stages_are_made_in_order() -> None:
+    answers, callee = await visit(((Call("b.one"),), (Call("b.two"),), (Call("b.one"),)), Callee)
     assert answers == [OK]
     assert callee.asked == ["/one", "/two", "/one"]
 
 
-def test_the_calls_of_a_stage_are_made_in_parallel() -> None:
+async def test_the_calls_of_a_stage_are_made_in_parallel() -> None:
     # The callee answers none before it was asked three times.
     calls = (Call("b.one"), Call("b.two"), Call("b.three"))
-    answers, callee = visit((calls,), lambda: Callee(wait_for=3))
+    answers, callee = await visit((calls,), lambda: Callee(wait_for=3))
     assert answers == [OK]
     assert sorted(callee.asked) == ["/one", "/three", "/two"]
 
 
 @pytest.mark.parametrize(("retries", "expected", "attempts"), [(0, FAILED, 1), (1, FAILED, 2), (2, OK, 3)])
-def test_a_failed_call_is_tried_again(retries: int, expected: HTTPStatus, attempts: int) -> None:
+async def test_a_failed_call_is_tried_again(retries: int, expected: HTTPStatus, attempts: int) -> None:
     call = Call("b.one", retries=retries, backoff_s=0.001)
-    answers, callee = visit(((call,),), lambda: Callee(DROPPED, FAILED))
+    answers, callee = await visit(((call,),), lambda: Callee(DROPPED, FAILED))
     assert answers == [expected]
     assert len(callee.asked) == attempts
 
 
-def test_a_visit_whose_call_failed_makes_no_further_calls() -> None:
-    answers, callee = visit(((Call("b.one"), Call("b.two")), (Call("b.three"),)), lambda: Callee(FAILED))
+async def test_a_visit_whose_call_failed_makes_no_further_calls() -> None:
+    answers, callee = await visit(
+        ((Call("b.one"), Call("b.two")), (Call("b.three"),)), lambda: Callee(FAILED)
+    )
     assert answers == [FAILED]
     assert sorted(callee.asked) == ["/one", "/two"]
 
 
-def test_a_call_that_is_not_answered_in_time_is_given_up() -> None:
+async def test_a_call_that_is_not_answered_in_time_is_given_up() -> None:
     call = Call("b.one", timeout_s=0.02, retries=1)
-    answers, callee = visit(((call,),), lambda: Callee(wait_for=3))
+    answers, callee = await visit(((call,),), lambda: Callee(wait_for=3))
     assert answers == [FAILED]
     assert len(callee.asked) == 2
 
 
-def test_visits_beyond_workers_and_queue_are_dropped() -> None:
+async def test_visits_beyond_workers_and_queue_are_dropped() -> None:
     service = Service({"x": Handler(0.0, stages=((Call("b.one"),),))}, workers=1, queue=2)
-
-    async def scene() -> tuple[list[bool], list[HTTPStatus]]:
-        callee = Callee(wait_for=99)
-        async with answering(callee) as address:
-            visits = Visits(service, {"b": [address]}, "seed")
-            asked = [asyncio.ensure_future(visits.answer("/x")) for _ in range(5)]
-            dropped = await asyncio.gather(*asked[3:])
-            still = [each.done() for each in asked[:3]]
-            callee.enough.set()
-            return still, await asyncio.gather(*asked[:3]) + dropped
-
-    still, answers = uvloop.run(asyncio.wait_for(scene(), 60))
-    assert still == [False, False, False]
-    assert answers == [OK, OK, OK, DROPPED, DROPPED]
+    callee = Callee(wait_for=99)
+    async with answering(callee) as address:
+        visits = Visits(service, {"b": [address]}, "seed")
+        asked = [asyncio.ensure_future(visits.answer("/x")) for _ in range(5)]
+        assert await asyncio.gather(*asked[3:]) == [DROPPED, DROPPED]
+        assert not any(answer.done() for answer in asked[:3])
+        callee.enough.set()
+        assert await asyncio.gather(*asked[:3]) == [OK, OK, OK]
 
 
-def test_a_pool_of_connections_bounds_the_open_calls() -> None:
+async def test_a_pool_of_connections_bounds_the_open_calls() -> None:
     calls = tuple(Call("b.one") for _ in range(6))
     service = Service({"x": Handler(0.0, stages=(calls,))}, connections={"b": 2})
-    answers, callee = visit((), lambda: Callee(wait_for=2), requests=3, service=service)
+    answers, callee = await visit((), lambda: Callee(wait_for=2), requests=3, service=service)
     assert answers == [OK] * 3
     assert len(callee.asked) == 18
     assert callee.most_open == 2
 
 
-def test_calls_are_made_with_their_probability_and_the_same_in_every_run() -> None:
+async def test_calls_are_made_with_their_probability_and_the_same_in_every_run() -> None:
     stages = ((Call("b.one", probability=0.5),),) * 40
-    first, second = (visit(stages, Callee)[1].asked for _ in range(2))
+    first, second = [(await visit(stages, Callee))[1].asked for _ in range(2)]
     assert first == second
     assert 5 < len(first) < 35
 
 
-def test_a_replica_that_is_down_is_left_out() -> None:
-    async def scene() -> tuple[list[HTTPStatus], list[str]]:
-        callee = Callee()
-        with socket.socket() as nobody:
-            nobody.bind(("127.0.0.1", 0))
-            async with answering(callee) as address:
-                handler = Handler(0.0, stages=((Call("b.one"),),))
-                addresses = {"b": [nobody.getsockname(), address]}
-                visits = Visits(Service({"x": handler}), addresses, "seed")
-                answers = [await visits.answer("/x") for _ in range(4)]
-                return answers, callee.asked
-
-    answers, asked = uvloop.run(asyncio.wait_for(scene(), 60))
-    assert answers == [OK] * 4
-    assert len(asked) == 4
-
-
-def test_a_visit_goes_on_for_nobody_when_its_client_gives_up() -> None:
-    async def scene() -> int:
-        callee = Callee(wait_for=99)
+async def test_a_replica_that_is_down_is_left_out() -> None:
+    callee = Callee()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
         async with answering(callee) as address:
-            stages = ((Call("b.one"),), (Call("b.two"),))
-            visits = Visits(Service({"x": Handler(0.0, stages=stages)}), {"b": [address]}, "seed")
-            async with answering(visits.answer) as own:
-                client = asyncio.ensure_future(Peer(*own).ask(request("127.0.0.1", "/x")))
-                while not callee.asked:
-                    await asyncio.sleep(0.001)
-                client.cancel()
-                callee.enough.set()
-                while len(callee.asked) < 2:
-                    await asyncio.sleep(0.001)
-            return len(callee.asked)
-
-    assert uvloop.run(asyncio.wait_for(scene(), 60)) == 2
+            service = Service({"x": Handler(0.0, stages=((Call("b.one"),),))})
+            visits = Visits(service, {"b": [nobody.getsockname(), address]}, "seed")
+            assert [await visits.answer("/x") for _ in range(4)] == [OK] * 4
+    assert len(callee.asked) == 4
 
 
-def test_an_unknown_path_is_not_found() -> None:
-    async def scene() -> HTTPStatus:
-        return await Visits(Service({"x": Handler(0.0)}), {}, "seed").answer("/y")
+async def test_a_visit_goes_on_for_nobody_when_its_client_gives_up() -> None:
+    callee = Callee(wait_for=99)
+    async with answering(callee) as address:
+        stages = ((Call("b.one"),), (Call("b.two"),))
+        visits = Visits(Service({"x": Handler(0.0, stages=stages)}), {"b": [address]}, "seed")
+        async with answering(visits.answer) as own, asyncio.timeout(60):
+            client = asyncio.ensure_future(Peer(*own).ask(request("127.0.0.1", "/x")))
+            while not callee.asked:
+                await asyncio.sleep(0.001)
+            client.cancel()
+            callee.enough.set()
+            while len(callee.asked) < 2:
+                await asyncio.sleep(0.001)
+    assert len(callee.asked) == 2
 
-    assert uvloop.run(scene()) == HTTPStatus.NOT_FOUND
+
+async def test_an_unknown_path_is_not_found() -> None:
+    assert await Visits(Service({"x": Handler(0.0)}), {}, "seed").answer("/y") == HTTPStatus.NOT_FOUND
 
 
-async def _raw(message: bytes, answer: Answer) -> bytes:
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (b"\x00\x01 nonsense\r\n\r\n", rb"HTTP/1.1 400 .*"),
+        (b"GET /x HTTP/1.1\r\nConnection: close\r\n\r\n", rb"HTTP/1.1 200 .*"),
+        (b"GET /x HTTP/1.1\r\n\r\n" * 2, b""),
+    ],
+    ids=["no HTTP", "connection: close", "a second request before the answer"],
+)
+async def test_what_closes_a_connection_and_what_is_said_before(message: bytes, said: bytes) -> None:
+    async def answer(_path: str) -> HTTPStatus:
+        return OK
+
     async with answering(answer) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(message)
-        answered = await asyncio.wait_for(reader.read(), 60)
+        assert re.fullmatch(said, await asyncio.wait_for(reader.read(), 60), re.DOTALL)
         writer.close()
-        return answered
-
-
-async def _fine(_path: str) -> HTTPStatus:
-    return OK
-
-
-def test_what_is_no_http_is_refused_and_the_connection_closed() -> None:
-    answered = uvloop.run(_raw(b"\x00\x01 nonsense\r\n\r\n", _fine))
-    assert answered.startswith(b"HTTP/1.1 400 ")
-
-
-def test_connection_close_is_honoured() -> None:
-    answered = uvloop.run(_raw(b"GET /x HTTP/1.1\r\nConnection: close\r\n\r\n", _fine))
-    assert answered.startswith(b"HTTP/1.1 200 ")
-
-
-def test_a_second_request_before_the_answer_closes_the_connection() -> None:
-    assert uvloop.run(_raw(b"GET /x HTTP/1.1\r\n\r\n" * 2, _fine)) == b""
