@@ -211,7 +211,7 @@ class Agent:
         watches = [(watch.parent, watch.pattern) for watch in welcome.watches]
         # An engine that is asked for a name may take its time.
         async with self._watching:
-            watched = await asyncio.to_thread(self._watcher.begin, watches)
+            watched = await asyncio.to_thread(self._watcher.begin, watches, self.hosting.noted())
         return self.hosting.converge(welcome.containers, watched)
 
     def _tell_joined(self, joined: Joined) -> None:

@@ -67,6 +67,10 @@ class Hosting:
 
     # --- which containers there are --------------------------------------------------------------
 
+    def noted(self) -> list[Origin]:
+        """Return what this agent, or the one before it, noted last."""
+        return list(self._place.recall().values())
+
     def converge(self, wanted: Sequence[Wanted], watched: Iterable[Origin]) -> Joined:
         """Make the host's containers those that are wanted or watched, and return which they are. What is
         there already stays as it is. What was started here and is no longer wanted is ended, and what was

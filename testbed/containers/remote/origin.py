@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -19,6 +19,7 @@ from pathlib import Path
 from testbed.containers.attach.finding import Found
 from testbed.containers.attach.names import is_name
 from testbed.containers.host.container import ContainerSpec, RuntimeName
+from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.messages_pb2 import Wanted
 from twinbed import TwinbedError
 
@@ -64,7 +65,7 @@ class Watcher:
 
     root: the directory below which watched parents are, e.g. the mount point of a hierarchy; find: returns
     the containers that a name means. What has another incarnation under the same name has disappeared, and
-    appeared.
+    appeared. While an engine does not answer, the containers of a name count as unchanged.
     """
 
     interval_s = 1.0
@@ -75,9 +76,13 @@ class Watcher:
         self._known: dict[str, tuple[Origin, str]] = {}
         self._said: dict[str, str] = {}
 
-    def begin(self, watches: Sequence[tuple[str, str]]) -> list[Origin]:
-        """Watch these (parent, pattern) from now on; return what is there now."""
+    def begin(self, watches: Sequence[tuple[str, str]], former: Iterable[Origin] = ()) -> list[Origin]:
+        """Watch these (parent, pattern) from now on; return what is there now.
+
+        former: what the agent before this one had, which counts while an engine does not answer.
+        """
         self._watches = list(watches)
+        self._known = {origin.name: (origin, "") for origin in former if origin.watch} | self._known
         self._known = self._there()
         return [origin for origin, _ in self._known.values()]
 
@@ -95,7 +100,11 @@ class Watcher:
     def _there(self) -> dict[str, tuple[Origin, str]]:
         origins: dict[str, tuple[Origin, str]] = {}
         for number, (parent, pattern) in enumerate(self._watches, 1):
-            for last, paths, key in self._named(parent) if is_name(parent) else self._below(parent, pattern):
+            present = self._named(parent) if is_name(parent) else self._below(parent, pattern)
+            if present is None:
+                origins |= {name: known for name, known in self._known.items() if known[0].watch == number}
+                continue
+            for last, paths, key in present:
                 name = f"{number}:{last}"
                 origins[name] = Origin(name, attach=paths, watch=number), key
         return dict(sorted(origins.items()))
@@ -106,14 +115,17 @@ class Watcher:
                 if entry.is_dir(follow_symlinks=False) and fnmatchcase(entry.name, pattern):
                     yield entry.name, {"": f"{parent.rstrip('/')}/{entry.name}"}, str(entry.inode())
 
-    def _named(self, name: str) -> Iterator[tuple[str, Mapping[str, str], str]]:
-        """Yield the containers of a name. If there are none, log why, once for each reason."""
-        said = ""
+    def _named(self, name: str) -> list[tuple[str, Mapping[str, str], str]] | None:
+        """Return the containers of a name; None if that cannot be told now. If there are none, log why, once
+        for each reason."""
+        said, present = "", None
         try:
-            for container in self._find(name):
-                yield container.name, container.paths, container.incarnation
+            present = [(found.name, found.paths, found.incarnation) for found in self._find(name)]
+        except GroupGoneError as error:
+            said, present = str(error), []
         except TwinbedError as error:
             said = str(error)
         if said and said != self._said.get(name):
             _log.warning("%s", said)
         self._said[name] = said
+        return present

@@ -9,6 +9,7 @@ import pytest
 from testbed.containers.attach.finding import Found
 from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.origin import Origin, Watcher
+from twinbed import BackendError
 
 
 def test_what_matches_appears_once_and_vanishes_once(tmp_path: Path) -> None:
@@ -27,6 +28,24 @@ def test_what_matches_appears_once_and_vanishes_once(tmp_path: Path) -> None:
     appeared, vanished = watcher.look()
     assert [each.name for each in appeared] == ["1:pod2"]
     assert vanished == {"1:pod1"}
+    assert watcher.look() == ([], set())
+
+
+def test_an_engine_that_does_not_answer_says_nothing_of_its_containers(tmp_path: Path) -> None:
+    """Docker's restart lets containers run on, so their limits stay in force."""
+    answers = True
+
+    def find(name: str) -> list[Found]:
+        if not answers:
+            raise BackendError("docker.sock: does not answer")
+        return [Found(name, {"": "/docker/0123"}, "monday")]
+
+    watcher = Watcher(tmp_path, find)
+    web = watcher.begin([("docker:web", "*")])
+    answers = False
+    assert watcher.look() == ([], set())
+    assert Watcher(tmp_path, find).begin([("docker:web", "*")], former=web) == web
+    answers = True
     assert watcher.look() == ([], set())
 
 
