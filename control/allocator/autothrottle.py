@@ -156,7 +156,7 @@ class Autothrottle(CappedPolicy):
         rows, index = fleet.roster.find(stats.ids)
         usage = stats.usage_cores[rows]
         self._add(index, usage, stats.quota_cores[rows], stats.period_s)
-        self._memory.values[index] = stats.memory_bytes[rows]
+        self._last_bytes.values[index] = stats.memory_bytes[rows]
         self._captain.observe(index, stats.throttled[rows], usage)
         if self._interval.over(stats.at_s, stats.period_s):
             self._classify()

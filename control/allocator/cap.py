@@ -260,7 +260,7 @@ class CappedPolicy(WithoutReclaim, ABC):
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Set first limits (see `CappedFleet`). Any earlier fleet is forgotten."""
         self._fleet = CappedFleet(tuple(applications), *self._factors)
-        self._memory = self._fleet.roster.column(0, np.int64)
+        self._last_bytes = self._fleet.roster.column(0, np.int64)
         self._set_up(self._fleet.roster)
         return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
 
@@ -276,7 +276,7 @@ class CappedPolicy(WithoutReclaim, ABC):
     @property
     def _memory_in_use(self) -> Floats:
         """Memory usage as last reported, bytes, float64[size]; 0 before the first report."""
-        return self._memory.values[: self._fleet.roster.size].astype(np.float64)
+        return self._last_bytes.values[: self._fleet.roster.size].astype(np.float64)
 
     @abstractmethod
     def _set_up(self, roster: Roster) -> None:

@@ -124,7 +124,7 @@ class Firm(CappedPolicy):
         self._seconds.values[index] += stats.period_s
         self._peak.values[index] = np.maximum(self._peak.values[index], used)
         self._throttled_s.values[index] += stats.throttled[rows] * stats.period_s
-        self._memory.values[index] = stats.memory_bytes[rows]
+        self._last_bytes.values[index] = stats.memory_bytes[rows]
         return self._fleet.fit_period(stats.period_s)
 
     def on_service(self, stats: ServiceStats) -> Decision:
