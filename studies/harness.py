@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.runs.files import write_whole
-from twinbed import InvariantError, TwinbedError
+from twinbed import InvariantError, ScenarioError, TwinbedError
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -62,6 +62,12 @@ class Asked:
     html: Path | None = None
     form: str = "table"
     timeout: int | None = None
+
+    def public_data(self, folder: str = "") -> Path:
+        """Return the folder of the public data sets, or one in it. Raises ScenarioError without one."""
+        if self.data is None:
+            raise ScenarioError(f"{self.name}: public data are needed; give --data or set TWINBED_DATA")
+        return self.data / folder
 
 
 class TimeIsUpError(TwinbedError):

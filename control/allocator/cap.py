@@ -233,8 +233,7 @@ class CappedFleet:
 
     def cpu_limits(self, slots: Slots, reason: Reason | Reasons) -> CpuLimits:
         """Return the CPU part of a decision: the present limits of these slots, with one reason or one for
-        each.
-        """
+        each."""
         return CpuLimits(self.roster.ids[slots], self.cpu.values[slots], reasons(len(slots), reason))
 
     def memory_limits(self, slots: Slots, reason: Reason | Reasons) -> MemoryLimits:

@@ -29,15 +29,7 @@ from control.allocator.cap import CappedPolicy
 from control.allocator.firm_agent import Aimd, Rule, Window
 from control.allocator.firm_culprits import Separator, intensity
 from control.allocator.firm_weights import SEPARATOR
-from control.allocator.model import (
-    NOTHING,
-    Decision,
-    Flags,
-    PeriodStats,
-    Reason,
-    ServiceStats,
-    slot,
-)
+from control.allocator.model import NOTHING, Decision, Flags, PeriodStats, Reason, ServiceStats, slot
 from control.allocator.ports import Given
 from control.allocator.roster import Roster
 from control.paths import Spans, critical_paths

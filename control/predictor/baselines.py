@@ -64,8 +64,7 @@ class Fitted:
 
 def fit(name: Baseline, by: Objective, examples: Examples, seed: int) -> Fitted:
     """Return a baseline fitted to all rows. Raises ScenarioError for rows without an outcome or of only one
-    class.
-    """
+    class."""
     examples.check_known(by)
     encoder = Encoder.fit(examples)
     value = examples.objective(by)

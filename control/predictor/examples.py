@@ -73,8 +73,7 @@ class Examples:
 
     def check_known(self, by: Objective, fewest: int = 1) -> None:
         """Raise ScenarioError for fewer rows than `fewest`, and for an outcome that is unknown or not
-        positive.
-        """
+        positive."""
         if len(self) < fewest:
             raise ScenarioError(
                 f"{len(self)} rows to learn from; at least {fewest} are needed: add past runs"

@@ -130,8 +130,7 @@ def as_arrays(network: Network) -> dict[str, NDArray[np.float64]]:
 
 def from_arrays(kind: Kind, statics: int, arrays: Mapping[str, NDArray[np.float64]]) -> Network:
     """Return the network of which `as_arrays` returned these. Raises ScenarioError for arrays that do not
-    fit.
-    """
+    fit."""
     network = Network(statics, kind)
     own = network.state_dict()
     if set(own) != set(arrays):

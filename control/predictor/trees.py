@@ -53,8 +53,7 @@ class Trees:
 
     def of(self, static: Real) -> Real:
         """Return the sum over the trees for rows of columns, float64[n]. Raises ScenarioError for too few
-        columns.
-        """
+        columns."""
         if self.feature.size and static.shape[1] <= self.feature.max():
             raise ScenarioError(f"trees: they use more than the {static.shape[1]} features of the rows")
         near = static.astype(np.float32)

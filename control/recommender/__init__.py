@@ -145,11 +145,7 @@ def make(
 
 
 def choose(
-    name: str,
-    request: Request,
-    *,
-    server: Server | None = None,
-    use_bps: Mapping[str, float] | None = None,
+    name: str, request: Request, *, server: Server | None = None, use_bps: Mapping[str, float] | None = None
 ) -> Recommender:
     """Return the recommender of this name that suits what the request knows. Errors are those of `make`.
 

@@ -6,9 +6,9 @@ charts name no text or background colour, because the page's light or dark theme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
 import pandas as pd
@@ -251,6 +251,12 @@ def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | a
         "color": alt.Color("title:N", title=None, sort=titles, scale=colors, legend=legend),
         "strokeDash": alt.StrokeDash("title:N", title=None, sort=titles, scale=dashes, legend=legend),
     }
+
+
+def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:
+    """Returns the color channel of names with colours of their own; the legend stands above the chart."""
+    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
+    return alt.Color(f"{field}:N", title=None, scale=scale, legend=alt.Legend(orient="top", **legend))
 
 
 @dataclass(frozen=True)

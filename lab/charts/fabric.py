@@ -1,11 +1,14 @@
-"""Charts of a fabric: its edge with what is broken, the two costs of BFD's timers, fleets. For: drawing. Not
-for: computing."""
+"""Charts of a fabric: its edge with what is broken, the two costs of BFD's timers, fleets.
+
+For: drawing. Not for: computing.
+"""
 
 from __future__ import annotations
 
 import altair as alt
 import pandas as pd
 
+from lab.charts.drawing import named
 from lab.charts.palette import SERIES
 
 _WORKS, _BROKEN = "#8c959f", "#d55e00"
@@ -25,12 +28,7 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
             y=y,
             x2="x2:Q",
             y2="y2:Q",
-            color=alt.Color(
-                "state:N",
-                title=None,
-                scale=alt.Scale(domain=["works", "broken"], range=[_WORKS, _BROKEN]),
-                legend=alt.Legend(orient="top"),
-            ),
+            color=named("state", {"works": _WORKS, "broken": _BROKEN}),
             strokeDash=alt.StrokeDash(
                 "state:N", scale=alt.Scale(domain=["works", "broken"], range=[[1, 0], [6, 4]]), legend=None
             ),

@@ -12,7 +12,6 @@ from studies import harness
 from studies.advice.halves import HOST_CORES, JUDGED, RISK, SEEDS, Sums, added, judge
 from studies.advice.histories import SETS, History
 from studies.harness import Asked
-from twinbed import ScenarioError
 
 _AIM = 0.95
 """Share of containers without an OOM event that is aimed at."""
@@ -22,14 +21,12 @@ Judged = tuple[History, dict[str, Sums]]
 
 def make(asked: Asked) -> int:
     """Judge all histories and write the page."""
-    if asked.data is None:
-        raise ScenarioError("advice: needs the public data sets; give --data FOLDER or set TWINBED_DATA")
-    check, judged, absent = harness.clock(asked.minutes), [], []
+    data, check, judged, absent = asked.public_data(), harness.clock(asked.minutes), [], []
     for history in SETS:
         check()
         harness.say(f"{history.name} {history.part}")
         try:
-            sums = judge(history.read(asked.data), history.name)
+            sums = judge(history.read(data), history.name)
         except FileNotFoundError:
             absent.append(history.name)
             continue

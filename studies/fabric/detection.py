@@ -35,11 +35,7 @@ from twinbed import ScenarioError
 ROADS = (Road.STOCK, Road.FAST, Road.PLANE)
 TIMERS = ("3x10", "3x20")
 OTHERS = ("5x50", "stops", "sessions")
-_SHOWN = {
-    Road.STOCK: "stock FRR",
-    Road.FAST: "fast path",
-    Road.PLANE: "fast path and our data plane",
-}
+_SHOWN = {Road.STOCK: "stock FRR", Road.FAST: "fast path", Road.PLANE: "fast path and our data plane"}
 MINUTES = 4.0
 _OTHERS_SHARE = 0.15
 _STALL_FLOOR_S = 0.005

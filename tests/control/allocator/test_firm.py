@@ -130,10 +130,7 @@ def test_the_rule_sees_load_and_mix_of_its_own_application():
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
-    [
-        ({"room_s": 1}, "firm.room_s: 1 s is shorter than window_s, 5 s"),
-        ({"slo_p99_s": 0}, "firm.slo_p99_s"),
-    ],
+    [({"room_s": 1}, "firm.room_s: 1 s is shorter than window_s, 5 s"), ({"slo_p99_s": 0}, "firm.slo_p99_s")],
 )
 def test_settings_out_of_range_are_refused(parameters, message):
     with pytest.raises(ScenarioError, match=message):

@@ -43,7 +43,7 @@ def test_the_page_says_what_was_reached_and_names_what_is_not_there():
 
 
 def test_without_data_the_study_says_what_it_needs():
-    with pytest.raises(ScenarioError, match="needs the public data sets"):
+    with pytest.raises(ScenarioError, match="give --data or set TWINBED_DATA"):
         make(Asked("advice"))
 
 

@@ -26,10 +26,7 @@ def lived(history, quota=np.inf, limit=NO_BYTES, **given):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    cores=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=40),
-    quota=st.floats(0.05, 3.0),
-)
+@given(cores=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=40), quota=st.floats(0.05, 3.0))
 def test_throttling_and_lateness_are_those_of_the_simulation(cores, quota):
     ours = lived(load(cores), quota)
     full = run(workload(cores, threads=max(1.0, np.ceil(max(cores)))), Scripted(quota=quota), machine())

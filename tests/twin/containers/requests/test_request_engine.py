@@ -7,12 +7,7 @@ from control.services import RequestStatus as Status
 from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, chain, run, world
 from twin.containers.requests.model import Client
 
-OK, TIMED_OUT, DROPPED, FAILED = (
-    Status.OK,
-    Status.TIMED_OUT,
-    Status.DROPPED,
-    Status.FAILED,
-)
+OK, TIMED_OUT, DROPPED, FAILED = (Status.OK, Status.TIMED_OUT, Status.DROPPED, Status.FAILED)
 
 
 def ends(log):
