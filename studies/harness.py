@@ -75,8 +75,7 @@ class TimeIsUpError(TwinbedError):
 
 
 def clock(minutes: float) -> Callable[..., None]:
-    """Return a function that raises TimeIsUpError after so many minutes. It fits wherever progress is
-    told."""
+    """Return a progress function that raises TimeIsUpError after so many minutes."""
     end_s = time.monotonic() + 60 * minutes
 
     def check(*_: object) -> None:

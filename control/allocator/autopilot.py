@@ -52,8 +52,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class AutopilotSettings:
-    """Parameters of Autopilot: common ones, then those of the moving window, then those of the ML
-    recommender."""
+    """Parameters of Autopilot: common ones, then of the moving window, then of the ML recommender."""
 
     recommender: str = parameter(
         "ml", unit="ml | moving_window", why="the recommender that the Escra paper compares with"

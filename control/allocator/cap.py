@@ -232,8 +232,7 @@ class CappedFleet:
         self.memory.vacate(gone)
 
     def cpu_limits(self, slots: Slots, reason: Reason | Reasons) -> CpuLimits:
-        """Return the CPU part of a decision: the present limits of these slots, with one reason or one for
-        each."""
+        """Return the CPU part of a decision: the present limits of these slots, with their reasons."""
         return CpuLimits(self.roster.ids[slots], self.cpu.values[slots], reasons(len(slots), reason))
 
     def memory_limits(self, slots: Slots, reason: Reason | Reasons) -> MemoryLimits:

@@ -111,8 +111,7 @@ def selection(said: Real, true: Real, *, likelihoods: bool = False) -> Selection
 
 
 def auc(score: Real, good: np.ndarray) -> float:
-    """Return the probability that a good row has a higher score than another (Mann–Whitney U; ties count
-    half)."""
+    """Return the probability that a good row scores above another (Mann–Whitney U; ties count half)."""
     from scipy.stats import rankdata
 
     positives = int(good.sum())

@@ -25,8 +25,7 @@ LEFT = 56
 
 
 def workload(frame: pd.DataFrame) -> alt.Chart:
-    """Returns the demand to be replayed as areas stacked over containers. Columns: at_s, container,
-    cpu_cores."""
+    """Returns the demand as areas stacked over containers. Columns: at_s, container, cpu_cores."""
     base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
     color = alt.Color(
         "container:N",
@@ -261,8 +260,7 @@ def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:
 
 @dataclass(frozen=True)
 class Time:
-    """The time axis. window: first and last second, None for those of the data; labels: whether they are
-    shown."""
+    """The time axis. window: first and last second, None for the data's; labels: whether shown."""
 
     window: tuple[float, float] | None = None
     labels: bool = True

@@ -16,8 +16,7 @@ _MIDDLE = 0.5
 
 
 def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
-    """Draw hosts below and switches above. links: x, y, x2, y2, state (`works`, `broken`); nodes: x, y,
-    name."""
+    """Draw hosts below switches. links: x, y, x2, y2, state (`works`, `broken`); nodes: x, y, name."""
     hidden = alt.Axis(labels=False, ticks=False, domain=False, grid=False, title=None)
     x, y = alt.X("x:Q", axis=hidden), alt.Y("y:Q", axis=hidden, scale=alt.Scale(domain=[-0.4, 1.4]))
     lines = (

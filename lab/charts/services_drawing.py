@@ -279,8 +279,7 @@ def _at(frames: Mapping[str, pd.DataFrame]) -> alt.X:
 
 
 def _long(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, name: str) -> pd.DataFrame:
-    """Returns the runs' columns `key` below each other as `name`. Each run's last value is repeated at its
-    end."""
+    """Returns the runs' columns `key` below each other as `name`, each with its last value repeated."""
     parts = []
     for look in runs:
         frame = frames[look.title]

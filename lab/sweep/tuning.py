@@ -134,8 +134,7 @@ class Trial:
 
 
 def single(scenario: Scenario, over: Sequence[Range]) -> Scenario:
-    """Return the scenario with the one policy that is tuned. Raises ScenarioError if it is not clear
-    which."""
+    """Return the scenario with the policy to tune. Raises ScenarioError if it is not clear which."""
     named = {entry.key.partition(".")[0] for entry in over if names_policy(entry.key, scenario.policies)}
     fits = [text for text in scenario.policies if not named or policies.parse(text).name in named]
     if len(fits) != 1 or len(named) > 1:
@@ -192,8 +191,7 @@ def checked(question: Question, trial: Trial, store: RunStore, engine: Engine) -
 def _run(
     question: Question, trials: Sequence[Trial], rival: Trial | None, store: RunStore, engine: Engine
 ) -> list[Trial]:
-    """Return a batch of trials with their figures; trials that are clearly worse than `rival` with few
-    seeds."""
+    """Return a batch of trials with their figures; those worse than `rival` have few seeds."""
     first, others = question.seeds[:FIRST_SEEDS], question.seeds[FIRST_SEEDS:]
     begun = _measured(question, trials, first, store, engine)
     going = [trial for trial in begun if not trial.failure and not _worse(question, trial, rival)]

@@ -99,8 +99,7 @@ def _typical() -> Iterator[Figure]:
 
 
 def _single(app: str, arrivals: str, measured: str, policy: str = "escra", against: str = "static") -> Figure:
-    """Return a change in one of the sixteen experiments. against: a key of AS_SOURCE or BASELINES, or a
-    policy."""
+    """Return a change in one of the sixteen. against: a key of BASELINES, or a policy."""
     metric, title = _COMPARED[measured]
     base = BASELINES.get(against, (against, ""))[0]
     return Figure(
