@@ -37,7 +37,7 @@ class Asked:
     page_only, note: write the page and measure nothing; a sentence that the page shows from now on
     again: fill the second table of measured jobs, which repeats runs of the first one
     recommenders, programs, few, seeds, past, jobs: see studies.cloud.searches
-    sensitivity, html, form: see studies.experiments.command
+    sensitivity, html, form: see studies.experiments.page
     timeout: exponent of the ACK timeout of soft RoCE
     """
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,6 @@ from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import (
     Application,
     Decision,
-    Floats,
     History,
     Ids,
     Join,
@@ -179,16 +177,8 @@ class AutopilotSettings:
             )
 
 
-class Recommender(Protocol):
-    """A recommender of limits of one resource."""
-
-    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
-        """Take one usage sample (cores or bytes) per slot. Slots are distinct; at_s never decreases."""
-        ...
-
-    def recommend(self, slots: Slots, at_s: float) -> Floats:
-        """Return limits (float64[n]) at the end of an update interval. NaN means no opinion."""
-        ...
+Recommender = EnsembleRecommender | WindowRecommender
+"""What recommends limits of one resource."""
 
 
 class Autopilot(SampledPolicy):

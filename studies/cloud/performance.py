@@ -240,22 +240,6 @@ def _throughputs(files: list[Path]) -> Titled:
             yield f"{source}: one GPU and one probe", jobs_left_out(*steps_of(measured), widest)
 
 
-def _nodes(files: list[Path]) -> Titled:
-    yield from steptimes.probed(step_file.measured(files[0]))
-
-
-def _unprobed(files: list[Path]) -> Titled:
-    yield from steptimes.unprobed(step_file.measured(files[0]))
-
-
-def _pipelines(files: list[Path]) -> Titled:
-    yield from pipelines.bigscience(files[0].parent, step_file.measured(files[1]))
-
-
-def _llama(files: list[Path]) -> Titled:  # noqa: ARG001 (two figures of a paper)
-    yield from pipelines.llama()
-
-
 def _profiles(files: list[Path]) -> Titled:
     profiled = training.profiled(*files)
     for anchor, target in pairs(profiled):
@@ -266,10 +250,6 @@ def _submissions(files: list[Path]) -> Titled:
     submitted = training.submissions(files[0])
     yield "submissions left out", parts_left_out(submitted, "submission")
     yield "submitters left out", parts_left_out(submitted, "submitter")
-
-
-def _speed_ups(files: list[Path]) -> Titled:
-    yield "submitters left out", speed_ups(training.submissions(files[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +291,7 @@ QUESTIONS = {
     ),
     "speed-ups": Question(
         "S5: speed-up over a submitter's smallest system with the same accelerator",
-        _speed_ups,
+        lambda files: iter([("submitters left out", speed_ups(training.submissions(files[0])))]),
         ("mlperf_training/mlperf_training_runs.csv.gz",),
         "MLPerf Training logs, Apache-2.0; parsed by us, not verified by MLCommons",
         Goal(median=0.10),
@@ -325,28 +305,28 @@ QUESTIONS = {
     ),
     "nodes": Question(
         "S1: tokens per second by nodes",
-        _nodes,
+        lambda files: steptimes.probed(step_file.measured(files[0])),
         ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
         "MosaicML llm-foundry, Apache-2.0",
         Goal(median=0.05, p90=0.10, signed=0.03),
     ),
     "unprobed": Question(
         "Tokens per second by nodes, nothing of the job known",
-        _unprobed,
+        lambda files: steptimes.unprobed(step_file.measured(files[0])),
         ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
         "MosaicML llm-foundry, Apache-2.0",
         Goal(),
     ),
     "pipelines": Question(
         "S2: iterations of BigScience's pipelines",
-        _pipelines,
+        lambda files: pipelines.bigscience(files[0].parent, step_file.measured(files[1])),
         ("bigscience_ddl/megatron_iteration_times.csv", "mosaic_mpt_throughput/mpt_training_throughput.csv"),
         "BigScience and MosaicML llm-foundry, Apache-2.0",
         Goal(p90=0.10),
     ),
     "llama": Question(
         "S3: Llama 3's speed of a GPU at twice the GPUs and fixed tokens",
-        _llama,
+        lambda _: pipelines.llama(),
         (),
         "two figures of arXiv 2407.21783",
         Goal(p90=0.02),
