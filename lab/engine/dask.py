@@ -5,10 +5,9 @@ workers on other machines, which Dask's own tools do (`dask scheduler`, `dask wo
 kubernetes).
 
 A file that a unit reads travels once: as a task whose key is the hash of its content, so that workers hand
-it to each other and the scheduler can make it again when its holder dies. A worker whose code differs is
-not used. A worker may
-die or fall silent: Dask then gives its units to others (set `distributed.scheduler.worker-ttl` on the
-scheduler, which is how long a silent worker counts as alive).
+it to each other and the scheduler can make it again when its holder dies. A worker whose code differs is not
+used. A worker may die or fall silent: Dask then gives its units to others (set
+`distributed.scheduler.worker-ttl` on the scheduler, which is how long a silent worker counts as alive).
 """
 
 from __future__ import annotations
@@ -158,29 +157,20 @@ class _Session:
             ) from None
 
     def submit(self, number: int, unit: Unit[Any]) -> None:
-        names: list[str] = []
-        inputs: list[_Input] = []
-        contents: list[Any] = []
-        shared: list[str] = []
-        for file in unit.files:
-            if Path(file).is_dir():
-                shared.append(file)
-                continue
-            about, content = self._travelling(file)
-            names.append(file)
-            inputs.append(about)
-            contents.append(content)
+        shared = [file for file in unit.files if Path(file).is_dir()]
+        names = tuple(file for file in unit.files if file not in shared)
+        travelling = [self._travelling(file) for file in names]
         self._submitted += 1
         usable = self._usable() if self._refused else None
         future = self._client.submit(
             _carry_out,
             self._work,
             number,
-            replace(unit, files=tuple(names)),
+            replace(unit, files=names),
             code_sha256(),
-            inputs,
+            [about for about, _ in travelling],
             shared,
-            *contents,
+            *(content for _, content in travelling),
             key=f"twinbed-{self._name}-{self._submitted}",
             priority=-self._submitted,
             workers=usable,

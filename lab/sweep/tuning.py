@@ -1,10 +1,9 @@
 """Searches for the values of keys that make a metric best within limits.
 
 For: `tune`. Not for: showing the outcome (tuned.py). Optuna proposes values (a tree-structured Parzen
-estimator with constraints); all values of a batch are run with the same seeds, so that they differ in the
-values and not in luck. The
-search is a function of the question: asked again, it proposes the same, finds the runs in the store, and
-goes on.
+estimator with constraints). All values of a batch are run with the same seeds, so that they differ in the
+values and not in luck. The search is a function of the question: asked again, it proposes the same, finds the
+runs in the store, and goes on.
 """
 
 from __future__ import annotations
@@ -45,9 +44,11 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a key's value is searched. choices: values without an order; else low to high, log: by factors,
-    whole:
-    whole numbers only."""
+    """Where a key's value is searched.
+
+    choices: values without an order; without any, the value is from low to high
+    log: in steps of a factor; whole: whole numbers only
+    """
 
     key: str
     low: float = 0.0
