@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.runs.files import write_whole
-from twinbed import InvariantError, TwinbedError
+from twinbed import InvariantError, ScenarioError, TwinbedError
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -37,7 +37,7 @@ class Asked:
     page_only, note: write the page and measure nothing; a sentence that the page shows from now on
     again: fill the second table of measured jobs, which repeats runs of the first one
     recommenders, programs, few, seeds, past, jobs: see studies.cloud.searches
-    sensitivity, html, form: see studies.experiments.command
+    sensitivity, html, form: see studies.experiments.page
     timeout: exponent of the ACK timeout of soft RoCE
     """
 
@@ -63,14 +63,19 @@ class Asked:
     form: str = "table"
     timeout: int | None = None
 
+    def public_data(self, folder: str = "") -> Path:
+        """Return the folder of the public data sets, or one in it. Raises ScenarioError without one."""
+        if self.data is None:
+            raise ScenarioError(f"{self.name}: public data are needed; give --data or set TWINBED_DATA")
+        return self.data / folder
+
 
 class TimeIsUpError(TwinbedError):
     """Raised when the minutes that were asked for are over. What was run or measured until then is kept."""
 
 
 def clock(minutes: float) -> Callable[..., None]:
-    """Return a function that raises TimeIsUpError after so many minutes. It fits wherever progress is
-    told."""
+    """Return a progress function that raises TimeIsUpError after so many minutes."""
     end_s = time.monotonic() + 60 * minutes
 
     def check(*_: object) -> None:

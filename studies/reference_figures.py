@@ -33,8 +33,8 @@ class ReferenceFigure:
     kind: change (percent, A against B), absolute, at_most (an upper bound), or sign (+1 or −1: the source
     says only which is greater)
     low, high: the two ends of a range in `unit`; a single value is both ends
-    also, also_where: the value of another printing of the same figure, and where it is; None and "" without
-    one compared: whether we compute the figure; one that we do not is recorded only
+    also, also_where: the value of another printing of the same figure, and where it is; None and "": none
+    compared: whether we compute the figure; one that we do not is recorded only
     """
 
     experiment: str

@@ -15,7 +15,7 @@ from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.firm import Firm, FirmSettings
-from control.allocator.k8s_cpu import K8sCpu, K8sCpuFast, K8sCpuFastSettings, K8sCpuSettings
+from control.allocator.k8s_cpu import K8sCpu, K8sCpuFastSettings, K8sCpuSettings
 from control.allocator.krr import Krr, KrrSettings
 from control.allocator.ports import Allocator
 from control.allocator.requests_only import RequestsOnly, RequestsOnlySettings
@@ -32,7 +32,7 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "autothrottle": (AutothrottleSettings, Autothrottle),
     "firm": (FirmSettings, Firm),
     "k8s-cpu": (K8sCpuSettings, K8sCpu),
-    "k8s-cpu-fast": (K8sCpuFastSettings, K8sCpuFast),
+    "k8s-cpu-fast": (K8sCpuFastSettings, K8sCpu),
     "requests-only": (RequestsOnlySettings, RequestsOnly),
     "krr": (KrrSettings, Krr),
     "unlimited": (UnlimitedSettings, Unlimited),

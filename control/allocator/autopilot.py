@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,6 @@ from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import (
     Application,
     Decision,
-    Floats,
     History,
     Ids,
     Join,
@@ -52,9 +50,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class AutopilotSettings:
-    """Parameters of Autopilot: common ones, then those of the moving window, then those of the ML
-    recommender.
-    """
+    """Parameters of Autopilot: common ones, then of the moving window, then of the ML recommender."""
 
     recommender: str = parameter(
         "ml", unit="ml | moving_window", why="the recommender that the Escra paper compares with"
@@ -181,16 +177,8 @@ class AutopilotSettings:
             )
 
 
-class Recommender(Protocol):
-    """A recommender of limits of one resource."""
-
-    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
-        """Take one usage sample (cores or bytes) per slot. Slots are distinct; at_s never decreases."""
-        ...
-
-    def recommend(self, slots: Slots, at_s: float) -> Floats:
-        """Return limits (float64[n]) at the end of an update interval. NaN means no opinion."""
-        ...
+Recommender = EnsembleRecommender | WindowRecommender
+"""What recommends limits of one resource."""
 
 
 class Autopilot(SampledPolicy):

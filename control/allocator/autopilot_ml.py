@@ -127,11 +127,7 @@ class EnsembleRecommender:
         return np.asarray(np.argmin(cost, axis=2), np.int32)
 
     def _pay(
-        self,
-        slots: Slots,
-        usage: NDArray[np.float32],
-        before: NDArray[np.int32],
-        after: NDArray[np.int32],
+        self, slots: Slots, usage: NDArray[np.float32], before: NDArray[np.int32], after: NDArray[np.int32]
     ) -> None:
         """Charge each model for the interval, at the limit that it had recommended for it."""
         w = self._weights

@@ -17,7 +17,6 @@ Microservices", NSDI 2024. Besides the readings of its rules, we differ from it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,20 +24,10 @@ from numpy.typing import NDArray
 
 from control.allocator.autothrottle_captain import Captain, CaptainRule
 from control.allocator.autothrottle_tower import EVERYONE_BUSY, Tower, boundary
-from control.allocator.cap import CappedFleet
-from control.allocator.model import (
-    NOTHING,
-    Application,
-    Decision,
-    Floats,
-    Ids,
-    Join,
-    PeriodStats,
-    Reason,
-    ServiceStats,
-)
-from control.allocator.ports import Given, WithoutReclaim
-from control.allocator.roster import Index
+from control.allocator.cap import CappedPolicy
+from control.allocator.model import NOTHING, Decision, Floats, PeriodStats, ServiceStats
+from control.allocator.ports import Given
+from control.allocator.roster import Index, Roster
 from control.allocator.usage import Interval
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -134,7 +123,7 @@ def captain_rule(s: AutothrottleSettings) -> CaptainRule:
     return CaptainRule(s.alpha, s.beta_min, s.beta_max, s.window, s.history, s.initial_margin)
 
 
-class Autothrottle(WithoutReclaim):
+class Autothrottle(CappedPolicy):
     """Throttle targets that follow the latency, and quotas that follow the targets.
 
     Implement `ports.Allocator` and `ports.ServiceAware`. The methods' contract is stated there.
@@ -143,6 +132,7 @@ class Autothrottle(WithoutReclaim):
     name = "autothrottle"
 
     def __init__(self, settings: AutothrottleSettings) -> None:
+        super().__init__(settings.initial_factor, settings.initial_memory_factor)
         self.settings = settings
         slo_s = settings.slo_p99_s
         self.given = Given(more=f"an untrained Tower, SLO {slo_s:g} s" if slo_s else "no Tower")
@@ -157,24 +147,6 @@ class Autothrottle(WithoutReclaim):
         """Targets of busy and idle containers, float64[apps, 2]. Do not write to it."""
         return self._targets
 
-    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Set first limits: profiled peaks times their factors, or the fair share.
-
-        Any earlier fleet is forgotten.
-        """
-        self._set_up(tuple(applications))
-        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
-
-    def on_join(self, containers: Join) -> Decision:
-        """Start newcomers as in `start`. Containers above the fair share make room in place."""
-        memory = self._memory.values[: self._fleet.roster.size].astype(np.float64)
-        return self._fleet.join(containers, Reason.JOINED, memory)
-
-    def on_leave(self, ids: Ids) -> Decision:
-        """Redistribute nothing. The Captains that want more may use what has become free."""
-        self._fleet.leave(ids)
-        return NOTHING
-
     def on_period(self, stats: PeriodStats) -> Decision:
         """Run the Captain of every reporting container.
 
@@ -184,7 +156,7 @@ class Autothrottle(WithoutReclaim):
         rows, index = fleet.roster.find(stats.ids)
         usage = stats.usage_cores[rows]
         self._add(index, usage, stats.quota_cores[rows], stats.period_s)
-        self._memory.values[index] = stats.memory_bytes[rows]
+        self._last_bytes.values[index] = stats.memory_bytes[rows]
         self._captain.observe(index, stats.throttled[rows], usage)
         if self._interval.over(stats.at_s, stats.period_s):
             self._classify()
@@ -215,12 +187,9 @@ class Autothrottle(WithoutReclaim):
             self._targets[at] = tower.targets
         return NOTHING
 
-    def _set_up(self, applications: tuple[Application, ...]) -> None:
-        s = self.settings
-        self._fleet = CappedFleet(applications, s.initial_factor, s.initial_memory_factor)
-        roster = self._fleet.roster
+    def _set_up(self, roster: Roster) -> None:
+        s, applications = self.settings, roster.applications
         self._captain = Captain(roster, captain_rule(s))
-        self._memory = roster.column(0, np.int64)
         self._usage_s = roster.column(0.0, np.float64)
         self._seconds = roster.column(0.0, np.float64)
         self._quota_s = roster.column(0.0, np.float64)

@@ -1,16 +1,19 @@
 """Limits of containers under their application's global limits, for policies that know no such limit.
 
 VPA, Autopilot and Autothrottle decide for each container on its own. A Distributed Container promises that
-the sum of its containers' limits never exceeds Ω and M. For: keeping that promise for them. Recommended
-decreases are taken in full. Increases share what is then unallocated, in proportion to what each asks.
-Containers that join are given room. A policy whose limits overcommit (VPA: twice the request) gets less than
-it asks for. Not for: deciding what a container needs.
+the sum of its containers' limits never exceeds Ω and M. For: keeping that promise for them, and their
+members. Recommended decreases are taken in full. Increases share what is then unallocated, in proportion to
+what each asks. Containers that join are given room. A policy whose limits overcommit (VPA: twice the request)
+gets less than it asks for. Not for: deciding what a container needs.
 
 Source: the invariants are Escra's (ICDCS 2022). The sharing rule treats containers alike and depends on no
 order.
 """
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +34,7 @@ from control.allocator.model import (
     reasons,
     slot,
 )
+from control.allocator.ports import WithoutReclaim
 from control.allocator.roster import Roster
 from twinbed import ScenarioError
 
@@ -228,9 +232,7 @@ class CappedFleet:
         self.memory.vacate(gone)
 
     def cpu_limits(self, slots: Slots, reason: Reason | Reasons) -> CpuLimits:
-        """Return the CPU part of a decision: the present limits of these slots, with one reason or one for
-        each.
-        """
+        """Return the CPU part of a decision: the present limits of these slots, with their reasons."""
         return CpuLimits(self.roster.ids[slots], self.cpu.values[slots], reasons(len(slots), reason))
 
     def memory_limits(self, slots: Slots, reason: Reason | Reasons) -> MemoryLimits:
@@ -242,6 +244,41 @@ class CappedFleet:
         codes = reasons(len(lowered) + len(new), reason)
         codes[: len(lowered)] = Reason.MADE_ROOM
         return np.concatenate([lowered, new]), codes
+
+
+class CappedPolicy(WithoutReclaim, ABC):
+    """`ports.Allocator` without its name and `on_period`: who joins and leaves, under the global limits.
+
+    cpu_factor, memory_factor: those of `CappedFleet`.
+    """
+
+    def __init__(self, cpu_factor: float, memory_factor: float) -> None:
+        self._factors = cpu_factor, memory_factor
+
+    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
+        """Set first limits (see `CappedFleet`). Any earlier fleet is forgotten."""
+        self._fleet = CappedFleet(tuple(applications), *self._factors)
+        self._last_bytes = self._fleet.roster.column(0, np.int64)
+        self._set_up(self._fleet.roster)
+        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
+
+    def on_join(self, containers: Join) -> Decision:
+        """Start newcomers as in `start`. Containers above the fair share make room in place."""
+        return self._fleet.join(containers, Reason.JOINED, self._memory_in_use)
+
+    def on_leave(self, ids: Ids) -> Decision:
+        """Redistribute nothing. What has become free is there for the next increases."""
+        self._fleet.leave(ids)
+        return NOTHING
+
+    @property
+    def _memory_in_use(self) -> Floats:
+        """Memory usage as last reported, bytes, float64[size]; 0 before the first report."""
+        return self._last_bytes.values[: self._fleet.roster.size].astype(np.float64)
+
+    @abstractmethod
+    def _set_up(self, roster: Roster) -> None:
+        """Make the policy's own columns, at `start`."""
 
 
 def _first(limits: CappedLimits, new: Slots, peak: NDArray[np.generic] | None, factor: float) -> Floats:

@@ -214,9 +214,7 @@ class CpuRule:
     def _wanted(
         self, columns: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats
     ) -> _Changes | None:
-        """Return one block's wanted changes, as if each container were alone with the pool, or None without
-        changes.
-        """
+        """Return one block's wanted changes as if each container were alone with the pool, or None."""
         settings = self._settings
         if isinstance(columns, slice):
             self._windows.write(columns, unused, throttled)

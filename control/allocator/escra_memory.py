@@ -57,9 +57,7 @@ class MemoryRule:
         return self._roster.ids[self._waiting_slots()]
 
     def check_room(self, apps: Apps) -> None:
-        """Raise ScenarioError if with newcomers in `apps` (int64[k]) one page for each container does not fit
-        M.
-        """
+        """Raise ScenarioError if with newcomers in `apps` (int64[k]) M has not a page for everyone."""
         members = self._roster.members + np.bincount(apps, minlength=len(self._pool))
         short = np.flatnonzero(members * PAGE_BYTES > self._roster.memory_limit_bytes)
         if short.size:
@@ -157,9 +155,7 @@ class MemoryRule:
         return fits
 
     def _top_up(self, app: Apps, amount: Bytes) -> Bytes:
-        """Return what each grant gets beyond its need (whole pages), from what the pool has left after the
-        needs.
-        """
+        """Return what each grant gets beyond its need (whole pages) from what the needs leave of the pool."""
         lacking = -_whole(-amount, self._settings.grant_bytes) - amount
         left = self._pool - np.bincount(app, amount, minlength=len(self._pool)).astype(np.int64)
         wanted = np.bincount(app, lacking, minlength=len(self._pool))

@@ -21,28 +21,17 @@ is not managed, and all of M is given out in proportion to the profiled peaks. T
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from control.allocator.cap import CappedFleet
+from control.allocator.cap import CappedPolicy
 from control.allocator.firm_agent import Aimd, Rule, Window
 from control.allocator.firm_culprits import Separator, intensity
 from control.allocator.firm_weights import SEPARATOR
-from control.allocator.model import (
-    NOTHING,
-    Application,
-    Decision,
-    Flags,
-    Ids,
-    Join,
-    PeriodStats,
-    Reason,
-    ServiceStats,
-    slot,
-)
-from control.allocator.ports import Given, WithoutReclaim
+from control.allocator.model import NOTHING, Decision, Flags, PeriodStats, Reason, ServiceStats, slot
+from control.allocator.ports import Given
+from control.allocator.roster import Roster
 from control.paths import Spans, critical_paths
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -87,7 +76,7 @@ class FirmSettings:
             )
 
 
-class Firm(WithoutReclaim):
+class Firm(CappedPolicy):
     """Implement `ports.Allocator` and `ports.SpanAware`. The methods' contract is stated there.
 
     rule: how limits move; AIMD unless it is given. line: tells culprits.
@@ -96,6 +85,7 @@ class Firm(WithoutReclaim):
     name = "firm"
 
     def __init__(self, settings: FirmSettings, rule: Rule | None = None, line: Separator = SEPARATOR) -> None:
+        super().__init__(settings.initial_factor, settings.initial_memory_factor)
         self.settings, self._line = settings, line
         self._rule = rule or Aimd(settings.step_cores)
         self.given = Given(more=f"SLO {settings.slo_p99_s:g} s")
@@ -110,32 +100,13 @@ class Firm(WithoutReclaim):
         """Number of requests of a window whose spans suffice."""
         return self.settings.spans_wanted
 
-    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Set first limits: profiled peaks times their factors, or the fair share.
-
-        Any earlier fleet is forgotten.
-        """
-        s = self.settings
-        self._fleet = CappedFleet(tuple(applications), s.initial_factor, s.initial_memory_factor)
-        roster = self._fleet.roster
+    def _set_up(self, roster: Roster) -> None:
         self._used_s, self._seconds, self._peak, self._throttled_s = (
             roster.column(0.0, np.float64) for _ in range(4)
         )
-        self._peaks = roster.column(np.inf, np.float64, int(s.room_s // s.window_s))
+        self._peaks = roster.column(np.inf, np.float64, int(self.settings.room_s // self.settings.window_s))
         self._windows = roster.column(0, np.int64)
-        self._memory = roster.column(0, np.int64)
-        self._rate_rps = np.zeros(len(applications))
-        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
-
-    def on_join(self, containers: Join) -> Decision:
-        """Start newcomers as in `start`. Containers above the fair share make room in place."""
-        memory = self._memory.values[: self._fleet.roster.size].astype(np.float64)
-        return self._fleet.join(containers, Reason.JOINED, memory)
-
-    def on_leave(self, ids: Ids) -> Decision:
-        """Redistribute nothing. What has become free is there for culprits."""
-        self._fleet.leave(ids)
-        return NOTHING
+        self._rate_rps = np.zeros(len(roster.applications))
 
     def on_period(self, stats: PeriodStats) -> Decision:
         """Add a period to the window."""
@@ -145,7 +116,7 @@ class Firm(WithoutReclaim):
         self._seconds.values[index] += stats.period_s
         self._peak.values[index] = np.maximum(self._peak.values[index], used)
         self._throttled_s.values[index] += stats.throttled[rows] * stats.period_s
-        self._memory.values[index] = stats.memory_bytes[rows]
+        self._last_bytes.values[index] = stats.memory_bytes[rows]
         return self._fleet.fit_period(stats.period_s)
 
     def on_service(self, stats: ServiceStats) -> Decision:

@@ -39,8 +39,7 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True)
 class Separator:
-    """A linear support vector machine: an owner is a culprit where importance · RI + congestion · ln CI +
-    bias > 0."""
+    """A linear classifier: an owner is a culprit where importance · RI + congestion · ln CI + bias > 0."""
 
     importance: float
     congestion: float

@@ -82,12 +82,11 @@ class K8sCpuFastSettings(K8sCpuSettings):
 
 
 class K8sCpu(SampledPolicy):
-    """The scaler as an allocator whose quotas change in place."""
-
-    name = K8sCpuSettings.policy
+    """The scaler as an allocator whose quotas change in place. Its settings say which of the two it is."""
 
     def __init__(self, settings: K8sCpuSettings) -> None:
-        self.settings = s = settings
+        self.name, self.settings = settings.policy, settings
+        s = settings
         super().__init__(s.initial_factor, s.interval_s, s.interval_s, s.initial_memory_factor)
 
     def _set_up(self, roster: Roster) -> None:
@@ -109,9 +108,3 @@ class K8sCpu(SampledPolicy):
         wanted = self._remembered.values[slots].max(axis=1)
         changed = slots[fleet.cpu.change(slots, np.minimum(wanted, fleet.roster.host_cores[slots]))]
         return Decision(cpu=fleet.cpu_limits(changed, Reason.RECOMMENDED))
-
-
-class K8sCpuFast(K8sCpu):
-    """The same scaler under the name that goes with its settings."""
-
-    name = K8sCpuFastSettings.policy

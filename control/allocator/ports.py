@@ -164,8 +164,7 @@ class Learner(Protocol):
     """
 
     def learn(self, history: History) -> None:
-        """Take what the containers of the next `start` used before, in their order, so that the histories
-        begin warm."""
+        """Take what the containers of the next `start` used before, in their order."""
         ...
 
 

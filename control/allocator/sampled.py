@@ -1,24 +1,21 @@
 """What recommenders like VPA and Autopilot have in common: they sample usage, and now and then update limits.
 
-For: membership, the running samples and the two intervals. Limits are kept under the applications' limits by
-`cap`. Not for: what is recommended, which is the policy's own (`_set_up`, `_sample`, `_update`, `on_oom`).
+For: the running samples and the two intervals. Not for: members and their limits (cap.py), nor what is
+recommended, which is the policy's own (`_set_up`, `_sample`, `_update`, `on_oom`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 
-import numpy as np
-
-from control.allocator.cap import CappedFleet
-from control.allocator.model import NOTHING, Application, Decision, Ids, Join, PeriodStats, Reason
-from control.allocator.ports import Given, WithoutReclaim
-from control.allocator.roster import Roster
+from control.allocator.cap import CappedPolicy
+from control.allocator.model import NOTHING, Application, Decision, Floats, Join, PeriodStats
+from control.allocator.ports import Given
 from control.allocator.usage import Interval, UsageSamples
 
 
-class SampledPolicy(WithoutReclaim, ABC):
+class SampledPolicy(CappedPolicy):
     """`ports.Allocator` without its name. A container at its memory limit is killed by the kernel."""
 
     given = Given(history=True)
@@ -31,24 +28,18 @@ class SampledPolicy(WithoutReclaim, ABC):
         initial_memory_factor: float | None = None,
     ) -> None:
         memory_factor = initial_factor if initial_memory_factor is None else initial_memory_factor
-        self._initial_factors = initial_factor, memory_factor
+        super().__init__(initial_factor, memory_factor)
         self._intervals_s = sample_interval_s, update_interval_s
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Set initial limits: profiled peaks times the factors, or the fair share (see `CappedFleet`)."""
-        self._fleet = CappedFleet(tuple(applications), *self._initial_factors)
+        """Set first limits (see `CappedFleet`) and begin both intervals."""
+        first = super().start(applications, containers)
         self._begin_intervals()
-        self._set_up(self._fleet.roster)
-        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
+        return first
 
-    def on_join(self, containers: Join) -> Decision:
-        """Start newcomers as in `start`. Containers above the fair share make room in place."""
-        return self._fleet.join(containers, Reason.JOINED, self._usage.memory_bytes)
-
-    def on_leave(self, ids: Ids) -> Decision:
-        """Redistribute nothing. The next recommendations may use what has become free."""
-        self._fleet.leave(ids)
-        return NOTHING
+    @property
+    def _memory_in_use(self) -> Floats:
+        return self._usage.memory_bytes
 
     def on_period(self, stats: PeriodStats) -> Decision:
         """Add to the running sample. At the end of an interval, take the sample and update limits."""
@@ -66,10 +57,6 @@ class SampledPolicy(WithoutReclaim, ABC):
         """Begin both intervals, and their running samples, with the next period that is reported."""
         self._usage = UsageSamples(self._fleet.roster)
         self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
-
-    @abstractmethod
-    def _set_up(self, roster: Roster) -> None:
-        """Make the policy's own columns, at `start`."""
 
     @abstractmethod
     def _sample(self, at_s: float) -> None:

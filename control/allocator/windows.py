@@ -66,9 +66,7 @@ class Windows:
         np.minimum(reported, self._length, out=reported)
 
     def write_some(self, slots: Slots, unused_cores: Floats, throttled: Flags) -> None:
-        """Write a report of some containers only (distinct slots int64[m], float64[m], bool[m]), without
-        `advance`.
-        """
+        """Write some containers' report (distinct slots int64[m], float64[m], bool[m]), without `advance`."""
         self._in_line = False
         ahead = self._ahead.values[slots] + np.uint8(1)
         ahead[ahead == self._length] = 0

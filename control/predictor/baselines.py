@@ -21,8 +21,7 @@ from control.predictor.features import Encoded, Encoder
 from twinbed import ScenarioError
 
 THREADS = 1
-"""Threads that a library may use: one, so that figures are the same on every machine and processes do not
-compete."""
+"""Threads that a library may use. With one, figures are the same on every machine."""
 
 
 class Baseline(StrEnum):
@@ -63,9 +62,7 @@ class Fitted:
 
 
 def fit(name: Baseline, by: Objective, examples: Examples, seed: int) -> Fitted:
-    """Return a baseline fitted to all rows. Raises ScenarioError for rows without an outcome or of only one
-    class.
-    """
+    """Return a baseline fitted to all rows. Raises ScenarioError for rows of no outcome or one class."""
     examples.check_known(by)
     encoder = Encoder.fit(examples)
     value = examples.objective(by)

@@ -27,10 +27,7 @@ Maker = Callable[[Examples], Predictor]
 
 
 def cross_validated(
-    make: Maker,
-    examples: Examples,
-    folds: Sequence[Whole],
-    on_fold: Callable[[int, int], None] | None = None,
+    make: Maker, examples: Examples, folds: Sequence[Whole], on_fold: Callable[[int, int], None] | None = None
 ) -> Real:
     """Return each row's prediction by a model that `make` fits to the rows outside its fold, float64[n].
 
@@ -114,9 +111,7 @@ def selection(said: Real, true: Real, *, likelihoods: bool = False) -> Selection
 
 
 def auc(score: Real, good: np.ndarray) -> float:
-    """Return the probability that a good row has a higher score than another (Mann–Whitney U; ties count
-    half).
-    """
+    """Return the probability that a good row scores above another (Mann–Whitney U; ties count half)."""
     from scipy.stats import rankdata
 
     positives = int(good.sum())

@@ -72,9 +72,7 @@ class Examples:
         return hours * self.candidates.price_usd_h if by is Objective.COST else self.prior_time_s
 
     def check_known(self, by: Objective, fewest: int = 1) -> None:
-        """Raise ScenarioError for fewer rows than `fewest`, and for an outcome that is unknown or not
-        positive.
-        """
+        """Raise ScenarioError for fewer than `fewest` rows, and for unknown or not positive outcomes."""
         if len(self) < fewest:
             raise ScenarioError(
                 f"{len(self)} rows to learn from; at least {fewest} are needed: add past runs"

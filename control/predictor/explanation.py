@@ -75,10 +75,7 @@ class Contribution:
 
 
 def contributions(
-    predictor: Predictor,
-    row: Examples,
-    background: Examples,
-    rng: np.random.Generator,
+    predictor: Predictor, row: Examples, background: Examples, rng: np.random.Generator
 ) -> Contribution:
     """Return contributions to the prediction of the one row of `row`, against random background rows."""
     own, others = predictor.encoder.encode(row), predictor.encoder.encode(background)

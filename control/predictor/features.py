@@ -279,8 +279,7 @@ def _per_step(run: LocalRun, moved_bytes: Real) -> float:
 
 def _series(run: LocalRun | None) -> Real:
     """Return a job's series, float64[POINTS, c]: CPU in cores and log(1 + bytes), means over a role's
-    processes, and the shares of layers.
-    """
+    processes, and the shares of layers."""
     table = np.zeros((POINTS, SERIES_COLUMNS))
     if run is None:
         return table

@@ -129,9 +129,7 @@ def as_arrays(network: Network) -> dict[str, NDArray[np.float64]]:
 
 
 def from_arrays(kind: Kind, statics: int, arrays: Mapping[str, NDArray[np.float64]]) -> Network:
-    """Return the network of which `as_arrays` returned these. Raises ScenarioError for arrays that do not
-    fit.
-    """
+    """Return the network of `as_arrays`. Raises ScenarioError for arrays that do not fit."""
     network = Network(statics, kind)
     own = network.state_dict()
     if set(own) != set(arrays):

@@ -51,16 +51,6 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """The state after an epoch: its number from 1, the largest number, both losses."""
-
-    epoch: int
-    epochs: int
-    loss: float
-    held_out_loss: float
-
-
-@dataclass(frozen=True, slots=True)
 class Trained:
     """A trained network.
 
@@ -89,14 +79,7 @@ class Trained:
         return values
 
 
-def train(
-    kind: Kind,
-    examples: Examples,
-    seed: int,
-    *,
-    schedule: Schedule = Schedule(),
-    on_epoch: Callable[[Progress], None] | None = None,
-) -> Trained:
+def train(kind: Kind, examples: Examples, seed: int, *, schedule: Schedule = Schedule()) -> Trained:
     """Return a network trained on `examples`; the same seed gives the same network on the same machine.
 
     Raises ScenarioError for fewer than FEWEST_ROWS rows, or rows without an outcome.
@@ -107,7 +90,7 @@ def train(
     with torch.random.fork_rng(), _one_thread():
         torch.manual_seed(seed)
         network = Network(len(encoder.columns), kind)
-        losses = _descend(network, encoder.encode(examples), target, schedule, seed, on_epoch)
+        losses = _descend(network, encoder.encode(examples), target, schedule, seed)
     return Trained(kind, encoder, network, unit, tuple(losses))
 
 
@@ -131,13 +114,9 @@ def _target(kind: Kind, examples: Examples) -> tuple[Real, float]:
 
 
 def _descend(
-    network: Network,
-    encoded: Encoded,
-    target: Real,
-    schedule: Schedule,
-    seed: int,
-    on_epoch: Callable[[Progress], None] | None,
+    network: Network, encoded: Encoded, target: Real, schedule: Schedule, seed: int
 ) -> list[tuple[float, float]]:
+    """Train the network in place. Returns the losses on training and held-out rows after each epoch."""
     rng = np.random.default_rng(seed)
     static, series, job = _tensors(encoded)
     goal = torch.as_tensor(target, dtype=torch.float32)
@@ -151,7 +130,7 @@ def _descend(
     )
     losses: list[tuple[float, float]] = []
     state, least, since = None, np.inf, 0
-    for epoch in range(1, schedule.epochs + 1):
+    for _ in range(schedule.epochs):
         network.train()
         total = 0.0
         for batch in _batches(rng.permutation(kept), schedule.batch):
@@ -165,8 +144,6 @@ def _descend(
         with torch.inference_mode():
             held_out_loss = float(loss_of(network(static[held_out], series, job[held_out]), goal[held_out]))
         losses.append((total / len(kept), held_out_loss))
-        if on_epoch is not None:
-            on_epoch(Progress(epoch, schedule.epochs, *losses[-1]))
         if held_out_loss < least:
             least, since = held_out_loss, 0
             state = {name: tensor.clone() for name, tensor in network.state_dict().items()}

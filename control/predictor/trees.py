@@ -52,9 +52,7 @@ class Trees:
             raise ScenarioError("trees: a feature's position is negative")
 
     def of(self, static: Real) -> Real:
-        """Return the sum over the trees for rows of columns, float64[n]. Raises ScenarioError for too few
-        columns.
-        """
+        """Return the sum over the trees by row, float64[n]. Raises ScenarioError for too few columns."""
         if self.feature.size and static.shape[1] <= self.feature.max():
             raise ScenarioError(f"trees: they use more than the {static.shape[1]} features of the rows")
         near = static.astype(np.float32)

@@ -134,22 +134,14 @@ def make(
     if method is None:
         raise ScenarioError(f"no recommender {name!r}; there are {', '.join(RECOMMENDERS)}")
     factory = resolve_name(f"{__name__}.{method.factory}")
-    recommender: Recommender
-    if not method.needs_server:
-        recommender = factory(**(settings or {}))
-    elif server is None:
+    if method.needs_server and server is None:
         raise ScenarioError(f"{name} is for clusters with a parameter server; name its type")
-    else:
-        recommender = factory(server, use_bps or {})
-    return recommender
+    made: Recommender = factory(server, use_bps or {}) if method.needs_server else factory(**(settings or {}))
+    return made
 
 
 def choose(
-    name: str,
-    request: Request,
-    *,
-    server: Server | None = None,
-    use_bps: Mapping[str, float] | None = None,
+    name: str, request: Request, *, server: Server | None = None, use_bps: Mapping[str, float] | None = None
 ) -> Recommender:
     """Return the recommender of this name that suits what the request knows. Errors are those of `make`.
 

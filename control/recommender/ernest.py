@@ -68,9 +68,7 @@ class Ernest:
 
 @dataclass(frozen=True, slots=True)
 class ErnestSearch:
-    """The search of Ernest: a few clusters of each type, then the best that the fits predict until it is
-    tried.
-    """
+    """The search of Ernest: a few clusters of each type, then the best that the fits predict."""
 
     request: Request
 

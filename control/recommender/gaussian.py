@@ -93,13 +93,7 @@ class Kernel:
         return covariance
 
 
-def fit(
-    x: Features,
-    draws: Sequence[tuple[Whole, Real]],
-    start: Kernel,
-    *,
-    level_variance: float,
-) -> Kernel:
+def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, level_variance: float) -> Kernel:
     """Return the maximum-a-posteriori kernel for independent draws of one process.
 
     draws: for each draw positions in x, int64[k], and centred values there, float64[k].

@@ -22,8 +22,7 @@ from control.recommender.ranking import Prediction
 
 def bounded(predicted: Prediction, candidates: Candidates, observed: Observations) -> Prediction:
     """Return the prediction within physics: beyond the trials it leans on their law, and nothing untried is
-    faster than linear from a narrower cluster of its type.
-    """
+    faster than linear from a narrower cluster of its type."""
     log_time, deviation = predicted.log_time.copy(), predicted.deviation.copy()
     tried = _tried(observed)
     for rows in _widths(candidates):
@@ -86,8 +85,7 @@ def _widths(candidates: Candidates) -> Iterator[Whole]:
 
 def _law(log_count: Real, log_time: Real, asked: Real) -> Real:
     """Return log seconds at some widths by serial share, parallel share and overhead per worker, none
-    negative, fitted to the trials' relative errors.
-    """
+    negative, fitted to the trials' relative errors."""
     terms = np.column_stack([np.ones_like(log_count), np.exp(-log_count), np.exp(log_count)])
     weight, _ = nnls(terms * np.exp(-log_time)[:, None], np.ones_like(log_time))
     at = np.column_stack([np.ones_like(asked), np.exp(-asked), np.exp(asked)])

@@ -23,58 +23,45 @@ from control.recommender.ports import (
 from control.recommender.ranking import measured_only
 
 
-class Exhaustive:
+class _Plain:
+    """Tries affordable candidates in an order that no trial changes, until none is left."""
+
+    def recommend(self, request: Request) -> list[Recommendation]:
+        """Return the trials that ended within the bounds; ScenarioError if there is none."""
+        return measured_only(request)
+
+
+class Exhaustive(_Plain):
     """Tries every affordable candidate, the cheapest cluster first."""
 
-    def recommend(self, request: Request) -> list[Recommendation]:
-        """Return the trials that ended within the bounds; ScenarioError if there is none."""
-        return measured_only(request)
-
-    def searcher(self, request: Request, seed: int) -> CheapestFirst:
+    def searcher(self, request: Request, seed: int) -> InOrder:
         """Return the search by price per hour; `seed` has no effect."""
         del seed
-        return CheapestFirst(request)
+        return InOrder(request, np.argsort(request.candidates.price_usd_h, kind="stable"), "cheapest of")
 
 
-@dataclass(frozen=True, slots=True)
-class CheapestFirst:
-    """The search of Exhaustive."""
+class RandomSearch(_Plain):
+    """Tries affordable candidates in a random order."""
 
-    request: Request
-
-    def propose(self, observed: Observations) -> Proposal | Stop:
-        """Return the cheapest cluster that has no trial yet."""
-        left = untried(self.request, observed)
-        if not left.any():
-            return all_tried(self.request, observed)
-        price = np.where(left, self.request.candidates.price_usd_h, np.inf)
-        row = int(price.argmin())
-        return Proposal(row, f"cheapest of {int(left.sum())} clusters left, {price[row]:.4g} $/h")
-
-
-class RandomSearch:
-    """Tries affordable candidates in a random order until none is left."""
-
-    def recommend(self, request: Request) -> list[Recommendation]:
-        """Return the trials that ended within the bounds; ScenarioError if there is none."""
-        return measured_only(request)
-
-    def searcher(self, request: Request, seed: int) -> RandomOrder:
+    def searcher(self, request: Request, seed: int) -> InOrder:
         """Return the search in an order that is drawn once from `seed`."""
         order = np.random.default_rng(seed).permutation(len(request.candidates)).astype(np.int64)
-        return RandomOrder(request, order)
+        return InOrder(request, order, "drawn from")
 
 
 @dataclass(frozen=True, slots=True)
-class RandomOrder:
-    """The search of RandomSearch. order: positions of all candidates, int64[n]."""
+class InOrder:
+    """A search in an order. order: positions of all candidates, int64[n]; how: begins its reasons."""
 
     request: Request
     order: Whole
+    how: str
 
     def propose(self, observed: Observations) -> Proposal | Stop:
         """Return the first candidate of the order that has no trial yet."""
         left = self.order[untried(self.request, observed)[self.order]]
         if not left.size:
             return all_tried(self.request, observed)
-        return Proposal(int(left[0]), f"drawn from {left.size} candidates left")
+        row = int(left[0])
+        price = self.request.candidates.price_usd_h[row]
+        return Proposal(row, f"{self.how} {left.size} clusters left, {price:.4g} $/h")

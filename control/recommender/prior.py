@@ -336,9 +336,7 @@ def _with_failures(
 
 
 def _extended(past: _Past, kernel: Kernel, x: Features, onto: Features, residual: Real) -> Real:
-    """Return each past job's posterior mean residual at other candidates, given those it ran on, float64[m,
-    n].
-    """
+    """Return each past job's posterior mean residual at other candidates, float64[m, n]."""
     ran = past.ended | np.isfinite(past.bound)
     full = np.zeros((len(ran), len(onto.kind)))
     for mask in np.unique(ran, axis=0):

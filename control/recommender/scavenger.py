@@ -15,15 +15,7 @@ import numpy as np
 
 from control.goodput import Steps, efficiency, fit
 from control.jobs import Flags, Job, Objective, Real
-from control.recommender.ports import (
-    Observations,
-    Proposal,
-    Recommendation,
-    Request,
-    Stop,
-    affordable,
-    stop,
-)
+from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop, affordable, stop
 from control.recommender.ranking import Prediction, ranked
 from twinbed import ScenarioError
 

@@ -184,9 +184,7 @@ class TransferSearch:
     def _draws(
         self, posterior: Posterior, rows: Whole, observed: Observations, generator: np.random.Generator
     ) -> Real:
-        """Return joint draws of the log objective at some candidates, float64[DRAWS, n'], inf beyond the
-        bounds.
-        """
+        """Return joint draws of the log objective, float64[DRAWS, n'], inf beyond the bounds."""
         limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
         log_price = np.log(self.prior.candidates.price_usd_h[rows] / 3600)
         least = physics.least_log_time(self.prior.candidates, observed, self.request.history)[rows]

@@ -1,4 +1,4 @@
-"""What recommendations look like: every candidate by time and cost with the Pareto front, and moving prices.
+"""Charts of recommendations: every candidate by time and cost with the Pareto front, and moving prices.
 
 For: frames made of a ranking, and their charts. Not for: ranking (lab.cloud.run.recommending) or other prices
 (lab.explorer.cloud_page).
@@ -14,6 +14,7 @@ import pandas as pd
 
 from control.recommender.ports import Recommendation
 from lab.charts.palette import SERIES, USAGE
+from lab.cloud.run.table import records
 
 BEST, FRONT, OTHER = "recommended", "on the front", "dominated"
 _LOOKS = {BEST: ("#D55E00", "diamond", 260), FRONT: ("#1A7FC4", "circle", 110), OTHER: (USAGE, "circle", 60)}
@@ -22,28 +23,13 @@ _ROOM, _LEAST_SPAN = 0.06, 1.5
 
 
 def ranking(recommendations: Sequence[Recommendation]) -> pd.DataFrame:
-    """A row per candidate, best first, under the keys of `twinbed recommend --format csv`."""
-    return pd.DataFrame(
-        [
-            {
-                "rank": rank,
-                "configuration": str(recommendation.configuration),
-                "time_h": recommendation.time_s / 3600,
-                "time_low_h": recommendation.time_interval.low / 3600,
-                "time_high_h": recommendation.time_interval.high / 3600,
-                "cost_usd": recommendation.cost_usd,
-                "cost_low_usd": recommendation.cost_interval.low,
-                "cost_high_usd": recommendation.cost_interval.high,
-                "price_usd_h": recommendation.price_usd_h,
-                "reason": recommendation.why,
-            }
-            for rank, recommendation in enumerate(recommendations, start=1)
-        ]
-    )
+    """Return a row per candidate, best first, under the keys of `twinbed recommend --format csv`."""
+    frame = pd.DataFrame(records(recommendations))
+    return frame.assign(reason=[recommendation.why for recommendation in recommendations])
 
 
 def places(frame: pd.DataFrame) -> list[str]:
-    """Of each row of `ranking`: the first is BEST; those that no other beats in time and cost are FRONT."""
+    """Return BEST for the first row of `ranking`, FRONT for those that none beats in both, else OTHER."""
     front = set(_front(frame).index)
     return [
         BEST if rank == 1 else FRONT if row in front else OTHER
@@ -58,9 +44,9 @@ def _front(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def pareto(frame: pd.DataFrame, *, deadline_h: float, budget_usd: float) -> alt.LayerChart:
-    """Cost over time of every row of `ranking`; under the pointer the intervals of one.
+    """Draw cost over time of every row of `ranking`; the pointer shows the intervals of the nearest one.
 
-    deadline_h, budget_usd: dashed where they are among the points (infinite: none).
+    deadline_h, budget_usd: drawn as dashed lines; infinite: none.
     """
     x, y = _time("time_h", frame), _cost("cost_usd", frame)
     near = alt.selection_point(
@@ -125,7 +111,7 @@ def _points(base: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
 
 
 def _intervals(base: alt.Chart, frame: pd.DataFrame, near: alt.Parameter) -> list[alt.Chart]:
-    """The pointed candidate's intervals as a cross; the axes stay, so wide ones go over the edge."""
+    """Draw the intervals of the candidate at the pointer as a cross. The axes do not grow with them."""
     rules = base.mark_rule(strokeWidth=2, clip=True, color=USAGE).encode(
         opacity=alt.when(near).then(alt.value(0.9)).otherwise(alt.value(0.0))
     )
@@ -147,7 +133,7 @@ def _bounds(x: alt.X, y: alt.Y, deadline_h: float, budget_usd: float) -> list[al
 
 
 def moved_prices(frame: pd.DataFrame, chosen: float) -> alt.LayerChart:
-    """Cost over a type's price, and a rule at the chosen factor.
+    """Draw cost over a type's price, and a rule at the chosen factor.
 
     Columns: factor (of today's price), configuration, cost_usd.
     """

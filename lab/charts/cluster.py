@@ -1,6 +1,7 @@
-"""Charts of cluster runs: the queue over time, how long jobs take, how fair, who
-ran where. For: reports of runs with a
-cluster. Not for: computing metrics."""
+"""Charts of cluster runs: the queue over time, how long jobs take, how fair, who ran where.
+
+For: reports of runs with a cluster. Not for: computing metrics.
+"""
 
 from __future__ import annotations
 

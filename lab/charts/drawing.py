@@ -6,9 +6,9 @@ charts name no text or background colour, because the page's light or dark theme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
 import pandas as pd
@@ -25,8 +25,7 @@ LEFT = 56
 
 
 def workload(frame: pd.DataFrame) -> alt.Chart:
-    """Returns the demand to be replayed as areas stacked over containers. Columns: at_s, container,
-    cpu_cores."""
+    """Returns the demand as areas stacked over containers. Columns: at_s, container, cpu_cores."""
     base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
     color = alt.Color(
         "container:N",
@@ -253,10 +252,15 @@ def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | a
     }
 
 
+def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:
+    """Returns the color channel of names with colours of their own; the legend stands above the chart."""
+    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
+    return alt.Color(f"{field}:N", title=None, scale=scale, legend=alt.Legend(orient="top", **legend))
+
+
 @dataclass(frozen=True)
 class Time:
-    """The time axis. window: first and last second, None for those of the data; labels: whether they are
-    shown."""
+    """The time axis. window: first and last second, None for the data's; labels: whether shown."""
 
     window: tuple[float, float] | None = None
     labels: bool = True

@@ -1,11 +1,14 @@
-"""Charts of a fabric: its edge with what is broken, the two costs of BFD's timers, fleets. For: drawing. Not
-for: computing."""
+"""Charts of a fabric: its edge with what is broken, the two costs of BFD's timers, fleets.
+
+For: drawing. Not for: computing.
+"""
 
 from __future__ import annotations
 
 import altair as alt
 import pandas as pd
 
+from lab.charts.drawing import named
 from lab.charts.palette import SERIES
 
 _WORKS, _BROKEN = "#8c959f", "#d55e00"
@@ -13,8 +16,7 @@ _MIDDLE = 0.5
 
 
 def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
-    """Draw hosts below and switches above. links: x, y, x2, y2, state (`works`, `broken`); nodes: x, y,
-    name."""
+    """Draw hosts below switches. links: x, y, x2, y2, state (`works`, `broken`); nodes: x, y, name."""
     hidden = alt.Axis(labels=False, ticks=False, domain=False, grid=False, title=None)
     x, y = alt.X("x:Q", axis=hidden), alt.Y("y:Q", axis=hidden, scale=alt.Scale(domain=[-0.4, 1.4]))
     lines = (
@@ -25,12 +27,7 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
             y=y,
             x2="x2:Q",
             y2="y2:Q",
-            color=alt.Color(
-                "state:N",
-                title=None,
-                scale=alt.Scale(domain=["works", "broken"], range=[_WORKS, _BROKEN]),
-                legend=alt.Legend(orient="top"),
-            ),
+            color=named("state", {"works": _WORKS, "broken": _BROKEN}),
             strokeDash=alt.StrokeDash(
                 "state:N", scale=alt.Scale(domain=["works", "broken"], range=[[1, 0], [6, 4]]), legend=None
             ),

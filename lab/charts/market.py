@@ -11,6 +11,7 @@ import altair as alt
 import pandas as pd
 
 from lab.ask.kind import Figure
+from lab.charts.drawing import named
 from lab.charts.palette import USAGE, Shown, shown
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -90,12 +91,7 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
             x=time,
             x2="end_h:Q",
             y=rows,
-            color=alt.Color(
-                "what:N",
-                title=None,
-                scale=alt.Scale(domain=list(_LOOKS), range=list(_LOOKS.values())),
-                legend=alt.Legend(orient="top", columns=len(_LOOKS)),
-            ),
+            color=named("what", _LOOKS, columns=len(_LOOKS)),
             tooltip=["title:N", "what:N", "place:N", "reason:N", "begin_h:Q", "end_h:Q"],
         )
     )

@@ -153,8 +153,7 @@ def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
 
 
 def events(run: Run, name: str) -> pd.DataFrame:
-    """Returns the container's OOM events, grants, kills and restarts. Columns: at_s, kind, limit_mib (NaN
-    if none)."""
+    """Returns a container's OOM events, grants, kills, restarts. Columns: at_s, kind, limit_mib or NaN."""
     frame = run.frame("events")
     frame = frame[(frame["container"] == name) & frame["kind"].isin(["oom", "grant", "kill", "restart"])]
     limit = frame["limit_bytes"]

@@ -13,7 +13,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from lab.charts.drawing import BESIDE, LEFT, Time, by_title, left
+from lab.charts.drawing import BESIDE, LEFT, Time, by_title, left, named
 from lab.charts.palette import THROTTLED, USAGE, Shown
 from lab.charts.services import AT_LEAST
 
@@ -121,9 +121,7 @@ def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     """Returns what became of the requests without an answer, one bar per policy. Columns: title, status,
     share (of all requests)."""
     present = [status for status in FATES if (frame["status"] == status).any()]
-    colors = alt.Scale(
-        domain=[FATES[status] for status in present], range=[_FATE_COLORS[status] for status in present]
-    )
+    colors = {FATES[status]: _FATE_COLORS[status] for status in present}
     titles = [look.title for look in runs if (frame["title"] == look.title).any()]
     data = frame.assign(fate=frame["status"].map(FATES), order=frame["status"].map(list(FATES).index))
     chart: alt.Chart = (
@@ -137,9 +135,7 @@ def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
                 sort=titles,
                 axis=alt.Axis(labelLimit=160, labelOverlap=False, ticks=False, domain=False),
             ),
-            color=alt.Color(
-                "fate:N", title=None, scale=colors, legend=alt.Legend(orient="top", labelLimit=320)
-            ),
+            color=named("fate", colors, labelLimit=320),
             order="order:Q",
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
@@ -283,8 +279,7 @@ def _at(frames: Mapping[str, pd.DataFrame]) -> alt.X:
 
 
 def _long(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, name: str) -> pd.DataFrame:
-    """Returns the runs' columns `key` below each other as `name`. Each run's last value is repeated at its
-    end."""
+    """Returns the runs' columns `key` below each other as `name`, each with its last value repeated."""
     parts = []
     for look in runs:
         frame = frames[look.title]

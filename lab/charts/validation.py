@@ -12,7 +12,7 @@ import altair as alt
 import pandas as pd
 
 from lab.charts import series, services
-from lab.charts.drawing import Time, left
+from lab.charts.drawing import Time, left, named
 from lab.runs.store import Run
 
 TWIN, TESTBED = "twin", "testbed"
@@ -77,18 +77,14 @@ def _stacked(frame: pd.DataFrame, titles: Mapping[str, str]) -> list[alt.Chart]:
 
 
 def _lines(frame: pd.DataFrame, title: str, *, first: bool, last: bool) -> alt.Chart:
+    color = named("backend", COLORS)
     chart: alt.Chart = (
         alt.Chart(frame, height=_HEIGHT + first * _LEGEND + last * _AXIS)
         .mark_line(interpolate="step-before", strokeWidth=1.8, clip=True)
         .encode(
             x=Time(labels=last).of("at_s"),
             y=left("value", title),
-            color=alt.Color(
-                "backend:N",
-                title=None,
-                scale=alt.Scale(domain=list(COLORS), range=list(COLORS.values())),
-                legend=alt.Legend(orient="top") if first else None,
-            ),
+            color=color if first else color.legend(None),
             strokeDash=alt.StrokeDash(
                 "backend:N", scale=alt.Scale(domain=list(COLORS), range=[[1, 0], [5, 2]]), legend=None
             ),

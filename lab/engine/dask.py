@@ -5,10 +5,9 @@ workers on other machines, which Dask's own tools do (`dask scheduler`, `dask wo
 kubernetes).
 
 A file that a unit reads travels once: as a task whose key is the hash of its content, so that workers hand
-it to each other and the scheduler can make it again when its holder dies. A worker whose code differs is
-not used. A worker may
-die or fall silent: Dask then gives its units to others (set `distributed.scheduler.worker-ttl` on the
-scheduler, which is how long a silent worker counts as alive).
+it to each other and the scheduler can make it again when its holder dies. A worker whose code differs is not
+used. A worker may die or fall silent: Dask then gives its units to others (set
+`distributed.scheduler.worker-ttl` on the scheduler, which is how long a silent worker counts as alive).
 """
 
 from __future__ import annotations
@@ -41,21 +40,18 @@ _dask: Any = distributed
 """Dask, of which few functions say their types."""
 
 REACH_S = 15.0
-"""Time in which a scheduler must answer and have a worker, s: Dask's own timeout for a connection over a slow
-network."""
+"""Time in which a scheduler must answer and have a worker, s: Dask's own timeout."""
 WORKERS_S = 60.0
 """Time without a usable worker after which the work is given up, s. Batch systems restart one in less."""
 MOST_BYTES = 64 * MIB
-"""Largest file that travels. The scheduler holds it, so larger ones belong on a file system that workers
-share."""
+"""Largest file that travels, bytes. Larger ones belong on a file system that workers share."""
 
 _ANSWER_S = 60.0
 """Time in which the scheduler and the workers must answer what is no unit, s: a worker answers between two
 units' steps, and a busy machine takes seconds to import what the answer needs."""
 _MOMENT_S = 0.1
 _AHEAD = 2
-"""Units per worker thread that are with Dask: one at work, one at hand, so that no worker waits for the
-scheduler."""
+"""Units per worker thread that are with Dask: one at work and one at hand."""
 
 
 class Dask:
@@ -130,8 +126,7 @@ class _Session:
         return self._width
 
     def look_at_workers(self) -> None:
-        """Find the workers that have this code. Raises BackendError that names those that differ if none
-        has."""
+        """Find the workers that have this code. Raises BackendError naming the others if none has."""
         deadline_s = time.monotonic() + REACH_S
         # A worker that has just died is started again by its nanny.
         while not (found := self._asked(self._client._run, _about, on_error="return")):
@@ -162,29 +157,20 @@ class _Session:
             ) from None
 
     def submit(self, number: int, unit: Unit[Any]) -> None:
-        names: list[str] = []
-        inputs: list[_Input] = []
-        contents: list[Any] = []
-        shared: list[str] = []
-        for file in unit.files:
-            if Path(file).is_dir():
-                shared.append(file)
-                continue
-            about, content = self._travelling(file)
-            names.append(file)
-            inputs.append(about)
-            contents.append(content)
+        shared = [file for file in unit.files if Path(file).is_dir()]
+        names = tuple(file for file in unit.files if file not in shared)
+        travelling = [self._travelling(file) for file in names]
         self._submitted += 1
         usable = self._usable() if self._refused else None
         future = self._client.submit(
             _carry_out,
             self._work,
             number,
-            replace(unit, files=tuple(names)),
+            replace(unit, files=names),
             code_sha256(),
-            inputs,
+            [about for about, _ in travelling],
             shared,
-            *contents,
+            *(content for _, content in travelling),
             key=f"twinbed-{self._name}-{self._submitted}",
             priority=-self._submitted,
             workers=usable,
@@ -265,8 +251,7 @@ class _Session:
             raise self._gone() from None
 
     def _asked(self, ask: Any, *arguments: Any, **options: Any) -> Any:
-        """Return what Dask answers to a question of its client, which by itself waits for ever. Raises
-        BackendError."""
+        """Return Dask's answer to a question of its client. Raises BackendError after _ANSWER_S."""
         try:
             return self._client.sync(ask, *arguments, **options, callback_timeout=_ANSWER_S)
         except TimeoutError:
@@ -276,8 +261,7 @@ class _Session:
             ) from None
 
     def _count(self) -> None:
-        """Count the workers' threads, once a second. Raises BackendError if the scheduler or all workers are
-        gone."""
+        """Count the workers' threads, once a second. Raises BackendError without scheduler or workers."""
         now_s = time.monotonic()
         if now_s - self._seen_s < 1:
             return

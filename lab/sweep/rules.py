@@ -39,8 +39,7 @@ def metric_named(kind: Kind, text: str, where: str) -> Metric:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A stop rule. metric: key; share: largest half-width of the mean's 95 % interval, as a share of the
-    mean."""
+    """A stop rule. metric: key; share: largest half-width of the mean's 95 % interval, over the mean."""
 
     metric: str
     share: float

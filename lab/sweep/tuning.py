@@ -1,10 +1,9 @@
 """Searches for the values of keys that make a metric best within limits.
 
 For: `tune`. Not for: showing the outcome (tuned.py). Optuna proposes values (a tree-structured Parzen
-estimator with constraints); all values of a batch are run with the same seeds, so that they differ in the
-values and not in luck. The
-search is a function of the question: asked again, it proposes the same, finds the runs in the store, and
-goes on.
+estimator with constraints). All values of a batch are run with the same seeds, so that they differ in the
+values and not in luck. The search is a function of the question: asked again, it proposes the same, finds the
+runs in the store, and goes on.
 """
 
 from __future__ import annotations
@@ -45,9 +44,11 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a key's value is searched. choices: values without an order; else low to high, log: by factors,
-    whole:
-    whole numbers only."""
+    """Where a key's value is searched.
+
+    choices: values without an order; without any, the value is from low to high
+    log: in steps of a factor; whole: whole numbers only
+    """
 
     key: str
     low: float = 0.0
@@ -134,8 +135,7 @@ class Trial:
 
 
 def single(scenario: Scenario, over: Sequence[Range]) -> Scenario:
-    """Return the scenario with the one policy that is tuned. Raises ScenarioError if it is not clear
-    which."""
+    """Return the scenario with the policy to tune. Raises ScenarioError if it is not clear which."""
     named = {entry.key.partition(".")[0] for entry in over if names_policy(entry.key, scenario.policies)}
     fits = [text for text in scenario.policies if not named or policies.parse(text).name in named]
     if len(fits) != 1 or len(named) > 1:
@@ -192,8 +192,7 @@ def checked(question: Question, trial: Trial, store: RunStore, engine: Engine) -
 def _run(
     question: Question, trials: Sequence[Trial], rival: Trial | None, store: RunStore, engine: Engine
 ) -> list[Trial]:
-    """Return a batch of trials with their figures; trials that are clearly worse than `rival` with few
-    seeds."""
+    """Return a batch of trials with their figures; those worse than `rival` have few seeds."""
     first, others = question.seeds[:FIRST_SEEDS], question.seeds[FIRST_SEEDS:]
     begun = _measured(question, trials, first, store, engine)
     going = [trial for trial in begun if not trial.failure and not _worse(question, trial, rival)]

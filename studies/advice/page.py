@@ -12,7 +12,7 @@ from studies import harness
 from studies.advice.halves import HOST_CORES, JUDGED, RISK, SEEDS, Sums, added, judge
 from studies.advice.histories import SETS, History
 from studies.harness import Asked
-from twinbed import ScenarioError
+from studies.judge import aim
 
 _AIM = 0.95
 """Share of containers without an OOM event that is aimed at."""
@@ -22,14 +22,12 @@ Judged = tuple[History, dict[str, Sums]]
 
 def make(asked: Asked) -> int:
     """Judge all histories and write the page."""
-    if asked.data is None:
-        raise ScenarioError("advice: needs the public data sets; give --data FOLDER or set TWINBED_DATA")
-    check, judged, absent = harness.clock(asked.minutes), [], []
+    data, check, judged, absent = asked.public_data(), harness.clock(asked.minutes), [], []
     for history in SETS:
         check()
         harness.say(f"{history.name} {history.part}")
         try:
-            sums = judge(history.read(asked.data), history.name)
+            sums = judge(history.read(data), history.name)
         except FileNotFoundError:
             absent.append(history.name)
             continue
@@ -79,11 +77,11 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
 def _answer(judged: list[Judged]) -> Iterator[str]:
     own, limits, krr, vpa = (_total(judged, name) for name in (REQUESTS_ONLY, LIMITS, KRR, VPA))
     free = [f"{100 * _oom_free(sums):.1f} %" for sums in (own, krr, vpa)]
-    aim = "reached" if _oom_free(own) >= _AIM else "missed"
+    reached = aim(_oom_free(own) >= _AIM)
     low, least = _lowest(judged)
     yield (
         f"On {own.containers:.0f} containers that were not seen before, {free[0]} had no OOM event with "
-        f"twinbed's advice (aim: {100 * _AIM:g} %, {aim}), {free[1]} with krr's and {free[2]} with the "
+        f"twinbed's advice (aim: {100 * _AIM:g} %, {reached}), {free[1]} with krr's and {free[2]} with the "
         f"VPA's, which sets no limits here; the set with the least is {low} with {100 * least:.1f} %."
     )
     throttled = f"{100 * limits.throttled / max(limits.limited, 1):.1f} %"

@@ -50,10 +50,7 @@ class Measured:
 
 def make(asked: Asked) -> int:
     """Write the page."""
-    if asked.data is None:
-        harness.say(f"goodput: {harness.NO_DATA}; give --data or TWINBED_DATA")
-        return 2
-    folder = asked.data / "pollux_t4"
+    folder = asked.public_data("pollux_t4")
     harness.write(asked.out / "goodput.md", document({name: read(folder, name) for name in MODELS}))
     return 0
 
@@ -125,8 +122,7 @@ def document(measured: dict[str, Measured]) -> str:
         "last row of each agrees by construction.",
         "## K1 and K2: Scavenger beside an oracle that measured every cell",
         table(
-            ("model", "least", "trials", "choice", "start (× best)", "choice over best", "within 10 %"),
-            rows,
+            ("model", "least", "trials", "choice", "start (× best)", "choice over best", "within 10 %"), rows
         ),
     ]
     conditions = (
@@ -195,11 +191,7 @@ def played(name: str, of: Measured, by: Objective) -> Played:
         row = step.candidate
         observed = observed.with_trial(row, raw[row], paid[row], True, of.noise)
     everything = Observations(
-        np.arange(len(among)),
-        raw,
-        paid,
-        np.ones(len(among), np.bool_),
-        np.full(len(among), of.noise),
+        np.arange(len(among)), raw, paid, np.ones(len(among), np.bool_), np.full(len(among), of.noise)
     )
     value = to_goal(request, everything).objective(by)
     start, found = value[observed.candidate[0]], among.configuration(step.best)

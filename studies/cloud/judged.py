@@ -52,7 +52,6 @@ class Goal:
         return ", ".join(f"{name} ≤ {value:.2f}" for name, value in parts.items() if value is not None)
 
 
-NO_GOAL = Goal()
 _ENOUGH = 10
 """Least number of points of which the share in intervals is told."""
 COLUMNS = ("workloads", "points", "median", "p90", "mean", "goal", "verdict", "in 90 % interval", "85–95 %")

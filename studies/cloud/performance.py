@@ -148,22 +148,19 @@ def _one_hot(names: Names) -> Real:
     return np.asarray(names[:, None] == np.array(sorted(set(names)), dtype=np.object_), np.float64)
 
 
-def parts_left_out(table: Submissions, by: Literal["submission", "submitter"], seed: int = 0) -> Errors:
-    """Return the predictions by benchmark. Every submission (or submitter) is left out once, with all rows.
-
-    seed: of the random division into PARTS.
-    """
-    off, part = _off(table, by, seed)
+def parts_left_out(table: Submissions, by: Literal["submission", "submitter"]) -> Errors:
+    """Return the predictions by benchmark. Every submission (or submitter) is left out once."""
+    off, part = _off(table, by)
     return _by_benchmark(table, off, part)
 
 
-def speed_ups(table: Submissions, seed: int = 0) -> Errors:
+def speed_ups(table: Submissions) -> Errors:
     """Return the predictions of speed-ups by benchmark, submitters left out.
 
     Of a submitter's systems with one accelerator in one round, the one with the fewest accelerators is known;
     the others' speed-ups over it are asked.
     """
-    off, part = _off(table, "submitter", seed)
+    off, part = _off(table, "submitter")
     columns = (table.round, table.submitter, table.benchmark, table.accelerator)
     keys = np.array(["/".join(row) for row in zip(*columns, strict=True)], dtype=np.object_)
     asked = np.zeros(keys.size, dtype=np.bool_)
@@ -175,14 +172,14 @@ def speed_ups(table: Submissions, seed: int = 0) -> Errors:
     return _by_benchmark(table, -off, np.where(asked, part, PARTS))
 
 
-def _off(table: Submissions, by: str, seed: int) -> tuple[Real, NDArray[np.int64]]:
+def _off(table: Submissions, by: str) -> tuple[Real, NDArray[np.int64]]:
     """Return log (predicted / measured) of each row's time, and the part in which it was left out."""
     groups = table.submitter
     if by == "submission":
         keys = zip(table.round, table.submitter, table.system, strict=True)
         groups = np.array(["/".join(key) for key in keys], dtype=np.object_)
     names = np.array(sorted(set(groups)), dtype=np.object_)
-    shuffled = names[np.random.default_rng(seed).permutation(names.size)]
+    shuffled = names[np.random.default_rng(0).permutation(names.size)]
     parts = {name: position % PARTS for position, name in enumerate(shuffled)}
     part = np.array([parts[name] for name in groups])
     known = features(table)
@@ -190,7 +187,7 @@ def _off(table: Submissions, by: str, seed: int) -> tuple[Real, NDArray[np.int64
     predicted = np.empty(work.size)
     for number in range(PARTS):
         out = part == number
-        predicted[out] = Forest(known[~out], work[~out], seed).predict(known[out])
+        predicted[out] = Forest(known[~out], work[~out]).predict(known[out])
     return predicted - work, part
 
 
@@ -210,7 +207,7 @@ def pairs(table: Profiled) -> list[tuple[str, str]]:
     return [(anchor, target) for anchor in anchors for target in table.accelerators if target != anchor]
 
 
-def models_left_out(table: Profiled, anchor: str, target: str, seed: int = 0) -> Errors:
+def models_left_out(table: Profiled, anchor: str, target: str) -> Errors:
     """Return the predictions of every row by model. It is left out with all its batch and image sizes."""
     columns = {name: table.step_s[:, at] for at, name in enumerate(table.accelerators)}
     known = np.isfinite(columns[anchor]) & np.isfinite(columns[target])
@@ -223,7 +220,7 @@ def models_left_out(table: Profiled, anchor: str, target: str, seed: int = 0) ->
     for name in sorted(set(table.job[known])):
         others, mine = known & (table.job != name), known & (table.job == name)
         predicted = across(
-            everything.take(others), table.job[others], columns[target][others], everything.take(mine), seed
+            everything.take(others), table.job[others], columns[target][others], everything.take(mine)
         )
         off[str(name)] = np.log(predicted / columns[target][mine])
     return held(off)
@@ -240,22 +237,6 @@ def _throughputs(files: list[Path]) -> Titled:
             yield f"{source}: one GPU and one probe", jobs_left_out(*steps_of(measured), widest)
 
 
-def _nodes(files: list[Path]) -> Titled:
-    yield from steptimes.probed(step_file.measured(files[0]))
-
-
-def _unprobed(files: list[Path]) -> Titled:
-    yield from steptimes.unprobed(step_file.measured(files[0]))
-
-
-def _pipelines(files: list[Path]) -> Titled:
-    yield from pipelines.bigscience(files[0].parent, step_file.measured(files[1]))
-
-
-def _llama(files: list[Path]) -> Titled:  # noqa: ARG001 (two figures of a paper)
-    yield from pipelines.llama()
-
-
 def _profiles(files: list[Path]) -> Titled:
     profiled = training.profiled(*files)
     for anchor, target in pairs(profiled):
@@ -266,10 +247,6 @@ def _submissions(files: list[Path]) -> Titled:
     submitted = training.submissions(files[0])
     yield "submissions left out", parts_left_out(submitted, "submission")
     yield "submitters left out", parts_left_out(submitted, "submitter")
-
-
-def _speed_ups(files: list[Path]) -> Titled:
-    yield "submitters left out", speed_ups(training.submissions(files[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +288,7 @@ QUESTIONS = {
     ),
     "speed-ups": Question(
         "S5: speed-up over a submitter's smallest system with the same accelerator",
-        _speed_ups,
+        lambda files: iter([("submitters left out", speed_ups(training.submissions(files[0])))]),
         ("mlperf_training/mlperf_training_runs.csv.gz",),
         "MLPerf Training logs, Apache-2.0; parsed by us, not verified by MLCommons",
         Goal(median=0.10),
@@ -325,28 +302,28 @@ QUESTIONS = {
     ),
     "nodes": Question(
         "S1: tokens per second by nodes",
-        _nodes,
+        lambda files: steptimes.probed(step_file.measured(files[0])),
         ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
         "MosaicML llm-foundry, Apache-2.0",
         Goal(median=0.05, p90=0.10, signed=0.03),
     ),
     "unprobed": Question(
         "Tokens per second by nodes, nothing of the job known",
-        _unprobed,
+        lambda files: steptimes.unprobed(step_file.measured(files[0])),
         ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
         "MosaicML llm-foundry, Apache-2.0",
         Goal(),
     ),
     "pipelines": Question(
         "S2: iterations of BigScience's pipelines",
-        _pipelines,
+        lambda files: pipelines.bigscience(files[0].parent, step_file.measured(files[1])),
         ("bigscience_ddl/megatron_iteration_times.csv", "mosaic_mpt_throughput/mpt_training_throughput.csv"),
         "BigScience and MosaicML llm-foundry, Apache-2.0",
         Goal(p90=0.10),
     ),
     "llama": Question(
         "S3: Llama 3's speed of a GPU at twice the GPUs and fixed tokens",
-        _llama,
+        lambda _: pipelines.llama(),
         (),
         "two figures of arXiv 2407.21783",
         Goal(p90=0.02),

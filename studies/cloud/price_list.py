@@ -21,7 +21,6 @@ from studies.harness import Asked
 from traces.catalogue import table
 from traces.catalogue.catalogue import PRICES
 from traces.readers import prices
-from twinbed import ScenarioError
 
 NOTICE = PRICES.with_name("NOTICE")
 FIRST_DAY = "2023-02-20"
@@ -69,10 +68,8 @@ _FULL_RATE = ("n1", "n2", "n2d", "c2", "c2d", "t2d")
 
 def make(asked: Asked) -> int:
     """Write the table (asked.store, default: the one that ships) and print its size."""
-    if asked.data is None:
-        raise ScenarioError("prices: the open price sets are needed; give --data or set TWINBED_DATA")
     path = asked.store or PRICES
-    frame = built(asked.data)
+    frame = built(asked.public_data())
     table.write(path, frame, NOTICE.read_text(encoding="utf-8"))
     # A row that cannot be is found here, and not by whoever uses it.
     table.listings(table.read(path))

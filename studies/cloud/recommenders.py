@@ -167,9 +167,7 @@ def _rows(item: Data, by_name: dict[str, list[Judged]] | None) -> Iterator[list[
 
 def make(asked: Asked) -> int:
     """Print the figures of the chosen tables (asked.only) and recommenders."""
-    if asked.data is None:
-        raise ScenarioError("recommenders: public tables are needed; give --data or set TWINBED_DATA")
-    data, names = asked.data, asked.only or ("scout", "cherrypick", "lynceus")
+    data, names = asked.public_data(), asked.only or ("scout", "cherrypick", "lynceus")
     for name in (*names, *asked.past):
         if name not in TABLES:
             raise ScenarioError(f"recommenders: no table {name!r}; there are {', '.join(TABLES)}")

@@ -149,8 +149,7 @@ def reachable(table: History, job: int) -> History:
 
 
 def ratios(table: History, job: int, by: Objective) -> Real:
-    """Return each candidate's objective over the job's best, float64[n]; infinite if it failed or was not
-    run."""
+    """Return each candidate's objective over the job's best, float64[n]; infinite if it failed."""
     value: Real = np.where(table.ok[job], table.objective(by)[job], np.inf)
     value /= value.min()
     return value

@@ -144,8 +144,7 @@ def _conditions(job: Profiled) -> tuple[str, str]:
 
 def dear_pairs(noise: float) -> list[Pair]:
     """Return job and types of each pair in the table of measured jobs whose dearer type is slower by more
-    than so large a share, with as many workers and as large a batch.
-    """
+    than so large a share, with as many workers and as large a batch."""
     known = rows()
     types, pairs = known.candidates, []
     keys = list(zip(known.job.tolist(), types.count.tolist(), types.batch.tolist(), strict=True))

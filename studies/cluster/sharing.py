@@ -53,10 +53,7 @@ class Data:
 
 def make(asked: Asked) -> int:
     """Write the page."""
-    if asked.data is None:
-        harness.say(f"sharing: {harness.NO_DATA}; give --data or TWINBED_DATA")
-        return 2
-    harness.write(asked.out / "sharing.md", document(list(data(asked.data))))
+    harness.write(asked.out / "sharing.md", document(list(data(asked.public_data()))))
     return 0
 
 

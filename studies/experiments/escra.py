@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from studies.experiments.assumptions import AUTOPILOT, MICROSERVICES
-from studies.experiments.measures import Pick, change, mean, scaled, total
+from studies.experiments.measures import Pick, change, mean, percent, scaled, total
 from studies.experiments.model import Case, Experiment, Figure, changes, figures
 
 GAMMA_CORES = 0.2
@@ -275,8 +275,8 @@ def _telemetry(key: str, value: float, aside: str) -> tuple[Figure, ...]:
         ("latency_p50", "Latency p50, change", "%", 1, change("latency_p50_s", pick, undisturbed)),
         ("latency_p99", "Latency p99, change", "%", 1, change("latency_p99_s", pick, undisturbed)),
         ("latency_p999", "Latency p99.9, change", "%", 1, change("latency_p999_s", pick, undisturbed)),
-        ("failed", "Requests not answered", "%", 2, scaled(100, mean("failed_share", pick))),
-        ("throttled", "Throttled periods", "%", 2, scaled(100, mean("throttled_share", pick))),
+        ("failed", "Requests not answered", "%", 2, percent("failed_share", pick)),
+        ("throttled", "Throttled periods", "%", 2, percent("throttled_share", pick)),
         ("cpu_slack_p50", "CPU slack p50", "cores", 3, mean("cpu_slack_p50_cores", pick)),
         ("cpu_slack_p99", "CPU slack p99", "cores", 3, mean("cpu_slack_p99_cores", pick)),
         ("kills", "OOM kills, all runs", "1", 1, total("oom_kills", pick)),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
-from studies.experiments.measures import Pick, change, difference, mean, scaled
+from studies.experiments.measures import Pick, change, difference, mean, percent, scaled
 from studies.experiments.model import Case, Change, Edit, Experiment, Figure, Measure, figures
 
 _KIND, _PROFILE = "fabric.faults.kind", "fabric.retry_profile"
@@ -130,10 +130,6 @@ def _slower(scheme: str, where: Mapping[str, Any], profile: Mapping[str, Any]) -
     return change("job_s", Pick(scheme, {**where, **profile}), Pick("none", {**_QUIET, **profile}))
 
 
-def _percent(metric: str, scheme: str, where: Mapping[str, Any]) -> Measure:
-    return scaled(100, mean(metric, Pick(scheme, where)))
-
-
 _THEN = "Accuracy when the undisturbed job ends"
 
 
@@ -158,7 +154,7 @@ def _t2(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         "Work done with many faults, checkpoints alone",
         "%",
         1,
-        _percent("kept_share", "none", many),
+        percent("kept_share", Pick("none", many)),
     )
     for key, title, scheme, where in (
         ("quiet", "no faults", "none", quiet),
@@ -166,7 +162,7 @@ def _t2(profile: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         ("single", "checkpoints, a single fault", "none", single),
         ("many", "checkpoints, many faults", "none", many),
     ):
-        yield f"accuracy_{key}", f"{_THEN}: {title}", "%", 1, _percent("accuracy", scheme, where)
+        yield f"accuracy_{key}", f"{_THEN}: {title}", "%", 1, percent("accuracy", Pick(scheme, where))
     for key, title, scheme, kind in (
         ("quiet_thorn", "THORN without faults", "thorn", _QUIET),
         ("single_thorn", "THORN with a single fault", "thorn", _SINGLE),

@@ -37,6 +37,11 @@ def mean(metric: str, pick: Pick) -> Measure:
     return lambda cases: _over(np.mean, [case.metric(metric) for case in pick.of(cases)])
 
 
+def percent(metric: str, pick: Pick) -> Measure:
+    """Return the mean of a share over the picked runs, percent."""
+    return scaled(100, mean(metric, pick))
+
+
 def total(metric: str, pick: Pick) -> Measure:
     """Return the sum of a metric over the picked runs."""
 

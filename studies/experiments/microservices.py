@@ -26,7 +26,7 @@ from studies.experiments.measures import (
     mean,
     median_change,
     most,
-    scaled,
+    percent,
     total,
 )
 from studies.experiments.model import Experiment, Figure, Measure, figures
@@ -99,8 +99,7 @@ def _typical() -> Iterator[Figure]:
 
 
 def _single(app: str, arrivals: str, measured: str, policy: str = "escra", against: str = "static") -> Figure:
-    """Return a change in one of the sixteen experiments. against: a key of AS_SOURCE or BASELINES, or a
-    policy."""
+    """Return a change in one of the sixteen. against: a key of BASELINES, or a policy."""
     metric, title = _COMPARED[measured]
     base = BASELINES.get(against, (against, ""))[0]
     return Figure(
@@ -299,17 +298,13 @@ FACTORS = ("0.75", "1", "1.5")
 PROFILED_S = (0.1, 1.0, 10.0)
 
 
-def _percent(metric: str, pick: Pick) -> Measure:
-    return scaled(100, mean(metric, pick))
-
-
 def _profiled(factor: str, interval_s: float) -> tuple[Figure, ...]:
     pick = Pick(f"static:factor={factor}", {"profile.interval_s": interval_s})
     return figures(
         ("latency_p999", "Latency p99.9", "s", 3, mean("latency_p999_s", pick)),
         ("latency_p50", "Latency p50", "s", 4, mean("latency_p50_s", pick)),
-        ("failed", "Requests not answered", "%", 2, _percent("failed_share", pick)),
-        ("throttled", "Throttled periods", "%", 2, _percent("throttled_share", pick)),
+        ("failed", "Requests not answered", "%", 2, percent("failed_share", pick)),
+        ("throttled", "Throttled periods", "%", 2, percent("throttled_share", pick)),
         ("cpu_slack", "CPU slack p50", "cores", 3, mean("cpu_slack_p50_cores", pick)),
         ("reserved", "Reserved CPU", "cores", 2, mean("mean_reserved_cores", pick)),
         ("kills", "OOM kills, all workloads", "1", 1, total("oom_kills", pick)),
@@ -357,8 +352,8 @@ def policy_figures(policy: str, runs: int = 8) -> tuple[Figure, ...]:
         ("latency_p50", "Latency p50, vs Escra", "%", 1, change("latency_p50_s", pick, escra)),
         ("latency_p999", "Latency p99.9, vs Escra", "%", 1, change("latency_p999_s", pick, escra)),
         ("throughput", "Throughput, vs Escra", "%", 1, change("throughput_rps", pick, escra)),
-        ("failed", "Requests not answered", "%", 2, _percent("failed_share", pick)),
-        ("throttled", "Throttled periods", "%", 2, _percent("throttled_share", pick)),
+        ("failed", "Requests not answered", "%", 2, percent("failed_share", pick)),
+        ("throttled", "Throttled periods", "%", 2, percent("throttled_share", pick)),
         ("cpu_slack_p50", "CPU slack p50", "cores", 3, mean("cpu_slack_p50_cores", pick)),
         ("cpu_slack_p99", "CPU slack p99", "cores", 3, mean("cpu_slack_p99_cores", pick)),
         ("memory_slack_p50", "Memory slack p50", "MiB", 1, mean("memory_slack_p50_mib", pick)),
@@ -407,7 +402,7 @@ def _duel(app: str, cores: float) -> tuple[Figure, ...]:
         rows += [
             (f"latency_p50_{policy}", f"Latency p50, {name}", "s", 4, mean("latency_p50_s", pick)),
             (f"latency_p99_{policy}", f"Latency p99, {name}", "s", 3, mean("latency_p99_s", pick)),
-            (f"failed_{policy}", f"Requests not answered, {name}", "%", 2, _percent("failed_share", pick)),
+            (f"failed_{policy}", f"Requests not answered, {name}", "%", 2, percent("failed_share", pick)),
             (f"reserved_{policy}", f"Reserved CPU, {name}", "cores", 2, mean("mean_reserved_cores", pick)),
             (f"memory_{policy}", f"Reserved memory, {name}", "MiB", 0, mean("mean_reserved_mib", pick)),
             (f"kills_{policy}", f"OOM kills, {name}, both runs", "1", 1, total("oom_kills", pick)),

@@ -54,8 +54,7 @@ class Case:
 
 
 Measure = Callable[[Sequence[Case]], float]
-"""Computes a figure from all cases of one seed: NaN where it has no meaning, Bounded where it is an
-interval."""
+"""Computes a figure from all cases of one seed: NaN without meaning, Bounded for an interval."""
 
 
 def undefined(_cases: Sequence[Case]) -> float:

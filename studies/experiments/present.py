@@ -28,14 +28,7 @@ _JUDGED = (
     Column("experiment", "Experiment"),
     Column("figure", "Figure"),
     Column("unit", "Unit"),
-    Column(
-        "ours",
-        "Ours",
-        spread="ours_ci95",
-        digits="decimals",
-        censored="ours_censored",
-        upto="ours_high",
-    ),
+    Column("ours", "Ours", spread="ours_ci95", digits="decimals", censored="ours_censored", upto="ours_high"),
     Column("source", "Source"),
     Column("ratio", "Ratio", decimals=2),
     Column("verdict", "Verdict"),
@@ -168,11 +161,7 @@ def _column(key: str, figure: Figure, *, spread: str = "", title: str = "") -> C
 def _ends(key: str, low: float, high: float) -> dict[str, Value]:
     """Return a figure under its key: whether it is a lower bound, and the upper end of an interval."""
     between = low != high and math.isfinite(high)
-    return {
-        key: float(low),
-        f"{key}_censored": high == math.inf,
-        f"{key}_high": high if between else None,
-    }
+    return {key: float(low), f"{key}_censored": high == math.inf, f"{key}_high": high if between else None}
 
 
 def _title(figure: Figure) -> str:

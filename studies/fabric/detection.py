@@ -35,11 +35,7 @@ from twinbed import ScenarioError
 ROADS = (Road.STOCK, Road.FAST, Road.PLANE)
 TIMERS = ("3x10", "3x20")
 OTHERS = ("5x50", "stops", "sessions")
-_SHOWN = {
-    Road.STOCK: "stock FRR",
-    Road.FAST: "fast path",
-    Road.PLANE: "fast path and our data plane",
-}
+_SHOWN = {Road.STOCK: "stock FRR", Road.FAST: "fast path", Road.PLANE: "fast path and our data plane"}
 MINUTES = 4.0
 _OTHERS_SHARE = 0.15
 _STALL_FLOOR_S = 0.005
@@ -146,8 +142,7 @@ def went_down(events: Iterable[BfdSeen]) -> list[int]:
 
 
 def cause(stalls: Sequence[Stall], at_ns: int, detection_s: float) -> str:
-    """Return which of CAUSES a session that went down at a time has: who stood still within its detection
-    time."""
+    """Return which of CAUSES fits a session that went down: who stood still within its detection time."""
     since_ns = at_ns - round(detection_s * 1e9) - _SLACK_NS
     near = [stall for stall in stalls if stall.end_ns > since_ns and stall.begin_ns < at_ns]
     if any(

@@ -25,8 +25,7 @@ SEED = 1
 
 
 def images(count: int, patterns: Floats, rng: np.random.Generator) -> tuple[Floats, Whole]:
-    """Return (float64[count, 1, SIZE, SIZE], int64[count] classes). patterns: float64[CLASSES, SIZE,
-    SIZE]."""
+    """Return float64[count, 1, SIZE, SIZE] and int64[count] classes of patterns[CLASSES, SIZE, SIZE]."""
     label = rng.integers(CLASSES, size=count)
     shifts = rng.integers(-SHIFT, SHIFT + 1, size=(count, 2))
     shifted = [

@@ -49,9 +49,10 @@ Cell = dict[str, Any]
 class Through:
     """A training, once without faults and once through silent faults of one port after the other.
 
-    rto_min_s: TCP's least retransmission timeout; None: the kernel's fast_path: whether hosts have one, in
-    both runs down_s, up_s: length of each fault, and of the time between two, which also lasts until all
-    routes are back
+    rto_min_s: TCP's least retransmission timeout, s; None: the kernel's
+    fast_path: whether hosts have one, in both runs
+    down_s, up_s: length of each fault, and of the time between two, which also lasts until all routes are
+    back, s
     """
 
     title: str

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,15 +90,21 @@ def measure(bfd: BfdTimers, duration_s: float, timeout: int = TIMEOUT) -> Measur
     duration_s: of the rounds, about; timeout: exponent of the ACK timeout. Raises BackendError where this
     machine cannot.
     """
-    plan = Plan(name=NAME, bfd=bfd)
+    with _standing(Plan(name=NAME, bfd=bfd)) as (fabric, client, server):
+        warm = ping_pong(client, server, WARM_UP_ROUNDS, timeout_s=120, timeout=timeout)
+        rounds = max(round(duration_s / float(np.median(warm.round_s))), WARM_UP_ROUNDS)
+        return _through_faults(fabric, client, server, rounds, timeout)
+
+
+@contextmanager
+def _standing(plan: Plan) -> Iterator[tuple[Fabric, Guest, Guest]]:
+    """Raise the fabric and its two guests, client and server; remove them at the end."""
     fabric = up(plan)
     try:
         with guests(fabric, fabric.hosts) as (client, server):
             prepare(client)
             prepare(server)
-            warm = ping_pong(client, server, WARM_UP_ROUNDS, timeout_s=120, timeout=timeout)
-            rounds = max(round(duration_s / float(np.median(warm.round_s))), WARM_UP_ROUNDS)
-            return _through_faults(fabric, client, server, rounds, timeout)
+            yield fabric, client, server
     finally:
         leftovers.remove(plan.name)
 
@@ -165,16 +172,9 @@ class Trial:
 
 def survival(gaps_s: Sequence[float], retry_count: int) -> Iterator[Trial]:
     """Yield a trial for each gap: a new queue pair whose client is silenced so long. Raises as measure."""
-    plan = Plan(name=NAME)
-    fabric = up(plan)
-    try:
-        with guests(fabric, fabric.hosts) as (client, server):
-            prepare(client)
-            prepare(server)
-            for gap_s in gaps_s:
-                yield _trial(client, server, gap_s, retry_count)
-    finally:
-        leftovers.remove(plan.name)
+    with _standing(Plan(name=NAME)) as (_, client, server):
+        for gap_s in gaps_s:
+            yield _trial(client, server, gap_s, retry_count)
 
 
 def _trial(client: Guest, server: Guest, gap_s: float, retry_count: int) -> Trial:

@@ -24,7 +24,6 @@ from studies.harness import Asked
 PATH = harness.ROOT / "control" / "allocator" / "firm_weights.py"
 HELD_OUT, FIRST_HELD_OUT = 40, 900_000
 ROOMS_S = (5.0, 60.0, 300.0)
-KEEP, AIMD, DDPG = "every limit kept", "AIMD, room for {:g} s", "DDPG, room for {:g} s"
 
 
 def keep(window: Window) -> Floats:

@@ -19,7 +19,6 @@ from studies.judge import aim
 from studies.market import clouds, regions, spotdnn
 from traces.readers.deadlines import Games, Variant
 from twin.cloud.deadline import Windows, optimum_usd, play
-from twinbed import ScenarioError
 
 OURS = "planned"
 REFERENCE = ("greedy", "uniform-progress")
@@ -94,9 +93,7 @@ def played(games: Games, variant: Variant, *, judged: bool) -> Row:
 
 def make(asked: Asked) -> int:
     """Play every window and write the page."""
-    if asked.data is None:
-        raise ScenarioError("market: the public data set is needed; give --data or set TWINBED_DATA")
-    games = Games(asked.data / "cant_be_late")
+    games = Games(asked.public_data("cant_be_late"))
     check, judged, free = harness.clock(asked.minutes), [], []
     for variant in games.variants:
         judged.append(played(games, variant, judged=True))
@@ -105,7 +102,7 @@ def make(asked: Asked) -> int:
             free.append(played(games, variant, judged=False))
         check()
     more = [*regions.parts(regions.rows(games, terms_of, check))]
-    more += clouds.parts(clouds.rows(asked.data / "gavel_throughputs", check))
+    more += clouds.parts(clouds.rows(asked.public_data("gavel_throughputs"), check))
     harness.write(asked.out / "market.md", document(judged, free, more))
     return 0
 

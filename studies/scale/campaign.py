@@ -242,8 +242,7 @@ def _dask(*arguments: str) -> list[str]:
 
 
 def main() -> int:
-    """Run a campaign: names of the hub and of the workers with commas, the first seed and the end of the
-    seeds."""
+    """Run a campaign. Arguments: hub, workers with commas, first seed, end of the seeds."""
     hub, workers, first, end = sys.argv[1:5]
     try:
         with tempfile.TemporaryDirectory(prefix="twinbed-scale-") as folder:

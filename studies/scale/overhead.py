@@ -17,8 +17,7 @@ from lab.engine.running import run
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """units, workers: numbers; sleep_s: of each unit; took_s: from the first unit's beginning to the
-    last's end."""
+    """sleep_s: of each unit; took_s: from the first unit's beginning to the last's end."""
 
     engine: str
     workers: int

@@ -129,8 +129,7 @@ class PretendedPlace:
 
 
 class PretendedTelemetry:
-    """`ports.TelemetrySource`: all containers report each period, and use USES_CORES in turn, every other one
-    the other."""
+    """`ports.TelemetrySource`: all containers report each period, and use USES_CORES in turn."""
 
     descriptor = -1
     lost = 0

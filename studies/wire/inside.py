@@ -91,8 +91,7 @@ async def _measure(folder: Path, containers: int, seconds: int) -> dict[str, Any
 
 
 async def _limited(places: list[PretendedPlace], agents: list[asyncio.Task[None]], containers: int) -> None:
-    """Wait until every container has a limit. Raises BackendError when that takes too long, and what ended an
-    agent."""
+    """Wait until every container has a limit. Raises BackendError when an agent or the time ends."""
     deadline_s = time.monotonic() + _START_S
     while (
         sum(np.isfinite(group.quota_cores) for place in places for group in place.groups.values())

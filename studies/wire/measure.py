@@ -1,7 +1,7 @@
 """Counts what controller and agents put on the wire and use of the CPU, and what one more container adds.
 
-For: `python -m studies wire`, and E7, which calls `measure` and `slope`. Not for: the processes themselves
-(inside.py). Each measurement has a network namespace of its own, so nobody else's bytes are counted.
+For: `python -m studies wire`. Not for: the processes themselves (inside.py). Each measurement has a network
+namespace of its own, so nobody else's bytes are counted.
 """
 
 from __future__ import annotations

@@ -62,7 +62,10 @@ def test_sensitivity_shows_every_change_and_the_page_is_written_beside_the_table
         (["E1x"], "did you mean 'E1'?"),
         (["E1", "--data", "x"], "E1: takes no --data"),
         (["cloud", "--format", "csv"], "cloud: takes no --format"),
-        (["recommenders"], "give --data or set TWINBED_DATA"),
+        *(
+            ([name], f"{name}: public data are needed; give --data or set TWINBED_DATA")
+            for name in ("recommenders", "goodput", "sharing", "cluster", "advice", "market", "prices")
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_line(arguments, problem, capsys, monkeypatch):

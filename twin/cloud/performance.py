@@ -74,9 +74,7 @@ def compute_s(work: Work, batch: ArrayLike, speed: ArrayLike = 1.0) -> Real:
 
 
 def ring_s(size_bytes: ArrayLike, workers: ArrayLike, network_bps: ArrayLike, latency_s: float = 0.0) -> Real:
-    """Return the time of a ring all-reduce, s: 2(n − 1) messages of 1/n of the bytes through the slowest
-    port.
-    """
+    """Return the time of a ring all-reduce, s: 2(n − 1) messages of 1/n of the bytes by the slowest port."""
     n = np.asarray(workers, np.float64)
     bits = np.asarray(size_bytes, np.float64) * BITS
     time_s: Real = 2 * (n - 1) * (bits / (n * np.asarray(network_bps)) + latency_s)
@@ -119,10 +117,7 @@ def pipelined(stages: ArrayLike, micro_batches: ArrayLike, interleaved: ArrayLik
 
 
 def asynchronous_steps_per_s(
-    worker_step_s: ArrayLike,
-    size_bytes: float,
-    workers: ArrayLike,
-    server_bps: ArrayLike,
+    worker_step_s: ArrayLike, size_bytes: float, workers: ArrayLike, server_bps: ArrayLike
 ) -> Real:
     """Return the steps per second of all asynchronous workers, at most what the server's port carries.
 

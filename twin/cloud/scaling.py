@@ -122,9 +122,7 @@ class _Compute:
         return np.concatenate([np.diff(y) / np.diff(x) for x, y in self.curves.values()] or [np.empty(0)])
 
     def log_s(self, accelerator: str, log_batch: Real, slope: float) -> Real:
-        """Return log seconds on one of these accelerators; outside its batches its end slopes (or `slope`)
-        hold.
-        """
+        """Return log seconds on a known accelerator; outside its batches its end slopes (or `slope`) hold."""
         x, y = self.curves[accelerator]
         first = slope if x.size < 2 else (y[1] - y[0]) / (x[1] - x[0])
         last = slope if x.size < 2 else (y[-1] - y[-2]) / (x[-1] - x[-2])
@@ -366,9 +364,7 @@ def choose(others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence
 
 
 def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan], shape: Shape) -> Choice:
-    """Return what one shape makes of the plans. Plans are ranked by mean errors, so that rare large ones
-    count.
-    """
+    """Return what one shape makes of the plans, ranked by mean errors, so that rare large ones count."""
     off: list[list[list[Real]]] = []
     sizes = np.full((len(plans), len(names)), np.nan)
     for column, name in enumerate(names):

@@ -70,11 +70,7 @@ class Profiles:
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Profiles:
         """Return the profiles at `rows`."""
         return Profiles(
-            self.step_s[rows],
-            self.operation_s[rows],
-            self.idle_s[rows],
-            self.features[rows],
-            self.operations,
+            self.step_s[rows], self.operation_s[rows], self.idle_s[rows], self.features[rows], self.operations
         )
 
     def kinds(self) -> Real:
@@ -84,9 +80,7 @@ class Profiles:
         return self.operation_s @ np.eye(len(KINDS))[which]
 
     def parts(self) -> Real:
-        """Return the parts of a step: operations, idle time, a constant and the step itself, float64[n, k +
-        3].
-        """
+        """Return a step's operations, idle time, a constant and the step itself, float64[n, k + 3]."""
         constant = np.full(self.step_s.size, LAUNCH_S)
         return np.column_stack([self.operation_s, self.idle_s, constant, self.step_s])
 
@@ -142,9 +136,7 @@ def _log_roofline(point: Real, profiles: Profiles) -> Real:
 
 
 def _roofline(others: Profiles, target_s: Real) -> Real:
-    """Return the roofline's logarithms: the common factor, its kinds' deviations, the host's factor and
-    constant.
-    """
+    """Return the roofline's logarithms: common factor, deviations by kind, host's factor and constant."""
     common = np.median(np.log(target_s / others.kinds().sum(axis=1)))
     usual = np.array([common, *[0.0] * len(KINDS), np.log(_HOST[0]), np.log(_FIXED_S[0])])
     spread = np.array([np.inf, *[_STIFFNESS] * len(KINDS), _HOST[1], _FIXED_S[1]])
@@ -176,9 +168,7 @@ def _pull(others: Profiles, jobs: Names, target_s: Real) -> float:
 
 
 def _factors(parts: Real, target_s: Real, pull: float) -> Real:
-    """Return factors ≥ 0 that minimise squared relative errors and the penalty on differing from a common
-    one.
-    """
+    """Return factors ≥ 0 of least squared relative errors and penalty on differing from a common one."""
     common = float(np.exp(np.median(np.log(target_s / parts[:, :-2].sum(axis=1)))))
     share = (parts / target_s[:, None]).mean(axis=0)
     guess = np.append(np.full(parts.shape[1] - 2, common), [0.0, 0.0])

@@ -41,8 +41,7 @@ class Newcomers:
 
 
 class Requests:
-    """CPU requests in force. A container that leaves keeps its weight, until it joins again with another
-    request."""
+    """CPU requests in force. A container that leaves keeps its weight until its next request."""
 
     def __init__(self, physics: Physics, series: Series | None) -> None:
         count = len(physics.group)

@@ -102,9 +102,7 @@ class Rows(NamedTuple):
 
 
 def new_fleet(count: int, threads: Floats, host_cores: Floats) -> Fleet:
-    """Return `count` containers, all absent. threads, host_cores: float64[count], bounds of the CPUs they
-    keep busy.
-    """
+    """Return `count` absent containers. threads, host_cores: float64[count], bounds of their CPUs."""
     kinds: dict[str, type] = {"status": np.uint8, "reason": np.uint8, "throttled": np.bool_}
     whole = ("cpu_order", "memory_order", "limit_bytes", "wanted_bytes", "nr_periods", "nr_throttled")
     kinds |= dict.fromkeys(whole, np.int64)

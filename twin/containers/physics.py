@@ -70,9 +70,7 @@ class Physics(Protocol):
         """
 
     def take_over(self) -> Columns:
-        """Return the running containers that exceeded their memory limit since the last call (after a
-        signal).
-        """
+        """Return the running containers that exceeded their memory limit since the last call."""
 
     def end_period(self, row: int, group: int, report: Report) -> Columns:
         """End period `row` of the group's containers: fill their columns of `report` and refill their pools.

@@ -89,13 +89,6 @@ def simulate_serverless(
     return _outcome(workload, loop.run(progress), ledger, pool.started)
 
 
-def aggregate_limits(series: Series) -> tuple[Floats, Floats]:
-    """Return (cores, bytes), float64[T] each: Σ quotas and Σ memory limits over the pods that are there."""
-    cores = np.where(series.up, series.quota_cores, 0.0).sum(axis=1, dtype=np.float64)
-    held = np.where(series.up, series.limit_bytes, 0).sum(axis=1, dtype=np.float64)
-    return cores, held
-
-
 def request_workload(workload: ServerlessWorkload, lengths_s: Floats) -> RequestWorkload:
     """Return the population of pods for the request engine, for steps of lengths_s (float64[A, steps]).
 

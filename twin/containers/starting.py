@@ -26,8 +26,7 @@ class BackOff:
         self._began_s = np.zeros(count)
 
     def waits_s(self, columns: Columns, now_s: float, *, failed: bool) -> Floats:
-        """Return float64[k]: how long containers that went down now wait. failed: they were killed, not
-        restarted for new limits."""
+        """Return float64[k]: how long containers that went down now wait, s. failed: they were killed."""
         long_enough = now_s - self._began_s[columns] >= RESET_S
         self._failures[columns[long_enough]] = 0
         if not failed:

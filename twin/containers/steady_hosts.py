@@ -27,8 +27,7 @@ _wait_s = compiled(wait_s)
 
 class Crowd(NamedTuple):
     """Where containers run. host: int64[N], the host of each. cores: CPUs of a host. weight: float64[N] > 0,
-    the containers' cpu.weight.
-    """
+    the containers' cpu.weight."""
 
     host: Whole
     cores: float

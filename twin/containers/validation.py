@@ -18,11 +18,7 @@ from twinbed import InvariantError
 def check(workload: Workload) -> None:
     """Raise InvariantError for arrays that do not belong together or constants out of range."""
     shape = (len(workload.demand_cores), len(workload.names))
-    tables: Sequence[np.ndarray[Any, Any]] = (
-        workload.demand_cores,
-        workload.memory_bytes,
-        workload.present,
-    )
+    tables: Sequence[np.ndarray[Any, Any]] = (workload.demand_cores, workload.memory_bytes, workload.present)
     names = ("app", "threads", "host", "host_cores", "weight", "peak_cores", "peak_bytes")
     columns = [getattr(workload, name) for name in names]
     if any(table.shape != shape for table in tables) or any(values.shape != shape[1:] for values in columns):

@@ -86,9 +86,7 @@ class JobFile(BaseModel):
 
 
 def load(path: Path) -> JobFile:
-    """Return a job file; local_run becomes a path from the working folder. Raises ScenarioError naming file
-    and key.
-    """
+    """Return a job file, its local_run as a path. Raises ScenarioError naming file and key."""
     file = validated(JobFile, guard.read_keys(path, "keys, `name` among them"), str(path))
     beside = path.with_name(LOCAL_RUN.format(job=file.name))
     if file.local_run is not None:

@@ -76,9 +76,7 @@ def check_models(names: Sequence[str]) -> None:
 def evaluate(
     rows: Examples, models: Sequence[str], seed: int, told: Told = lambda _name, _share: None
 ) -> list[Judged]:
-    """Judge every model on cost and time by both protocols. told: called with a label and the share that is
-    done.
-    """
+    """Judge every model on cost and time by both protocols. told: gets a label and the share done."""
     check_models(models)
     folds = {
         Protocol.ROWS: folds_of_rows(len(rows), FOLDS, np.random.default_rng(seed)),

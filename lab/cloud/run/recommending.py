@@ -128,8 +128,7 @@ class Answer:
 
 def seconds(text: str) -> float:
     """Return the seconds of `6h`, `90m`, `1.5d` or `30s`. Raises ScenarioError for other text, zero, and a
-    number without a unit, which some read as hours and some as seconds.
-    """
+    number without a unit, which some read as hours and some as seconds."""
     match = _DURATION.fullmatch(text.strip())
     if match and not match["unit"]:
         number = match["number"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from control.jobs import Candidates
 from control.recommender.fc2 import Fc2, Rule
-from control.recommender.ports import Recommender, Request
+from control.recommender.ports import Recommendation, Recommender, Request
 from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Listing
 
@@ -31,20 +31,10 @@ _COLUMNS = (
 
 def result(answer: Answer, by: str) -> Result:
     """Return the table of an answer. by: cost or time, what it is ranked by."""
-    rows: tuple[Record, ...] = tuple(
-        {
-            "rank": rank, "configuration": str(row.configuration), "time_h": row.time_s / 3600,
-            "time_low_h": row.time_interval.low / 3600, "time_high_h": row.time_interval.high / 3600,
-            "cost_usd": row.cost_usd, "cost_low_usd": row.cost_interval.low,
-            "cost_high_usd": row.cost_interval.high, "price_usd_h": row.price_usd_h,
-            "in_bounds": row.in_bounds, "reason": row.reason,
-        }
-        for rank, row in enumerate(answer.ranking, start=1)
-    )  # fmt: skip
     bounded = any(row.in_bounds is not None for row in answer.ranking)
     return Result(
         tuple(column for column in _COLUMNS if bounded or column.key != "in_bounds"),
-        rows,
+        records(answer.ranking),
         facts={
             **({"bounds": answer.problem} if answer.problem else {}),
             "ranked by": by if answer.sized else f"{by}, by shape alone",
@@ -56,6 +46,20 @@ def result(answer: Answer, by: str) -> Result:
         ),
         notes=(answer.next_step, *answer.notes),
     )
+
+
+def records(ranking: Sequence[Recommendation]) -> tuple[Record, ...]:
+    """Return a record per cluster, best first, under the columns' keys; times in h, money in US$."""
+    return tuple(
+        {
+            "rank": rank, "configuration": str(row.configuration), "time_h": row.time_s / 3600,
+            "time_low_h": row.time_interval.low / 3600, "time_high_h": row.time_interval.high / 3600,
+            "cost_usd": row.cost_usd, "cost_low_usd": row.cost_interval.low,
+            "cost_high_usd": row.cost_interval.high, "price_usd_h": row.price_usd_h,
+            "in_bounds": row.in_bounds, "reason": row.reason,
+        }
+        for rank, row in enumerate(ranking, start=1)
+    )  # fmt: skip
 
 
 def _price(listing: Listing) -> str:

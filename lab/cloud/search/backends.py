@@ -27,8 +27,7 @@ from twinbed import ScenarioError
 @dataclass(frozen=True, slots=True)
 class Paying:
     """What a real cloud needs. real: whether money may be spent; cap_usd: at most, US$; zone, template: of
-    the instances.
-    """
+    the instances."""
 
     real: bool = False
     cap_usd: float = np.inf

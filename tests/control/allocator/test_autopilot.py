@@ -14,7 +14,6 @@ from control.allocator.model import Application, History, Join, Reason
 from control.allocator.roster import Roster
 from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, bucket_end
-from twinbed import ScenarioError
 
 CPU = exponential(0.01, 1.05, 1000.0)
 MEMORY = exponential(1e6, 1.05, 1e12)
@@ -294,21 +293,6 @@ def test_a_reused_slot_starts_without_its_predecessors_history(recommender):
     (new,) = fleet.join([0], ([1.0], [1 << 30]))
     fleet.run(1, lambda _: (0.2, 50 * MIB))
     assert fleet.cores[new] == pytest.approx(bucket_end(CPU, 0.2) * 1.1)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"recommender": "oracle"}, r"autopilot\.recommender: 'oracle' is not one of ml, moving_window"),
-        ({"cpu_statistic": "median"}, r"autopilot\.cpu_statistic"),
-        ({"update_interval_s": 0.5}, r"autopilot\.update_interval_s: 0\.5 s is shorter than"),
-        ({"decays": (0.1, 2.0)}, r"autopilot\.decays: 2\.0"),
-        ({"margins": ()}, r"autopilot\.margins: the ensemble needs at least one"),
-    ],
-)
-def test_a_wrong_setting_is_named(parameters, message):
-    with pytest.raises(ScenarioError, match=message):
-        make("autopilot", parameters)
 
 
 # --- a warm history

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from control.allocator import make
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.model import Application, PeriodStats, Reason
 from control.allocator.ports import ServiceAware
 from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, application, join, oom, served, shrunk
-from twinbed import ScenarioError
 
 SHOP = Application("shop", 16.0, 16 << 30)
 
@@ -164,20 +162,6 @@ def test_the_tower_is_told_the_mean_allocation_of_each_application():
         )
     allocator.on_service(served([1.0, 1.0], [0.1, 0.1]))
     assert told == [[pytest.approx(2.0)], [pytest.approx(1.0 + (4.0 + 8.0) / 2)]]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"target_busy": 1.5}, "autothrottle.target_busy"),
-        ({"window": 0}, "autothrottle.window"),
-        ({"beta_min": 0.95}, "autothrottle.beta_min: 0.95 is above beta_max, 0.9"),
-        ({"slo_p99_s": -1.0}, "autothrottle.slo_p99_s"),
-    ],
-)
-def test_a_setting_out_of_range_is_named(parameters, message):
-    with pytest.raises(ScenarioError, match=message):
-        make("autothrottle", parameters)
 
 
 def test_a_shorter_period_lifts_quotas_below_the_kernels_new_minimum():

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.allocator.autothrottle_tower import (
-    EVERYONE_BUSY,
-    LADDER,
-    Pair,
-    Sample,
-    Tower,
-    boundary,
-    costs,
-)
+from control.allocator.autothrottle_tower import EVERYONE_BUSY, LADDER, Pair, Sample, Tower, boundary, costs
 
 SLO_S = 0.2
 

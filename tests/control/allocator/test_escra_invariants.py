@@ -278,22 +278,10 @@ def test_decisions_equal_the_rule_written_out_for_one_container_at_a_time(seed, 
             assert decided.get(i, before) == pytest.approx(before if wanted is None else wanted, abs=3e-6)
 
 
-@pytest.mark.parametrize("in_order", [True, False])
-def test_decisions_do_not_depend_on_the_size_of_the_blocks_that_are_worked_through(monkeypatch, in_order):
-    decisions = []
-    for block in (7, 10**6):
-        monkeypatch.setattr(escra_cpu, "BLOCK", block)
-        rng = np.random.default_rng(3)
-        escra = Escra(EscraSettings())
-        specs = [application(cores=30.0, name=f"a{i}") for i in range(3)]
-        ids = escra.start(specs, join([i % 3 for i in range(50)])).cpu.ids
-        order = np.arange(50) if in_order else rng.permutation(50)
-        for _ in range(6):
-            quota = escra.cpu.allocated_cores[order]
-            unused = quota * rng.random(50) * (rng.random(50) < 0.5)
-            decisions.append(escra.on_period(period(ids[order], quota, unused, rng.random(50) < 0.4)))
-    half = len(decisions) // 2
-    assert [by_id(d) for d in decisions[:half]] == [by_id(d) for d in decisions[half:]]
+FORMS = {"blocks": (3, 0, None), "one": (10**6, 24, None), "plain": (10**6, 24, lambda rule: rule)}
+FORMS |= {"compiled": (10**6, 0, compiled), "compiled blocks": (3, 0, compiled)}
+"""Forms of the rule: containers of a block, and how many are few; the compiler, or None for NumPy. The plain
+function can be followed line by line."""
 
 
 @settings(max_examples=40, deadline=None)
@@ -303,31 +291,38 @@ def test_decisions_do_not_depend_on_the_size_of_the_blocks_that_are_worked_throu
     window=st.sampled_from([1, 5, 32]),
     guard=st.booleans(),
 )
-def test_decisions_do_not_depend_on_how_many_are_worked_through_one_at_a_time(seed, apps, window, guard):
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_of_the_rule_decide_the_same_in_the_same_order(form, seed, apps, window, guard):
+    """Blocks list their changes one after the other, so against another block only what is decided counts."""
     rng = np.random.default_rng(seed)
-    count = 20
+    count = 24
     fleet = join(rng.integers(0, apps, count).tolist(), rng.choice(HOSTS, count).tolist())
     specs = [application(cores=count * rng.choice([0.02, 0.3, 2.0]), name=f"a{i}") for i in range(apps)]
     parameters = EscraSettings(
         window=window, stale_mean_guard=guard, min_change=rng.choice([0.0, 0.05]), gamma=0.02
     )
     both = [Escra(parameters), Escra(parameters)]
+    block, few, compiler = FORMS[form]
+    if compiler is not None:
+        both[1].compile(compiler)
     ids, _ = (escra.start(specs, fleet).cpu.ids for escra in both)
-    for number in range(40):
+    for number in range(30):
         # Now and then everybody reports, as a backend does whose periods end together.
-        some = np.arange(count) if number % 20 == 19 else rng.permutation(count)[: rng.integers(1, 9)]
+        some = np.arange(count) if number % 10 > 6 else rng.permutation(count)[: rng.integers(0, count)]
         quota = both[0].cpu.allocated_cores[some] * rng.choice([1.0, 1.0, 0.7], len(some))
         unused = quota * rng.random(len(some)) * (rng.random(len(some)) < 0.5)
-        report = period(ids[some], quota, unused, rng.random(len(some)) < 0.4)
+        period_s = 0.2 if number > 20 else 0.1
+        report = period(ids[some], quota, unused, rng.random(len(some)) < 0.4, period_s)
         decided = []
-        for escra, few in zip(both, (0, count), strict=True):
+        for escra, sizes in zip(both, ((block if compiler else 10**6, 0), (block, few)), strict=True):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(escra_cpu, "FEW", few)
-                cpu = escra.on_period(report).cpu
-            decided.append([cpu.ids.tolist(), cpu.quota_cores.tolist(), cpu.reason.tolist()])
-        assert decided[0] == decided[1]
-    assert both[0].cpu.allocated_cores.tolist() == both[1].cpu.allocated_cores.tolist()
-    assert both[0].cpu.pool_cores.tolist() == both[1].cpu.pool_cores.tolist()
+                patch.setattr(escra_cpu, "BLOCK", sizes[0])
+                patch.setattr(escra_cpu, "FEW", sizes[1])
+                decided.append(escra.on_period(report))
+        assert by_id(decided[0]) == by_id(decided[1])
+        assert form == "blocks" or decided[0].cpu.ids.tolist() == decided[1].cpu.ids.tolist()
+        assert both[0].cpu.allocated_cores.tolist() == both[1].cpu.allocated_cores.tolist()
+        assert both[0].cpu.pool_cores.tolist() == both[1].cpu.pool_cores.tolist()
 
 
 @pytest.mark.parametrize("few", [0, 8, None])
@@ -345,42 +340,3 @@ def test_telemetry_that_is_no_number_is_refused_however_many_report(monkeypatch,
     # An unused runtime that is none shows in the next period's mean.
     with pytest.raises(InvariantError, match="not a number"):
         escra.on_period(period(ids[:2], ones * wrong.get("quota", 1.0), ones * 0.9, nobody))
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    apps=st.integers(1, 3),
-    window=st.sampled_from([1, 5, 32]),
-    guard=st.booleans(),
-    block=st.sampled_from([3, 10**6]),
-)
-@pytest.mark.parametrize("compiler", [lambda function: function, compiled])
-def test_compiled_rules_decide_the_same_in_the_same_order(compiler, seed, apps, window, guard, block):
-    """With the plain function, too, so that what is compiled can be followed line by line."""
-    rng = np.random.default_rng(seed)
-    count = 24
-    fleet = join(rng.integers(0, apps, count).tolist(), rng.choice(HOSTS, count).tolist())
-    specs = [application(cores=count * rng.choice([0.02, 0.3, 2.0]), name=f"a{i}") for i in range(apps)]
-    parameters = EscraSettings(
-        window=window, stale_mean_guard=guard, min_change=rng.choice([0.0, 0.05]), gamma=0.02
-    )
-    both = [Escra(parameters), Escra(parameters)]
-    both[1].compile(compiler)
-    ids, _ = (escra.start(specs, fleet).cpu.ids for escra in both)
-    for number in range(30):
-        some = np.arange(count) if number % 10 > 6 else rng.permutation(count)[: rng.integers(0, count)]
-        quota = both[0].cpu.allocated_cores[some] * rng.choice([1.0, 1.0, 0.7], len(some))
-        unused = quota * rng.random(len(some)) * (rng.random(len(some)) < 0.5)
-        period_s = 0.2 if number > 20 else 0.1
-        report = period(ids[some], quota, unused, rng.random(len(some)) < 0.4, period_s)
-        decided = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(escra_cpu, "BLOCK", block)
-            patch.setattr(escra_cpu, "FEW", 0)
-            for escra in both:
-                cpu = escra.on_period(report).cpu
-                decided.append([cpu.ids.tolist(), cpu.quota_cores.tolist(), cpu.reason.tolist()])
-        assert decided[0] == decided[1]
-        assert both[0].cpu.allocated_cores.tolist() == both[1].cpu.allocated_cores.tolist()
-        assert both[0].cpu.pool_cores.tolist() == both[1].cpu.pool_cores.tolist()

@@ -15,7 +15,6 @@ from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB
 from tests.control.allocator.test_firm_culprits import calls
 from tests.control.test_paths import spans
-from twinbed import ScenarioError
 
 SHOP = Application("shop", 4.0, 1 << 30)
 LINE = Separator(importance=1.0, congestion=1.0, bias=-1.3)
@@ -126,18 +125,6 @@ def test_the_rule_sees_load_and_mix_of_its_own_application():
     assert second.violated.tolist() == [False, True]
     assert second.used.tolist() == [0.25, 0.25]
     assert second.mix.tolist() == [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"room_s": 1}, "firm.room_s: 1 s is shorter than window_s, 5 s"),
-        ({"slo_p99_s": 0}, "firm.slo_p99_s"),
-    ],
-)
-def test_settings_out_of_range_are_refused(parameters, message):
-    with pytest.raises(ScenarioError, match=message):
-        make("firm", parameters)
 
 
 @settings(max_examples=60, deadline=None)

@@ -21,10 +21,7 @@ def calls(late_s):
     return [
         row
         for request, late in enumerate(late_s)
-        for row in (
-            (request, -1, 0, 0.0, 3.0 + late, 1.0),
-            (request, 2 * request, 1, 1.0, 2.0 + late, 1.0),
-        )
+        for row in ((request, -1, 0, 0.0, 3.0 + late, 1.0), (request, 2 * request, 1, 1.0, 2.0 + late, 1.0))
     ]
 
 

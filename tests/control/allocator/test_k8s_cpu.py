@@ -6,7 +6,6 @@ from control.allocator import make
 from control.allocator.model import Application
 from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB
-from twinbed import ScenarioError
 
 SHOP = Application("shop", 16.0, 16 << 30)
 
@@ -41,9 +40,3 @@ def test_all_of_the_applications_memory_is_given_out_and_stays_whatever_happens(
     assert fleet.oom(fleet.ids).empty
     assert list(fleet.bytes.values()) == given == [SHOP.memory_limit_bytes]
     assert fleet.restarts == []
-
-
-@pytest.mark.parametrize("name", ["k8s-cpu", "k8s-cpu-fast"])
-def test_a_window_shorter_than_the_interval_is_refused(name):
-    with pytest.raises(ScenarioError, match=rf"{name}\.window_s: 5\.0 s is shorter than interval_s, 6\.0 s"):
-        make(name, {"window_s": 5, "interval_s": 6})

@@ -7,7 +7,6 @@ import pytest
 
 from control.allocator.krr import KrrSettings, shown, simple, simple_limit
 from tests.control.allocator.fleets import MIB
-from twinbed import ScenarioError
 
 RAMP = np.arange(101) / 100
 FLAT = np.full(101, 400.0 * MIB)
@@ -49,8 +48,3 @@ def test_what_is_shown_is_rounded_up_and_has_a_floor():
     advice = shown(simple_limit([RAMP * 0.012], [FLAT / 40], SETTINGS))
     assert (advice.cpu_request_cores, advice.cpu_limit_cores) == pytest.approx((0.01, 0.012))
     assert advice.memory_request_bytes == 100 * MIB
-
-
-def test_a_setting_out_of_range_is_named():
-    with pytest.raises(ScenarioError, match=r"krr\.cpu_percentile"):
-        KrrSettings(cpu_percentile=0.0)

@@ -49,16 +49,16 @@ def test_containers_that_nobody_profiled_are_refused(fleet, missing):
         Static(StaticSettings()).start([application()], fleet)
 
 
-def test_a_plan_above_the_cpu_limit_is_refused_with_its_sum():
-    with pytest.raises(
-        ScenarioError, match=r"'shop': 1\.5 × the profiled peaks sum to 4\.5 cores.* limit of 4"
-    ):
-        Static(StaticSettings()).start([application(4.0)], profiled([1.0, 2.0], [MIB, MIB]))
-
-
-def test_a_plan_above_the_memory_limit_is_refused_with_its_sum():
-    with pytest.raises(ScenarioError, match="sum to 3145728 bytes of memory"):
-        Static(StaticSettings()).start([application(4.0, 2 * MIB)], profiled([1.0, 1.0], [MIB, MIB]))
+@pytest.mark.parametrize(
+    ("limits", "peaks", "problem"),
+    [
+        ((4.0,), [1.0, 2.0], r"'shop': 1\.5 × the profiled peaks sum to 4\.5 cores.* limit of 4"),
+        ((4.0, 2 * MIB), [1.0, 1.0], "sum to 3145728 bytes of memory"),
+    ],
+)
+def test_a_plan_above_a_limit_is_refused_with_its_sum(limits, peaks, problem):
+    with pytest.raises(ScenarioError, match=problem):
+        Static(StaticSettings()).start([application(*limits)], profiled(peaks, [MIB, MIB]))
 
 
 def test_a_plan_that_uses_the_limit_up_fits_whatever_the_order_of_adding():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from control.allocator import make
 from control.allocator.histogram import exponential
 from control.allocator.model import Application, Reason
 from control.allocator.vpa import Vpa, refused, worth_updating
@@ -17,7 +16,6 @@ from control.allocator.vpa_recommender import (
 from control.allocator.vpa_settings import VpaSettings
 from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, bucket_end
-from twinbed import ScenarioError
 
 CPU = exponential(0.01, 1.05, 1000.0)
 MEMORY = exponential(1e7, 1.05, 1e12)
@@ -329,13 +327,3 @@ def test_in_place_an_update_waits_until_the_usage_is_below_the_memory_target():
     assert fleet.cores[container] == pytest.approx(bucket_end(CPU, 1.0) * 1.15)
     assert fleet.bytes[container] == pytest.approx(bucket_end(MEMORY, 300 * MIB) * 1.15, abs=4096)
     assert fleet.restarts == []
-
-
-def test_an_unknown_name_of_controlled_values_is_named():
-    with pytest.raises(ScenarioError, match=r"vpa\.controlled_values: 'limits' is not one of requests_and"):
-        make("vpa", {"controlled_values": "limits"})
-
-
-def test_a_setting_out_of_range_is_named():
-    with pytest.raises(ScenarioError, match=r"vpa\.target_percentile"):
-        make("vpa", {"target_percentile": 1.5})

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.allocator import make
 from control.allocator.histogram import exponential
 from control.allocator.vpa import Vpa, admitted
 from control.allocator.vpa_resize import fitting
@@ -13,7 +12,6 @@ from control.allocator.vpa_settings import VpaSettings
 from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, bucket_end
 from tests.control.allocator.test_vpa import SHOP
-from twinbed import ScenarioError
 
 CPU = exponential(0.01, 1.05, 1000.0)
 TARGET = bucket_end(CPU, 2.0) * 1.15
@@ -163,9 +161,3 @@ def test_resizes_never_promise_more_than_the_host_has(seed):
         grows = any(cores > requests[id_] for id_, cores in told.items())
         requests |= told
         assert not grows or sum(requests.values()) <= 6.0 + 1e-6
-
-
-@pytest.mark.parametrize(("key", "value"), [("update_mode", "auto"), ("evict_when", "never")])
-def test_an_unknown_choice_is_named(key, value):
-    with pytest.raises(ScenarioError, match=rf"vpa\.{key}: '{value}' is not one of"):
-        make("vpa", {key: value})

@@ -1,14 +1,11 @@
 """The study of advice: one history judged, and the page that its sums make."""
 
 import numpy as np
-import pytest
 
 from studies.advice.halves import JUDGED, Sums, added, judge
 from studies.advice.histories import SETS, History
-from studies.advice.page import document, make
-from studies.harness import Asked
+from studies.advice.page import document
 from tests.lab.containers.advise.histories import MIB, trace
-from twinbed import ScenarioError
 
 
 def test_what_leaps_in_the_second_half_is_counted_as_an_oom_event_of_those_that_set_limits():
@@ -40,11 +37,6 @@ def test_the_page_says_what_was_reached_and_names_what_is_not_there():
     assert f"| Some set | {aims} |" in page
     assert "Not replayed: Other set." in page
     assert added([whole, whole]).containers == 200
-
-
-def test_without_data_the_study_says_what_it_needs():
-    with pytest.raises(ScenarioError, match="needs the public data sets"):
-        make(Asked("advice"))
 
 
 def test_most_histories_were_not_seen_during_development():

@@ -1,14 +1,9 @@
-"""The page about goodput, on the data where they are, and its refusal without them."""
+"""The page about goodput, on the data where they are."""
 
 from __future__ import annotations
 
 from studies.cloud import goodput
 from studies.harness import Asked
-
-
-def test_without_data_the_page_names_the_cure(capsys) -> None:
-    assert goodput.make(Asked(name="goodput")) == 2
-    assert "TWINBED_DATA" in capsys.readouterr().err
 
 
 def test_the_page_counts_its_own_verdicts_and_shows_what_it_misses(public_data, tmp_path) -> None:

@@ -25,9 +25,7 @@ def test_without_data_each_row_says_so(tmp_path: Path) -> None:
         assert "\n".join(section(folder)).count(NO_DATA) == len(AIMS) + len(DATA)
 
 
-def test_without_data_nothing_is_printed(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="give --data or set TWINBED_DATA"):
-        recommenders.make(Asked())
+def test_a_table_that_there_is_not_is_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="no table 'scuot'; there are scout"):
         recommenders.make(Asked(data=tmp_path, only=["scuot"]))
 

@@ -6,12 +6,6 @@ from lab.ask.scenario import build
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from studies.cluster import page
-from studies.harness import Asked
-
-
-def test_without_data_it_says_what_it_needs(capsys) -> None:
-    assert page.make(Asked("cluster")) == 2
-    assert "TWINBED_DATA" in capsys.readouterr().err
 
 
 def test_the_page_compares_what_was_run_and_leaves_the_rest_open(tmp_path: Path) -> None:

@@ -4,12 +4,6 @@ import numpy as np
 
 from control.shared_cluster import Use
 from studies.cluster import sharing
-from studies.harness import Asked
-
-
-def test_without_data_it_says_what_it_needs(capsys) -> None:
-    assert sharing.make(Asked("sharing")) == 2
-    assert "TWINBED_DATA" in capsys.readouterr().err
 
 
 def test_the_page_says_who_leaves_and_where_everybody_stays() -> None:

@@ -24,6 +24,7 @@ from tests.contract import scripted_allocator
 from tests.contract.scripted_allocator import NO_LIMIT as NO_LIMIT
 from twin.containers import simulate
 from twin.containers.model import Machine, Outcome, Workload
+from twin.containers.steady import Load
 
 PERIOD_S = 0.1
 
@@ -81,6 +82,15 @@ def workload(
         peak_cores=demand.max(axis=0),
         peak_bytes=np.full(count, 1 << 20),
     )
+
+
+def steady_load(cores, memory=None, *, bursts=(1.0,), present=None):
+    """Containers (rows) over intervals as long as the bursts; all intervals have the only shape."""
+    values = np.array(cores, np.float64)
+    held = np.zeros(values.shape, np.int64) if memory is None else np.array(memory, np.int64)
+    there = np.ones(values.shape, np.bool_) if present is None else np.array(present, np.bool_)
+    shape = np.zeros(values.shape, np.uint8)
+    return Load(values, held, there, 0.1 * len(bursts), np.array([bursts], np.float64), shape)
 
 
 def machine(**changes) -> Machine:

@@ -56,10 +56,7 @@ def test_a_killed_job_begins_anew_with_its_start_up_and_without_further_time():
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    recorded=st.lists(st.floats(0.0, 2.0), min_size=2, max_size=20),
-    quota=st.floats(0.05, 3.0),
-)
+@given(recorded=st.lists(st.floats(0.0, 2.0), min_size=2, max_size=20), quota=st.floats(0.05, 3.0))
 def test_it_never_does_more_than_was_recorded_nor_than_its_quota(recorded, quota):
     outcome = run(job(recorded, threads=2.0), Scripted(quota=quota), machine())
     usage = outcome.series.usage_cores[:, 0].astype(np.float64)

@@ -139,9 +139,7 @@ def test_a_container_left_to_the_killer_loses_its_memory_and_comes_back():
 def test_without_a_trap_it_is_killed_at_once_and_reported_afterwards():
     load = workload([0.2] * 8, memory=[20 * MIB] * 8)
     policy = Scripted(
-        limit=10 * MIB,
-        traps_oom=False,
-        oom=lambda event: Decision(memory=ram(event.ids, 30 * MIB)),
+        limit=10 * MIB, traps_oom=False, oom=lambda event: Decision(memory=ram(event.ids, 30 * MIB))
     )
     outcome = run(load, policy, machine(restart_s=0.25, quota_write_delay_s=0.01))
     assert kinds(outcome) == [(100, "oom", 10), (100, "kill", 10), (100, "restart", 10)]

@@ -17,7 +17,7 @@ from control.services import Draw
 from control.services import RequestStatus as Status
 from twin.containers.model import Machine
 from twin.containers.pods import PodRequests
-from twin.containers.serverless import ServerlessOutcome, aggregate_limits, simulate_serverless
+from twin.containers.serverless import ServerlessOutcome, simulate_serverless
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload, Step
 from twinbed import InvariantError, ScenarioError
 
@@ -124,7 +124,7 @@ def test_a_pod_has_limits_from_the_moment_it_is_asked_for() -> None:
     result = run(function(1.05))
     series = result.outcome.series
     assert series is not None
-    cores, held = aggregate_limits(series)
+    cores, held = ((series.up * limits).sum(axis=1) for limits in (series.quota_cores, series.limit_bytes))
     # It joins in the middle of period 10 and computes nothing for a second.
     assert cores[9:12].tolist() == [0.0, 1.0, 1.0]
     assert held[10] == 256 * MIB

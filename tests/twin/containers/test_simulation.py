@@ -65,9 +65,7 @@ def test_a_decision_takes_force_after_both_delays_inside_the_period():
 
     load = workload([1.0] * 4, threads=1.0)
     outcome = run(
-        load,
-        Scripted(quota=0.2, period=decide),
-        machine(telemetry_delay_s=0.02, quota_write_delay_s=0.01),
+        load, Scripted(quota=0.2, period=decide), machine(telemetry_delay_s=0.02, quota_write_delay_s=0.01)
     )
     series = outcome.series
     assert series.usage_cores[:, 0] == pytest.approx([0.2, 0.7, 0.5, 0.5])

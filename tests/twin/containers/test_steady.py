@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.twin.containers.scripted import NO_LIMIT, Scripted, machine, run, workload
+from tests.twin.containers.scripted import NO_LIMIT, Scripted, machine, run, steady_load, workload
 from twin.containers.steady import NO_BYTES, Load, live
 from twinbed import InvariantError
 
@@ -13,12 +13,9 @@ MIB = 1 << 20
 
 
 def load(cores, memory=None, *, bursts=(1.0,), present=None):
-    """One container over intervals as long as the bursts; all intervals have the only shape."""
-    values = np.array([cores], np.float64)
-    held = np.array([memory if memory is not None else [0] * len(cores)], np.int64)
-    there = np.ones(values.shape, np.bool_) if present is None else np.array([present])
-    shape = np.zeros(values.shape, np.uint8)
-    return Load(values, held, there, 0.1 * len(bursts), np.array([bursts], np.float64), shape)
+    """One container."""
+    more = {"memory": memory, "present": present}
+    return steady_load([cores], bursts=bursts, **{key: [row] for key, row in more.items() if row is not None})
 
 
 def lived(history, quota=np.inf, limit=NO_BYTES, **given):
@@ -26,10 +23,7 @@ def lived(history, quota=np.inf, limit=NO_BYTES, **given):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    cores=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=40),
-    quota=st.floats(0.05, 3.0),
-)
+@given(cores=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=40), quota=st.floats(0.05, 3.0))
 def test_throttling_and_lateness_are_those_of_the_simulation(cores, quota):
     ours = lived(load(cores), quota)
     full = run(workload(cores, threads=max(1.0, np.ceil(max(cores)))), Scripted(quota=quota), machine())

@@ -5,21 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.twin.containers.scripted import Scripted, machine, run, workload
-from twin.containers.steady import NO_BYTES, Load, live
+from tests.twin.containers.scripted import Scripted, machine, run, steady_load, workload
+from twin.containers.steady import NO_BYTES, live
 from twin.containers.steady_hosts import Crowd, live_on_hosts
 from twinbed import InvariantError
 
 MIB = 1 << 20
-
-
-def load(cores, memory=None, *, bursts=(1.0,), present=None):
-    """Containers (rows) over intervals as long as the bursts; all intervals have the only shape."""
-    values = np.array(cores, np.float64)
-    held = np.zeros(values.shape, np.int64) if memory is None else np.array(memory, np.int64)
-    there = np.ones(values.shape, np.bool_) if present is None else np.array(present, np.bool_)
-    shape = np.zeros(values.shape, np.uint8)
-    return Load(values, held, there, 0.1 * len(bursts), np.array([bursts], np.float64), shape)
 
 
 def crowded(history, cores, weight=None, *, host=None, quota=np.inf, limit=NO_BYTES, **given):
@@ -47,7 +38,7 @@ def test_lateness_and_throttling_on_a_shared_host_are_those_of_the_simulation(
     row = st.lists(st.floats(0.0, 2.0), min_size=length, max_size=length)
     cores = np.array(data.draw(st.lists(row, min_size=count, max_size=count)))
     weight = data.draw(st.lists(st.sampled_from([1.0, 3.0, 50.0]), min_size=count, max_size=count))
-    ours = crowded(load(cores), host, weight, quota=quota)
+    ours = crowded(steady_load(cores), host, weight, quota=quota)
     threads = np.maximum(np.ceil(cores.max(axis=1)), 1.0)
     whole = workload(cores.T, threads=threads, host=host, on=[0] * count, weight=weight)
     full = run(whole, Scripted(quota=quota), machine())
@@ -62,7 +53,7 @@ def test_lateness_and_throttling_on_a_shared_host_are_those_of_the_simulation(
 def test_where_hosts_have_room_all_is_as_if_each_had_its_own(seed, quota, limit):
     random = np.random.default_rng(seed)
     cores, memory = random.uniform(0, 1, (3, 30)), random.integers(0, 8 * MIB, (3, 30))
-    history = load(cores, memory, bursts=(0.5, 1.5), present=random.random((3, 30)) > 0.2)
+    history = steady_load(cores, memory, bursts=(0.5, 1.5), present=random.random((3, 30)) > 0.2)
     shared = crowded(history, 100.0, quota=quota, limit=limit * MIB, host=[0, 1, 0], restart_s=0.5)
     alone = live(history, np.full(3, quota), np.full(3, limit * MIB), machine(restart_s=0.5))
     for ours, theirs in zip(shared, alone, strict=True):
@@ -70,11 +61,11 @@ def test_where_hosts_have_room_all_is_as_if_each_had_its_own(seed, quota, limit)
 
 
 def test_who_has_more_weight_is_served_first():
-    late_s = crowded(load(np.full((2, 50), 1.0)), 1.0, [1.0, 9.0]).late_s
+    late_s = crowded(steady_load(np.full((2, 50), 1.0)), 1.0, [1.0, 9.0]).late_s
     assert late_s == pytest.approx([4.95, 4.55], abs=0.3)
     assert late_s[1] < late_s[0]
 
 
 def test_a_demand_that_is_no_number_is_refused():
     with pytest.raises(InvariantError, match="negative or not finite"):
-        crowded(load([[np.nan, 1.0], [5.0, 5.0]]), 1.0)
+        crowded(steady_load([[np.nan, 1.0], [5.0, 5.0]]), 1.0)

@@ -111,9 +111,7 @@ def timestamps(at_s: ArrayLike, duration_s: float) -> Floats:
 
 
 def with_kinds(at_s: Floats, weights: ArrayLike, rng: np.random.Generator) -> Arrivals:
-    """Return arrivals whose kinds are drawn independently in proportion to weights (float64[R], ≥ 0, not all
-    0).
-    """
+    """Return arrivals of kinds drawn in proportion to weights (float64[R], ≥ 0, not all 0)."""
     shares = np.asarray(weights, np.float64)
     if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
         raise InvariantError(f"weights of requests are {shares.tolist()}")

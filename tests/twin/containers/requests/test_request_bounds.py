@@ -114,11 +114,7 @@ def test_who_is_held_lets_newcomers_wait_and_turns_the_rest_away():
 
 
 def test_who_is_held_gives_no_answer():
-    services = [
-        Service({"a": Handler(0.0, [[Call("b", timeout_s=0.01)]])}),
-        Service({"b": Handler(1.0)}),
-    ]
-    driver = Driver(world(services, [0.0]))
+    driver = Driver(world(chain([0.0, 1.0], call={"timeout_s": 0.01}), [0.0]))
     driver.to(0.005)
     driver.physics.hold(FIRST)
     driver.to(0.05)
@@ -131,8 +127,7 @@ def test_who_is_held_gives_no_answer():
 
 def test_who_was_killed_holds_nothing_and_begins_without_caches():
     load = world(
-        chain([0.02], base_bytes=100, request_bytes=10, cache_bytes=50, cache_request_bytes=50),
-        [0.0, 0.05],
+        chain([0.02], base_bytes=100, request_bytes=10, cache_bytes=50, cache_request_bytes=50), [0.0, 0.05]
     )
     driver = Driver(load)
     driver.to(0.06)
@@ -189,11 +184,7 @@ def test_who_left_is_gone_and_comes_back_new():
 
 
 def test_a_call_that_failed_is_made_again_and_may_succeed():
-    services = [
-        Service({"a": Handler(0.0, [[Call("b", retries=2, backoff_s=0.01)]])}),
-        Service({"b": Handler(0.005)}),
-    ]
-    driver = Driver(world(services, [0.0]))
+    driver = Driver(world(chain([0.0, 0.005], call={"retries": 2, "backoff_s": 0.01}), [0.0]))
     driver.physics.take_down(np.array([1]))
     driver.to(0.015)
     driver.physics.release(np.array([1]))
@@ -214,11 +205,7 @@ def test_retries_of_a_full_callee_at_once_come_to_an_end():
 
 
 def test_a_call_is_made_with_its_probability():
-    services = [
-        Service({"a": Handler(0.0, [[Call("b", probability=0.3)]])}),
-        Service({"b": Handler(0.0)}),
-    ]
-    log = run(world(services, np.linspace(0.0, 0.9, 20_000)))
+    log = run(world(chain([0.0, 0.0], call={"probability": 0.3}), np.linspace(0.0, 0.9, 20_000)))
     assert log.visits[1] == pytest.approx(6000, abs=4 * np.sqrt(20_000 * 0.3 * 0.7))
 
 

@@ -7,12 +7,7 @@ from control.services import RequestStatus as Status
 from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, chain, run, world
 from twin.containers.requests.model import Client
 
-OK, TIMED_OUT, DROPPED, FAILED = (
-    Status.OK,
-    Status.TIMED_OUT,
-    Status.DROPPED,
-    Status.FAILED,
-)
+OK, TIMED_OUT, DROPPED, FAILED = (Status.OK, Status.TIMED_OUT, Status.DROPPED, Status.FAILED)
 
 
 def ends(log):
@@ -127,11 +122,8 @@ def test_zero_arrivals_are_a_quiet_run():
 
 def test_calls_time_out_and_are_tried_again():
     # b takes 20 ms; a gives each attempt 5 ms, twice, 1 ms apart.
-    services = [
-        Service({"a": Handler(0.0, [[Call("b", timeout_s=0.005, retries=1, backoff_s=0.001)]])}),
-        Service({"b": Handler(0.02)}, threads=2.0),
-    ]
-    log = run(world(services, [0.0]))
+    call = {"timeout_s": 0.005, "retries": 1, "backoff_s": 0.001}
+    log = run(world(chain([0.0, 0.02], call=call, threads=2.0), [0.0]))
     assert log.status.tolist() == [FAILED]
     assert ends(log) == [0.011]
     assert log.orphans == 2

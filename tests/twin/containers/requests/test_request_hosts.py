@@ -20,33 +20,25 @@ def side_by_side(*parts_s, cores=2.0):
     return world(services, [0.0], cores=(cores,))
 
 
-def ended_s(load, **lost):
-    return float(Driver(replace(load, **lost)).run().end_s[0])
-
-
-def test_who_is_alone_loses_only_what_is_stolen():
-    assert ended_s(side_by_side(0.03), imbalance=1.0) == pytest.approx(0.03)
-    assert ended_s(side_by_side(0.03), stolen=0.25) == pytest.approx(0.04)
-
-
-def test_two_on_two_cpus_stand_at_one_half_of_the_time():
-    # 2 · (1 − (1/2)²) = 1.5 CPUs for both while both run; the longer one's last 10 ms are alone.
-    assert ended_s(side_by_side(0.03, 0.03), imbalance=1.0) == pytest.approx(0.04)
-    assert ended_s(side_by_side(0.03, 0.04), imbalance=1.0) == pytest.approx(0.05)
-
-
-def test_half_an_imbalance_costs_half_of_it():
-    # 1.75 CPUs for two: 30 ms need 30 / 0.875.
-    assert ended_s(side_by_side(0.03, 0.03), imbalance=0.5) == pytest.approx(0.03 / 0.875)
-
-
-def test_many_on_few_cpus_lose_little():
-    # 1.75 CPUs for three, where balanced ones would be 2.
-    assert ended_s(side_by_side(0.02, 0.02, 0.02), imbalance=1.0) == pytest.approx(0.06 / 1.75)
-
-
-def test_a_host_of_one_cpu_has_nothing_to_balance():
-    assert ended_s(side_by_side(0.02, 0.02, cores=1.0), imbalance=1.0) == pytest.approx(0.04)
+@pytest.mark.parametrize(
+    ("parts_s", "cores", "lost", "expected_s"),
+    [
+        # Who is alone loses only what is stolen.
+        ((0.03,), 2.0, {"imbalance": 1.0}, 0.03),
+        ((0.03,), 2.0, {"stolen": 0.25}, 0.04),
+        # 2 · (1 − (1/2)²) = 1.5 CPUs for both while both run; the longer one's last 10 ms are alone.
+        ((0.03, 0.03), 2.0, {"imbalance": 1.0}, 0.04),
+        ((0.03, 0.04), 2.0, {"imbalance": 1.0}, 0.05),
+        # Half an imbalance costs half of it: 1.75 CPUs for two, so 30 ms need 30 / 0.875.
+        ((0.03, 0.03), 2.0, {"imbalance": 0.5}, 0.03 / 0.875),
+        # 1.75 CPUs for three, where balanced ones would be 2; a host of one CPU has nothing to balance.
+        ((0.02, 0.02, 0.02), 2.0, {"imbalance": 1.0}, 0.06 / 1.75),
+        ((0.02, 0.02), 1.0, {"imbalance": 1.0}, 0.04),
+    ],
+)
+def test_a_host_loses_what_is_stolen_and_what_is_not_balanced(parts_s, cores, lost, expected_s):
+    load = replace(side_by_side(*parts_s, cores=cores), **lost)
+    assert Driver(load).run().end_s[0] == pytest.approx(expected_s)
 
 
 def test_what_is_lost_is_nobodys_cpu_time():

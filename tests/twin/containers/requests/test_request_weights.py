@@ -33,11 +33,7 @@ def used_cores(driver):
     return driver.physics.fleet.done_s[1:] / (load.periods * load.period_s)
 
 
-@given(
-    threads=st.lists(st.integers(1, 5), min_size=2, max_size=6),
-    cores=st.integers(1, 12),
-    data=st.data(),
-)
+@given(threads=st.lists(st.integers(1, 5), min_size=2, max_size=6), cores=st.integers(1, 12), data=st.data())
 @settings(max_examples=40, deadline=None)
 def test_cpus_of_a_short_host_are_shared_max_min_fairly_by_weight(threads, cores, data):
     weights = data.draw(st.lists(st.floats(0.5, 400.0), min_size=len(threads), max_size=len(threads)))

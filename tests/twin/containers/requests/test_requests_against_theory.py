@@ -51,39 +51,28 @@ def erlang_c(servers: int, load: float) -> float:
     return rest / (sum(load**k / factorial(k) for k in range(servers)) + rest)
 
 
-@pytest.mark.parametrize("utilisation", [0.3, 0.7])
-def test_one_cpu_shared_by_exponential_visits_is_mm1(utilisation):
-    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)})]
-    values = replications(services, utilisation / SERVICE_S, mean_latency)
-    assert_agrees(values, SERVICE_S / (1 - utilisation), 0.07)
+ERLANGS = 2.4
+WAITING_S = erlang_c(3, ERLANGS) * SERVICE_S / (3 - ERLANGS)
 
 
-@pytest.mark.parametrize("cv", [0.5, 2.0])
-def test_the_mean_under_sharing_does_not_depend_on_the_distribution(cv):
-    services = [Service({"a": Handler(SERVICE_S, draw=Draw.LOGNORMAL, cv=cv)})]
-    values = replications(services, 0.6 / SERVICE_S, mean_latency)
-    assert_agrees(values, SERVICE_S / (1 - 0.6), 0.07)
-
-
-def test_fixed_visits_one_after_the_other_are_md1():
-    # Pollaczek–Khinchine: waiting = ρ·s / (2·(1 − ρ)).
-    services = [Service({"a": Handler(SERVICE_S)}, workers=1)]
-    values = replications(services, 0.6 / SERVICE_S, mean_latency)
-    assert_agrees(values, SERVICE_S * (1 + 0.6 / (2 * 0.4)), 0.05)
-
-
-def test_a_worker_per_cpu_makes_an_mmc_queue():
-    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)}, threads=3.0, workers=3)]
-    load = 2.4
-    waiting = erlang_c(3, load) * SERVICE_S / (3 - load)
-    assert_agrees(replications(services, load / SERVICE_S, mean_latency), SERVICE_S + waiting, 0.07)
-
-
-def test_sharing_several_cpus_has_the_mean_of_an_mmc_queue():
-    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)}, threads=3.0)]
-    load = 2.4
-    waiting = erlang_c(3, load) * SERVICE_S / (3 - load)
-    assert_agrees(replications(services, load / SERVICE_S, mean_latency), SERVICE_S + waiting, 0.07)
+@pytest.mark.parametrize(
+    ("drawn", "service", "load", "theory_s", "width"),
+    [
+        # M/M/1 by sharing, and its mean for any distribution.
+        ({"draw": Draw.EXPONENTIAL}, {}, 0.3, SERVICE_S / (1 - 0.3), 0.07),
+        ({"draw": Draw.EXPONENTIAL}, {}, 0.7, SERVICE_S / (1 - 0.7), 0.07),
+        ({"draw": Draw.LOGNORMAL, "cv": 0.5}, {}, 0.6, SERVICE_S / (1 - 0.6), 0.07),
+        ({"draw": Draw.LOGNORMAL, "cv": 2.0}, {}, 0.6, SERVICE_S / (1 - 0.6), 0.07),
+        # M/D/1, one after the other: waiting = ρ·s / (2·(1 − ρ)) (Pollaczek–Khinchine).
+        ({}, {"workers": 1}, 0.6, SERVICE_S * (1 + 0.6 / (2 * 0.4)), 0.05),
+        # M/M/3: a worker per CPU; sharing the CPUs has the same mean.
+        ({"draw": Draw.EXPONENTIAL}, {"threads": 3.0, "workers": 3}, ERLANGS, SERVICE_S + WAITING_S, 0.07),
+        ({"draw": Draw.EXPONENTIAL}, {"threads": 3.0}, ERLANGS, SERVICE_S + WAITING_S, 0.07),
+    ],
+)
+def test_the_mean_latency_of_one_service_is_that_of_its_queue(drawn, service, load, theory_s, width):
+    services = [Service({"a": Handler(SERVICE_S, **drawn)}, **service)]
+    assert_agrees(replications(services, load / SERVICE_S, mean_latency), theory_s, width)
 
 
 def test_the_latency_of_an_mm1_queue_is_exponential():
