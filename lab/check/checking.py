@@ -1,7 +1,7 @@
 """Checks code of a user's own, of every sort: what it promises, on generated histories and backends.
 
-For: `twinbed policies check`. Not for: what must hold (driven_fleet.py, behaviour.py, ranked.py), nor how good a policy
-is, which `twinbed whatif` shows.
+For: `twinbed policies check`. Not for: what must hold (driven_fleet.py, behaviour.py, ranked.py),
+nor how good something is, which `twinbed whatif` shows.
 """
 
 from __future__ import annotations
