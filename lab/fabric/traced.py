@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import numpy as np
 import yaml
 
+from lab.ask.scenario import build
 from lab.fabric.calibrate import values
 from lab.runs.formats import Column, Record, Result
 from traces.readers.kineto import Collective, TrainingTrace
@@ -72,7 +73,7 @@ def scenario(trace: TrainingTrace, name: str, iterations: int) -> str:
     """Return the text of a scenario: the job on the twin's fabric, and a port that falls silent.
 
     A step without what its communication alone took is the work of a micro-batch, so that the twin's own
-    network adds its time. Raises ScenarioError for a trace without gradients.
+    network adds its time. Raises ScenarioError for a trace without gradients, and for a bad name.
     """
     size_bytes = gradient_bytes(trace)
     if not size_bytes:
@@ -102,6 +103,7 @@ def scenario(trace: TrainingTrace, name: str, iterations: int) -> str:
         },
         "policies": [str(scheme) for scheme in (Scheme.THORN, Scheme.BOND, Scheme.REROUTE, Scheme.NONE)],
     }
+    build(document, f"scenario {name!r}")  # What no scenario may be is said now.
     return yaml.safe_dump(document, sort_keys=False)
 
 

@@ -32,7 +32,9 @@ MOST_TEXT_BYTES = 2048 * MIB
 MOST_COLLECTIVES = 1_000_000
 """Most collectives of a trace."""
 _MOST_EVENT_BYTES = MIB
-"""Most text of one event, or of what comes before the events."""
+"""Most text of one event."""
+_MOST_HEAD_BYTES = 16 * MIB
+"""Most text before the events: it lists the ranks of every process group."""
 
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
@@ -119,7 +121,7 @@ def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
     text = ""
     while (begin := _EVENTS.search(text)) is None:
         piece = file.read(1 << 16)
-        if not piece or len(text) > _MOST_EVENT_BYTES:
+        if not piece or len(text) > _MOST_HEAD_BYTES:
             raise TraceError(f'{where}: no "traceEvents"; expected a file of profiler.export_chrome_trace')
         text += piece
     try:

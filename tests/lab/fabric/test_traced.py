@@ -50,6 +50,8 @@ def test_a_job_that_pytorch_traced_runs_on_the_twins_fabric(twinbed, tmp_path):
     (tmp_path / "job.py").write_text(JOB)
     command = [sys.executable, tmp_path / "job.py", tmp_path]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
+    odd = ("traces", "import", "kineto", tmp_path / "1.json.gz", "--out", tmp_path / "my job.yaml")
+    assert "name: String should match" in twinbed(*odd).refused
     out = tmp_path / "traced.yaml"
     told = twinbed("traces", "import", "kineto", tmp_path / "1.json.gz", "--out", out, "--format", "json")
     assert told.code == 0, told.err
