@@ -15,11 +15,9 @@ import pandas as pd
 
 from lab.charts.palette import EVENTS, THROTTLED, USAGE, Shown
 
-BESIDE = 4
-"""Number of titles in one row of the legend of a chart that is half as wide as the page."""
 _TIME_TICKS = 14
-_MOST_IN_A_ROW = 4
-"""Most entries of a legend in one row, whose titles a phone would cut otherwise."""
+_IN_A_ROW = 3
+"""Entries of a legend in one row: a phone cuts a fourth."""
 LEFT = 56
 """Width of the labels of every y axis, pixels, so that charts below each other share their time axis."""
 
@@ -186,7 +184,7 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
                 alt.Tooltip("slack:Q", title=title, format=form),
             ],
             order="share:Q",
-            **by_title(runs, columns=BESIDE),
+            **by_title(runs),
         )
     )
     return chart
@@ -229,12 +227,7 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     return chart
 
 
-def _columns(most: int, runs: int) -> int:
-    """Returns the columns of a legend: two rows of three fit a phone's width where one row of six is cut."""
-    return min(most, runs if runs <= _MOST_IN_A_ROW else 3)
-
-
-def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | alt.StrokeDash]:
+def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
     """Returns the color and strokeDash channels for a field `title`: each run's own look, with a legend."""
     titles = [look.title for look in runs]
     legend = alt.Legend(
@@ -242,7 +235,7 @@ def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | a
         symbolStrokeWidth=3,
         symbolSize=300,
         labelLimit=320,
-        columns=_columns(columns, len(runs)),
+        columns=min(_IN_A_ROW, len(runs)),
     )
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     dashes = alt.Scale(domain=titles, range=[list(look.dash) for look in runs])

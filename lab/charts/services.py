@@ -92,7 +92,8 @@ def _bounded(exact: pd.Series, known: pd.Series) -> dict[str, np.ndarray[Any, An
         for column in (exact, known)
     )
     bounds = ~np.isnan(least) & ~np.isfinite(rows)
-    values = np.where(bounds, least, rows)
+    # A percentile is no less than a lower one, whose exact value may exceed what is known of the late ones.
+    values = np.fmax.accumulate(np.where(bounds, least, rows), axis=1)
     columns = {key: values[:, place] for place, key in enumerate(PERCENTILES)}
     return columns | {f"{key}{AT_LEAST}": bounds[:, place] for place, key in enumerate(PERCENTILES)}
 

@@ -13,7 +13,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from lab.charts.drawing import BESIDE, LEFT, Time, by_title, left, named
+from lab.charts.drawing import LEFT, Time, by_title, left, named
 from lab.charts.palette import THROTTLED, USAGE, Shown
 from lab.charts.services import AT_LEAST
 
@@ -167,7 +167,7 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
                 alt.Tooltip("latency:N", title="latency"),
             ],
             order="share:Q",
-            **by_title(runs, columns=BESIDE),
+            **by_title(runs),
         )
     )
     return chart

@@ -1,7 +1,7 @@
-"""Checks a policy, a scheduler or a spot policy: what it promises, on generated histories and on a backend.
+"""Checks code of a user's own, of every sort: what it promises, on generated histories and backends.
 
-For: `twinbed policies check`. Not for: what must hold (driven_fleet.py, behaviour.py), nor how good a policy
-is, which `twinbed whatif` shows.
+For: `twinbed policies check`. Not for: what must hold (driven_fleet.py, behaviour.py, ranked.py),
+nor how good something is, which `twinbed whatif` shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from control.allocator.ports import Allocator
 from lab.ask.policy import PolicySpec
-from lab.check import behaviour
+from lab.check import behaviour, ranked
 from lab.check.driven_fleet import BrokenPromiseError, DrivenFleet
 from lab.check.histories import APPLICATIONS, STEPS, drawn_peaks, take
 from twinbed import InvariantError, ScenarioError, TwinbedError
@@ -51,10 +51,11 @@ class Finding:
     detail: str
 
 
-def check(mine: Own, backend: str, told: Told) -> list[Finding]:
-    """Return what was found of a user's own code. backend: twin or testbed, where a policy runs at last.
+def check(mine: Own, backend: str, told: Told, sample: Path | None = None) -> list[Finding]:
+    """Return what was found of a user's own code. backend: twin or testbed, where a policy runs at last;
+    sample: a file that a trace reader reads.
 
-    Raises ScenarioError for a sort that has no check, BackendError where the testbed cannot be had.
+    Raises ScenarioError for a reader without a sample, BackendError where the testbed cannot be had.
     """
     if mine.group == "policies":
         return [*_imports(mine), *policy(PolicySpec(mine.name, own=mine), backend, told)]
@@ -64,7 +65,15 @@ def check(mine: Own, backend: str, told: Told) -> list[Finding]:
         return [*_imports(mine), _found("jobs end, GPUs suffice, twice alike", _scheduler(mine, told))]
     if mine.group == "spot_policies":
         return [*_imports(mine), _found("no deadline is missed, twice alike", _spot(mine, told))]
-    raise ScenarioError(f"{mine.label}: there is no check for this sort; use it once on your own data")
+    if mine.group == "recommenders":
+        return [
+            *_imports(mine),
+            _found("rankings name candidates at their prices, twice alike", ranked.rankings(mine)),
+            _found("searches stay affordable, never repeat a trial and end", ranked.searches(mine)),
+        ]
+    if sample is None:
+        raise ScenarioError(f"{mine.label}: a trace reader is checked on a file of yours: --sample FILE")
+    return [_found("a file is read alike twice, broken copies are refused", ranked.readings(mine, sample))]
 
 
 def policy(spec: PolicySpec, backend: str, told: Told) -> list[Finding]:

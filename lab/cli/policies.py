@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -117,12 +118,16 @@ def check(
             help="Where containers run under it in the end; root for testbed.",
         ),
     ] = Backend.TWIN,
+    sample: Annotated[
+        Path | None, typer.Option("--sample", metavar="FILE", help="File that a trace reader reads.")
+    ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Check that a policy keeps the promises that every policy makes. The exit code is 1 if one is broken.
+    """Check that code keeps the promises that all of its sort make. The exit code is 1 if one is broken.
 
-    Its limits are checked on generated histories, and containers run under it on the twin or on this machine.
+    A policy's limits are checked on generated histories, and containers run under it on the twin or on this
+    machine. Schedulers, spot policies and recommenders of one's own meet generated questions.
     """
     from dataclasses import asdict
 
@@ -140,7 +145,7 @@ def check(
         found = (
             checking.policy(parse(name), backend.value, told)
             if mine is None
-            else checking.check(mine, backend.value, told)
+            else checking.check(mine, backend.value, told, sample)
         )
     rows = tuple(asdict(finding) | {"kept": "yes" if finding.kept else "NO"} for finding in found)
     emit(Result(_FOUND, rows, facts={"policy": name if mine is None else mine.label}), form)

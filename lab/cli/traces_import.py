@@ -1,11 +1,12 @@
-"""`twinbed traces import prometheus`: reads a cluster's history from a server into a trace file.
+"""`twinbed traces import`: a cluster's history, a training job's trace, what nccl-tests printed.
 
-For: the verb. Not for: its options about the server (lab.cli.prometheus), nor what series mean
-(traces.prometheus).
+For: the verbs. Not for: options about a server (lab.cli.prometheus), what series mean (traces.prometheus),
+nor what the twin takes from a traced job (lab.fabric.traced).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,6 +90,60 @@ def prometheus(
     history = fetched(asked, progress=not no_progress)
     kept.write(history, out)
     emit(Result(_COLUMNS, (_row(history, out),), notes=history.trace.notes), form)
+
+
+@app.command()
+def kineto(
+    trace: Annotated[
+        Path,
+        typer.Argument(metavar="TRACE.json[.gz]", help="What PyTorch's profiler exported for one rank."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="Scenario to write.")],
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=1, metavar="N", help="Iterations of the job in the scenario.")
+    ] = 1000,
+    form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
+) -> None:
+    """Read a data-parallel training job from a trace, and write a scenario that runs it on the twin's fabric.
+
+    The trace is that of `torch.profiler`, with `record_shapes=True` and `step()` after each step.
+    """
+    from lab.fabric import traced
+    from lab.runs.files import write_whole
+    from traces.readers.kineto import read
+
+    found = read(trace)
+    text = traced.scenario(found, out.stem, iterations)
+    write_whole(out, lambda file: file.write(text.encode()))
+    note = f"twinbed run {out} asks the twin. The sizes on links are those of rings."
+    emit(replace(traced.table(found), notes=(note,)), form)
+
+
+@app.command(name="nccl-tests")
+def nccl_tests(
+    printed: Annotated[
+        Path, typer.Argument(metavar="OUTPUT.txt", help="What all_reduce_perf, alltoall_perf … printed.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.toml", help="Calibration to write.")],
+    operation: Annotated[
+        str,
+        typer.Option("--operation", metavar="NAME", help="The operation, where the output does not tell it."),
+    ] = "",
+    form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
+) -> None:
+    """Fit the latency of a step and the rate of a rank to measured collectives, as a fabric's calibration.
+
+    A scenario uses the file by `calibration:`. All other values are those that ship.
+    """
+    from lab.fabric import traced
+    from lab.runs.files import write_whole
+    from traces.readers.nccl_tests import read
+
+    text, result = traced.calibration(read(printed), operation, out.stem)
+    write_whole(out, lambda file: file.write(text.encode()))
+    emit(replace(result, notes=(f"Written to {out}.",)), form)
 
 
 def _check_out(out: Path) -> None:

@@ -24,6 +24,7 @@ from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Answer, Question
 from lab.explorer import answering, cloud_question, downloads, html, session
 from lab.explorer.cloud_question import Choices
+from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
 from traces.catalogue.catalogue import Catalogue
 from twinbed import TwinbedError
@@ -104,7 +105,7 @@ def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
     known = [row for row in answer.ranking if np.isfinite(row.time_s)]
     _why(answer)
     if known:
-        st.subheader("Cost and time of every candidate", anchor=False)
+        section("Cost and time of every candidate")
         bounds = {"deadline_h": question.deadline_s / 3600, "budget_usd": question.budget_usd}
         st.altair_chart(charts.pareto(frame, **bounds), key="cloud_pareto")
         st.caption(
@@ -118,7 +119,7 @@ def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
 
 def _why(answer: Answer) -> None:
     best = answer.ranking[0]
-    st.subheader("Why this one", anchor=False)
+    section("Why this one")
     st.markdown(f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}.")
     lines = [f"{best.why[:1].upper()}{best.why[1:]}."]
     if len(answer.ranking) > 1 and np.isfinite(best.time_s):
@@ -151,7 +152,7 @@ def _hours(seconds: float) -> str:
 
 
 def _ranking(question: Question, frame: pd.DataFrame) -> None:
-    st.subheader("Ranking", anchor=False)
+    section("Ranking")
     shown = pd.DataFrame(
         {
             "rank": frame["rank"],
@@ -175,7 +176,7 @@ def _spans(frame: pd.DataFrame, middle: str, low: str, high: str) -> list[str]:
 
 
 def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: Catalogue) -> None:
-    st.subheader("What if the price moves", anchor=False)
+    section("What if the price moves")
     among, used = recommending.priced(catalogue, question.market)
     names = list(dict.fromkeys(row.configuration.instance for row in ranking))
     left, right = st.columns([1, 2])

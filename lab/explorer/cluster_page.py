@@ -18,6 +18,7 @@ from lab.cluster.input import cluster_of
 from lab.cluster.metrics import METRICS
 from lab.explorer import html, questions, running, session
 from lab.explorer.questions import Question
+from lab.explorer.sections import section
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
 from lab.runs.store import Run, RunStore
@@ -142,7 +143,7 @@ def _preset(asked: dict[str, Question]) -> None:
 
 
 def _show(looks: Sequence[Shown]) -> None:
-    st.subheader("Side by side", anchor="figures")
+    section("Side by side")
     st.html(html.table(looks, METRICS))
     for note in dict.fromkeys(note for look in looks for note in look.run.manifest["notes"]):
         st.caption(html.markdown(note))

@@ -22,6 +22,7 @@ from lab.explorer import (
     limits,
     market_page,
     runs_page,
+    sections,
     services_page,
     session,
     sweep_page,
@@ -39,10 +40,14 @@ _STYLE = """<style>
 [data-testid="stMainBlockContainer"] h3 { font-size: 1.2rem; padding: 1.2rem 0 0.2rem; }
 .tb-phone { display: none; opacity: 0.72; font-size: 0.875rem; }
 @media (max-width: 640px) { .tb-phone { display: block; } }
+[data-testid="stTable"] :is(th, td):not(:first-child) { min-width: 5.5rem; }
+[data-testid="stTable"] td:last-child { min-width: 14rem; }
 </style>"""
 
 _ON_A_PHONE = '<div class="tb-phone">The choices of a page and the other pages are behind » above.</div>'
 """A narrow window hides the side with the Run button, which the pages speak of."""
+
+_NO_OWN_CODE = "code of one's own runs from the command line and the Python API, not here"
 
 
 def show() -> None:
@@ -73,7 +78,7 @@ def show() -> None:
     st.html(_STYLE)
     st.html(_ON_A_PHONE)
     try:
-        with own.forbidden("code of one's own runs from the command line and the Python API, not here"):
+        with own.forbidden(_NO_OWN_CODE), sections.listed():
             page.run()
     except TwinbedError as error:
         st.error(html.markdown(str(error)))

@@ -18,6 +18,7 @@ from lab.ask.scenario import Scenario
 from lab.charts.palette import title
 from lab.explorer import html, session
 from lab.explorer.job import Status
+from lab.explorer.sections import section
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.labels import conditions
 from lab.runs.store import Run, RunStore
@@ -116,7 +117,7 @@ def policies(page: str, scenario: Scenario, known: Sequence[str]) -> list[str]:
 
 def draw(figure: Figure, key: str) -> None:
     """Show a chart between its title and its caption."""
-    st.subheader(html.markdown(figure.title), anchor=False)
+    section(figure.title)
     assert isinstance(figure.chart, alt.Chart | alt.LayerChart)
     st.altair_chart(figure.chart, key=key)
     st.caption(html.markdown(figure.caption))

@@ -14,6 +14,7 @@ import streamlit as st
 from lab.charts import drawing, series, services
 from lab.charts.palette import EVENTS, Shown, shown
 from lab.explorer import cached, downloads, html
+from lab.explorer.sections import section
 from lab.runs.store import Run
 
 _MOST_ROWS = 6000
@@ -58,7 +59,7 @@ def remarks(runs: Sequence[Run]) -> None:
 def figures(entries: Sequence[Shown]) -> None:
     """Shows all figures, the downloads, and the sources."""
     runs = [look.run for look in entries]
-    st.subheader("All figures", anchor="figures")
+    section("All figures")
     st.html(html.table(entries))
     st.caption(
         f"{html.markdown(runs[0].kind.legend(runs))} The best of each line is marked; point at a line for "
@@ -71,7 +72,7 @@ def figures(entries: Sequence[Shown]) -> None:
 @st.fragment
 def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[str], object]) -> None:
     """Shows one container's limit and use under every run, and why its limit changed."""
-    st.subheader("Limit and use over time", anchor="time")
+    section("Limit and use over time")
     names = list(
         dict.fromkeys(name for look in entries for name in look.run.manifest["workload"]["containers"])
     )
@@ -211,7 +212,7 @@ def _key(quantity: str, kinds: set[str]) -> None:
 
 def distributions(entries: Sequence[Shown]) -> None:
     """Shows the distribution of slack, and where containers were throttled."""
-    st.subheader("Slack and throttling, all containers", anchor="slack")
+    section("Slack and throttling, all containers")
     left, right = st.columns(2)
     for place, quantity, title, form in (
         (left, "cpu", "CPU slack: limit − use (cores)", ".3f"),

@@ -31,6 +31,7 @@ from lab.containers.input.services.arrivals import (
     Fixed,
 )
 from lab.explorer import cached, conditions, html, session
+from lab.explorer.sections import section
 from lab.explorer.selection import ServiceChoices
 from lab.explorer.worker import Request
 from lab.runs.store import Run
@@ -126,12 +127,12 @@ def answered(run: Run, chosen: ServiceChoices) -> ServiceChoices:
 def preview(chosen: ServiceChoices) -> None:
     """Shows the chosen application and its load before it is run."""
     app = cached.application(chosen.app)
-    st.subheader("What clients will ask", anchor=False)
+    section("What clients will ask")
     st.altair_chart(
         drawing.offered(rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)), key="preview"
     )
     st.caption("Expected requests a second over time; every run draws its own requests from its seed.")
-    st.subheader(f"Who calls whom in {html.markdown(app.title or app.name)}", anchor=False)
+    section(f"Who calls whom in {app.title or app.name}")
     st.graphviz_chart(_calls(app), width="stretch")
     st.caption(f"Clients on the left, what stands behind it to the right. {html.markdown(app.source)}")
 

@@ -18,6 +18,7 @@ from lab.charts import services_drawing as drawing
 from lab.charts.palette import Shown, shown
 from lab.containers.run.waiting import told
 from lab.explorer import cached, downloads, html, results
+from lab.explorer.sections import section
 from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run
 from twinbed import ScenarioError
@@ -60,7 +61,7 @@ def show(
 def _latency(
     entries: Sequence[Shown], frames: dict[str, pd.DataFrame], percentile: str, keep: Callable[..., object]
 ) -> None:
-    st.subheader("Latency over time", anchor="latency")
+    section("Latency over time")
     key = st.segmented_control(
         "Percentile", list(services.PERCENTILES), default=percentile, required=True, key="shown_percentile"
     )
@@ -85,7 +86,7 @@ def _stretch(width_s: float) -> str:
 
 
 def _throughput(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> None:
-    st.subheader("Throughput and failures", anchor="throughput")
+    section("Throughput and failures")
     st.altair_chart(drawing.throughput(frames, entries), key="throughput")
     st.caption(
         "Lines: answers given. Grey: what clients asked for, the same under every policy. A line below the "
@@ -107,7 +108,7 @@ def _throughput(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> No
 def _distribution_and_cost(entries: Sequence[Shown]) -> None:
     left, right = st.columns(2)
     with left:
-        st.subheader("All latencies", anchor="latencies")
+        section("All latencies")
         frame = series.by_run(entries, [cached.latency_distribution(look.run) for look in entries])
         if frame.empty:
             st.info("No request was answered, so there is no latency.")
@@ -118,7 +119,7 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
                 "that ends below 100 % left the rest without an answer."
             )
     with right:
-        st.subheader("Cost", anchor="cost")
+        section("Cost")
         currency = str(entries[0].run.manifest["spec"]["price"]["currency"])
         limited = [look for look in entries if look.run.policy != "unlimited"]
         if not limited:
@@ -143,7 +144,7 @@ def _picked(entries: Sequence[Shown], key: str) -> Run:
 
 @st.fragment
 def _waiting(entries: Sequence[Shown]) -> None:
-    st.subheader("Whose waiting makes the slowest 1 %", anchor="waiting")
+    section("Whose waiting makes the slowest 1 %")
     run = _picked(entries, "waiting_policy")
     try:
         found = cached.waiting(run)
@@ -156,7 +157,7 @@ def _waiting(entries: Sequence[Shown]) -> None:
 
 @st.fragment
 def _by_service(entries: Sequence[Shown]) -> None:
-    st.subheader("Service by service", anchor="services")
+    section("Service by service")
     run = _picked(entries, "shown_policy")
     frame = cached.by_container(run)
     st.dataframe(

@@ -15,6 +15,7 @@ import streamlit as st
 from lab import kinds
 from lab.ask.kind import Kind
 from lab.explorer import html, running
+from lab.explorer.sections import section
 from lab.runs.store import RunStore
 from lab.sweep.book import Course, Noted, course, sweeps
 from lab.sweep.page import figures
@@ -84,7 +85,7 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
         key=f"sweep_figures_{sweep.id}",
     )
     shown = [metrics[key] for key in picked]
-    st.subheader("Means over the seeds", anchor="means")
+    section("Means over the seeds")
     table = means(now.frame, sweep.keys, shown)
     headings = {metric.key: f"{metric.title} ({metric.unit})" for metric in shown}
     spreads = {f"{key}_ci95": f"± {heading}" for key, heading in headings.items()}
@@ -96,7 +97,7 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
     st.dataframe(table.rename(columns=headings | spreads), hide_index=True, column_config=forms)
     st.caption(html.markdown(INTERVALS))
     for number, (heading, figure) in enumerate(figures(now.frame, sweep.keys, shown)):
-        st.subheader(html.markdown(heading), anchor=False)
+        section(heading)
         assert isinstance(figure.chart, alt.Chart | alt.LayerChart)
         st.altair_chart(figure.chart, key=f"sweep-{number}")
         st.caption(html.markdown(figure.caption))

@@ -14,6 +14,7 @@ from streamlit.delta_generator import DeltaGenerator
 from lab.charts import drawing
 from lab.containers.input.whatif import whatif_scenario
 from lab.explorer import cached, conditions, html, reading, session, uploads
+from lab.explorer.sections import section
 from lab.explorer.selection import TraceChoices
 from lab.explorer.trace_facts import TraceFacts
 from lab.explorer.worker import Request
@@ -76,7 +77,7 @@ def preview(chosen: TraceChoices) -> None:
     trace = _chosen_trace(chosen)
     if trace is None:
         return
-    st.subheader("What will be replayed", anchor=False)
+    section("What will be replayed")
     st.altair_chart(drawing.workload(trace.demand), key="preview")
 
 

@@ -20,6 +20,7 @@ from lab.containers.validate.both import Cell
 from lab.containers.validate.rule import QUANTITIES, RULE, Judgement, Verdict
 from lab.explorer import cached, html, running
 from lab.explorer.html import parts
+from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
 
@@ -85,7 +86,7 @@ def _asked(options: Sequence[str], key: str) -> int:
 
 
 def _errors(cell: Cell) -> None:
-    st.subheader("Error of the twin", anchor="errors")
+    section("Error of the twin")
     st.html(table(cell))
     st.caption(
         f"Twin: {html.markdown(_count(cell.twin, 'run'))}. Testbed: median of "
@@ -99,7 +100,7 @@ def _errors(cell: Cell) -> None:
 
 
 def _over_time(cell: Cell) -> None:
-    st.subheader("Use and limit over time", anchor="time")
+    section("Use and limit over time")
     pick, quantity_column, which = st.columns([3, 2, 3])
     names = list(cell.twin[0].manifest["workload"]["containers"])
     container = pick.selectbox("Container", names, key="validated_container")
@@ -115,7 +116,7 @@ def _over_time(cell: Cell) -> None:
 def _latency(cell: Cell) -> None:
     if not all("requests" in run.tables for run in (*cell.twin, *cell.testbed)):
         return
-    st.subheader("Latency over time", anchor="latency")
+    section("Latency over time")
     frame = charts.latency_over_time({charts.TWIN: cell.twin[0], charts.TESTBED: _repeat(cell)})
     if frame.empty:
         st.info("No request was answered.")
@@ -147,7 +148,7 @@ def _stack(panels: Sequence[alt.Chart], key: str) -> None:
 
 
 def _all(cells: Sequence[Cell]) -> None:
-    st.subheader("All cells of this scenario", anchor="cells")
+    section("All cells of this scenario")
     st.html(overview(cells))
     st.caption("  \n".join(html.markdown(line) for line in present.shares(cells)))
 

@@ -61,6 +61,55 @@ class Greedy(Fifo):
         plan = super().on_round(state)
         return type(plan)(plan.row, plan.server, plan.gpus + 99)
 '''
+RECOMMENDER = '''
+from itertools import count
+
+import numpy as np
+from control.recommender import ports
+from control.recommender.analytic import Analytic
+
+
+class Known(Analytic):
+    """Ranks by the expected times."""
+
+
+class Dear(Known):
+    """Names a price of its own."""
+
+    def recommend(self, request):
+        from dataclasses import replace
+        return [replace(row, price_usd_h=99.0) for row in super().recommend(request)]
+
+
+class Fickle(Known):
+    """Ranks the other way round every second time."""
+
+    made = count()
+
+    def __init__(self):
+        self.turned = next(self.made) % 2
+
+    def recommend(self, request):
+        ranking = super().recommend(request)
+        return ranking[::-1] if self.turned else ranking
+
+
+class Endless(Known):
+    """Proposes the first candidate for ever."""
+
+    def searcher(self, request, seed):
+        return self
+
+    def propose(self, observed):
+        return ports.Proposal(0, "why not")
+
+
+class Mute(Known):
+    """Has nothing to say."""
+
+    def recommend(self, request):
+        raise ports.ScenarioError("no idea; ask another")
+'''
 READER = '''
 import numpy as np
 from traces.schema import UsageTrace
@@ -77,6 +126,18 @@ class Lines:
     def read(self, path):
         cores = np.loadtxt(path, ndmin=2) * self.scale
         return UsageTrace(("a",), ("a",), 0.0, 1.0, cores, 1e6 + cores, cores >= 0)
+'''
+READER += '''
+
+class Careful(Lines):
+    """The same, and other files are refused."""
+
+    def read(self, path):
+        from twinbed import TraceError
+        try:
+            return super().read(path)
+        except ValueError as error:
+            raise TraceError(f"{path}: not a number a line: {error}") from None
 '''
 POLICY = '''
 import time
@@ -110,6 +171,7 @@ class Wild(Greedy):
 @pytest.fixture
 def folder(tmp_path):
     files = {"spot.py": SPOT, "scheduler.py": SCHEDULER, "reader.py": READER, "policy.py": POLICY}
+    files["recommender.py"] = RECOMMENDER
     for name, code in files.items():
         (tmp_path / name).write_text(code)
     return tmp_path
@@ -145,14 +207,27 @@ def test_a_class_of_ones_own_is_explained(twinbed, folder):
         ("scheduler.py:Idle", 1, "cluster 0: jobs wait and never run"),
         ("scheduler.py:Moody", 1, "cluster 0: other ends the second time"),
         ("scheduler.py:Greedy", 1, "GPUs of server"),
+        ("recommender.py:Known", 0, "20 rankings of 20 questions"),
+        ("recommender.py:Dear", 1, "99 $/h is not its price"),
+        ("recommender.py:Fickle", 1, "another ranking the second time"),
+        ("recommender.py:Endless", 1, "candidate 0 is tried twice"),
+        ("recommender.py:Mute", 1, "it refuses every question: no idea"),
+        ("reader.py:Careful", 0, "cores.txt, and 5 broken copies"),
+        ("reader.py:Lines", 1, "raise twinbed.TraceError instead"),
     ],
 )
 def test_a_check_says_which_promise_is_broken(twinbed, folder, name, code, said):
-    ended = twinbed("policies", "check", f"{folder}/{name}", "--format", "json")
+    (folder / "cores.txt").write_text("0.5\n" * 40)
+    sample = ("--sample", folder / "cores.txt") if name.startswith("reader") else ()
+    ended = twinbed("policies", "check", f"{folder}/{name}", *sample, "--format", "json")
     assert (ended.code, ended.err) == (code, "")
     rows = json.loads(ended.out)["rows"]
     assert any(said in row["detail"] for row in rows)
     assert any(row["kept"] == "NO" for row in rows) == bool(code)
+
+
+def test_a_reader_is_not_checked_without_a_file(twinbed, folder):
+    assert "--sample FILE" in twinbed("policies", "check", f"{folder}/reader.py:Lines").refused
 
 
 @pytest.mark.parametrize("name", ["static", "vpa", "autothrottle", "escra"])

@@ -23,7 +23,7 @@ QUESTIONS = {
     "cluster": ("Schedule a queue of jobs", "Side by side"),
 }
 """The home page's button, and a heading of the answer, by page."""
-OTHERS = ("", "services", "advise", "sweep", "validation", "runs")
+OTHERS = ("", "services", "advise", "market", "sweep", "validation", "runs")
 _SETTLE_MS = 1000
 
 

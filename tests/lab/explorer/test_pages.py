@@ -39,6 +39,7 @@ def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     assert not app.exception
     assert not app.error
     assert app.selectbox(key="shown_container").value == "c2"
+    assert "On this page: [Limit and use over time](#limit-and-use-over-time) · [Slack" in texts(app)
     assert "CPU slack p50 (cores)" in html(app)
     assert html(app).count('tb-card"') == 4
     assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) >= 7

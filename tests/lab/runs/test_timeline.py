@@ -29,15 +29,25 @@ REQUIRED = {
 def checked(path) -> list[dict]:
     """The events of a file that follows the Trace Event Format."""
     content = path.read_bytes()
-    document = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    # Perfetto's reader takes neither NaN nor infinity, which Python's does.
+    document = json.loads(text, parse_constant=pytest.fail)
+    assert all(isinstance(value, str) for value in document["otherData"].values())
     events = document["traceEvents"]
+    at: dict[tuple[int, str], float] = {}
     rows: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for event in events:
         assert set(event) - {"ph"} == REQUIRED[event["ph"]]
         assert isinstance(event["name"], str)
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
         if event["ph"] == "C":
+            counter = event["pid"], event["name"]
+            # trace_processor keeps one value for a counter and a time.
+            assert event["ts"] > at.get(counter, -1.0)
+            at[counter] = event["ts"]
             assert all(isinstance(value, float) for value in event["args"].values())
         if event["ph"] == "X":
             assert event["dur"] >= 0
@@ -46,6 +56,8 @@ def checked(path) -> list[dict]:
             )
     named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
     assert set(rows) == named
+    processes = {event["pid"] for event in events if event["name"] == "process_name"}
+    assert {event["pid"] for event in events} <= processes
     for spans in rows.values():
         # Neighbours may touch: times are rounded where they become microseconds.
         assert all(first[1] <= second[0] * (1 + 1e-12) + 1e-3 for first, second in pairwise(sorted(spans)))

@@ -1,0 +1,274 @@
+"""Reads traces that PyTorch's profiler exports (Kineto JSON, also .gz): steps and collectives.
+
+For: how long one rank's steps took, how much of that it communicated, and which collectives it called. Not
+for: what another fabric would make of it (lab.fabric.traced). With kernels of a GPU in the trace, kernels
+compute, and NCCL's kernels communicate; without, operators compute, and Gloo's spans communicate. Source:
+torch/csrc/profiler/collection.cpp and Kineto's output_json.cpp, PyTorch 2.13, for the names of keys.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.readers.table import MOST_FILE_BYTES
+from twinbed import TraceError
+from twinbed.files import MIB, open_regular
+
+MOST_TEXT_BYTES = 2048 * MIB
+"""Most text of a trace, unpacked: some ten million events. Of each that matters two numbers are kept."""
+MOST_COLLECTIVES = 1_000_000
+"""Most collectives of a trace."""
+_MOST_EVENT_BYTES = MIB
+"""Most text of one event."""
+_MOST_HEAD_BYTES = 16 * MIB
+"""Most text before the events: it lists the ranks of every process group."""
+
+_EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+_STEP = re.compile(r"ProfilerStep#(\d+)")
+_ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+_BYTES = {
+    **dict.fromkeys(("double", "long", "long int", "int64"), 8),
+    **dict.fromkeys(("float", "int", "int32", "unsigned int"), 4),
+    **dict.fromkeys(("half", "bfloat16", "c10::half", "c10::bfloat16", "short", "short int"), 2),
+    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char"), 1),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "c10::float8_e4m3fn", "c10::float8_e5m2"), 1),
+}
+"""Bytes of an element, by the names of types in traces of NCCL and of operators, in small letters."""
+_NAMES = (
+    ("allreduce", "all_reduce"), ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"),
+    ("alltoall", "alltoall"), ("broadcast", "broadcast"), ("reduce", "reduce"), ("send", "sendrecv"),
+    ("recv", "sendrecv"),
+)  # fmt: skip
+"""What a collective's name contains without `_`, and its name in nccl-tests. The first that fits counts."""
+
+Real = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective operation of one step.
+
+    operation: its name in nccl-tests, or the profiler's.
+    size_bytes: its size as nccl-tests counts it, B. element_bytes: bytes of one element.
+    ranks: ranks that took part. step: position of its step. duration_s: until it ended, at the latest with
+    its step, s; a rank that waits for a later one counts it.
+    """
+
+    operation: str
+    size_bytes: float
+    element_bytes: int
+    ranks: int
+    step: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTrace:
+    """n steps of one rank. Arrays are [n]; times in s.
+
+    rank, ranks: this rank, and the size of the job. on_gpu: whether kernels of a GPU are in the trace.
+    number: the profiler's numbers of the steps, int64. step_s: from its begin to the next one's, of the last
+    step to its end. compute_s: when anything but a collective ran. communication_s: when a collective ran.
+    exposed_s: when only collectives ran.
+    """
+
+    rank: int
+    ranks: int
+    on_gpu: bool
+    number: NDArray[np.int64]
+    step_s: Real
+    compute_s: Real
+    communication_s: Real
+    exposed_s: Real
+    collectives: tuple[Collective, ...]
+
+
+def read(path: Path) -> TrainingTrace:
+    """Returns the steps in a trace. Raises TraceError that names the file and what is missing."""
+    with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
+        packed = raw.peek(2)[:2] == b"\x1f\x8b"
+        try:
+            text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, "utf-8")
+            head, rest = _opened(text, str(path))
+            found = _Found()
+            for event in _events(text, rest, str(path)):
+                found.take(event)
+            return found.trace(path, head)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise TraceError(f"{path}: not a whole gzip file ({error}); export it again") from None
+        except UnicodeDecodeError as error:
+            raise TraceError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise TraceError(f"{path}: an event of another form than Kineto's ({error!r})") from None
+
+
+def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
+    """Returns what stands before the events, and the text that was read behind its end."""
+    text = ""
+    while (begin := _EVENTS.search(text)) is None:
+        piece = file.read(1 << 16)
+        if not piece or len(text) > _MOST_HEAD_BYTES:
+            raise TraceError(f'{where}: no "traceEvents"; expected a file of profiler.export_chrome_trace')
+        text += piece
+    try:
+        head = json.loads(text[: begin.start()].rstrip().removesuffix(",") + "}")
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{where}: line {error.lineno}: not JSON: {error.msg}") from None
+    return head, text[begin.end() :]
+
+
+def _events(file: TextIO, text: str, where: str) -> Iterator[dict[str, Any]]:
+    """Yields the events, which are read piece by piece."""
+    decoder, at, size = json.JSONDecoder(), 0, len(text)
+    while True:
+        at = cast("re.Match[str]", _BETWEEN.match(text, at)).end()
+        if text.startswith("]", at):
+            return
+        try:
+            event, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            piece = file.read(MIB)
+            if not piece or len(text) - at > 2 * _MOST_EVENT_BYTES:
+                raise TraceError(f"{where}: the events end early: {error.msg}; export it again") from None
+            text, at, size = text[at:] + piece, 0, size + len(piece)
+            if size > MOST_TEXT_BYTES:
+                raise TraceError(f"{where}: more than 2 GiB of text; profile fewer steps") from None
+            continue
+        yield event
+
+
+class _Found:
+    """What is kept of the events. Times are in µs."""
+
+    def __init__(self) -> None:
+        self._steps: dict[bool, dict[int, tuple[float, float]]] = {True: {}, False: {}}
+        self._busy = {True: array("d"), False: array("d")}
+        self._calls: dict[bool, list[tuple[float, float, str, dict[str, Any]]]] = {True: [], False: []}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Keep what matters of an event."""
+        if event.get("ph") != "X":
+            return
+        kind, name = event.get("cat"), event["name"]
+        on_gpu = kind in _ON_GPU
+        begin, duration = float(event["ts"]), float(event["dur"])
+        if not (abs(begin) < np.inf and 0 <= duration < np.inf):
+            raise ValueError(f"{name}: ts {begin}, dur {duration}")
+        span = (begin, begin + duration)
+        if kind in ("user_annotation", "gpu_user_annotation") and (step := _STEP.fullmatch(name)):
+            self._steps[kind == "gpu_user_annotation"][int(step[1])] = span
+        elif on_gpu or kind == "cpu_op":
+            if on_gpu and name.startswith("nccl"):
+                self._calls[True].append((*span, name, event.get("args", {})))
+            elif not name.startswith(("c10d::", "record_param_comms")):
+                self._busy[on_gpu].extend(span)
+        elif kind == "user_annotation" and name.startswith("gloo:"):
+            self._calls[False].append((*span, name, event.get("args", {})))
+
+    def trace(self, path: Path, head: dict[str, Any]) -> TrainingTrace:
+        """Return the steps. Raises TraceError."""
+        if sum(map(len, self._calls.values())) > MOST_COLLECTIVES:
+            raise TraceError(f"{path}: more than {MOST_COLLECTIVES:,} collectives; profile fewer steps")
+        on_gpu = bool(self._busy[True])
+        numbers, edges = self._windows(path, on_gpu)
+        job = head.get("distributedInfo") or {}
+        ranks = int(job.get("world_size", 1))
+        calls = []
+        for begin, end, name, given in sorted(self._calls[on_gpu], key=lambda call: call[:2]):
+            step = int(np.searchsorted(edges, begin, "right")) - 1
+            if 0 <= step < len(numbers):
+                operation, size, element, group = _called(path, name, given, ranks)
+                last = min(end, float(edges[step + 1]))
+                calls.append(
+                    (begin, last, Collective(operation, size, element, group, step, (last - begin) / 1e6))
+                )
+        spent = np.array([call[:2] for call in calls]).reshape(-1, 2)
+        busy = np.array(self._busy[on_gpu], np.float64).reshape(-1, 2)
+        compute, sent, either = (
+            np.diff(_measure(spans, edges)) / 1e6 for spans in (busy, spent, np.concatenate([busy, spent]))
+        )
+        return TrainingTrace(
+            rank=int(job.get("rank", 0)),
+            ranks=max([ranks, *(call[2].ranks for call in calls)]),
+            on_gpu=on_gpu,
+            number=numbers,
+            step_s=np.diff(edges) / 1e6,
+            compute_s=compute,
+            communication_s=sent,
+            exposed_s=either - compute,
+            collectives=tuple(call[2] for call in calls),
+        )
+
+    def _windows(self, path: Path, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
+        """Returns the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
+        steps = self._steps[on_gpu] or self._steps[False]
+        if not steps:
+            raise TraceError(f"{path}: no ProfilerStep; call profiler.step() after each step of the job")
+        numbers = sorted(steps)
+        begins = [steps[number][0] for number in numbers]
+        edges = np.array([*begins, steps[numbers[-1]][1]])
+        if on_gpu and not self._steps[True] and len(numbers) > 1:
+            # The GPU runs behind the host by about the same time in each step, so the last is cut short.
+            numbers, edges = numbers[:-1], edges[:-1]
+        if not (np.diff(edges) > 0).all() or not np.isfinite(edges).all():
+            raise TraceError(f"{path}: ProfilerStep: the steps do not follow each other")
+        return np.array(numbers), edges
+
+
+def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> tuple[str, float, int, int]:
+    """Returns a collective's name, size and element, B, and its ranks."""
+    plain = str(given.get("Collective name", name)).lower().replace("_", "")
+    operation = next((own for part, own in _NAMES if part in plain), plain.removeprefix("gloo:"))
+    if "In msg nelems" in given:
+        element = _element(path, name, given.get("dtype", ""))
+        count = max(int(given["In msg nelems"]), int(given.get("Out msg nelems", 0)))
+        return operation, float(count) * element, element, int(given.get("Group size", ranks))
+    if operation == "barrier":
+        return operation, 0.0, 1, ranks
+    shapes = [shape for shape in given.get("Input Dims", []) if shape]
+    if not shapes:
+        cure = (
+            "profile with record_shapes=True"
+            if name.startswith("gloo")
+            else "profile with PyTorch 2.4 or later"
+        )
+        raise TraceError(f"{path}: {name}: its size is not in the trace; {cure}")
+    element = _element(path, name, given["Input type"][0])
+    # Gloo's span has what goes in, and the size of an all-gather is what comes out.
+    count = sum(map(prod, shapes)) * (ranks if operation == "all_gather" else 1)
+    return operation, float(count) * element, element, ranks
+
+
+def _element(path: Path, name: str, kind: str) -> int:
+    try:
+        return _BYTES[kind.lower()]
+    except KeyError:
+        raise TraceError(f"{path}: {name}: elements of type {kind!r} have no known size") from None
+
+
+def _measure(spans: Real, at: Real) -> Real:
+    """Returns how much of the time until each moment some span covers, in their unit."""
+    if not len(spans):
+        return np.zeros(len(at))
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(spans[:, 1])
+    first = np.append(True, spans[1:, 0] > reach[:-1])
+    begins, ends = spans[first, 0], reach[np.append(first[1:], True)]
+    covered = np.cumsum(ends - begins)
+    corners = np.column_stack([begins, ends]).ravel()
+    until = np.column_stack([covered - (ends - begins), covered]).ravel()
+    return np.asarray(np.interp(at, corners, until), np.float64)
