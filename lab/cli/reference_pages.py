@@ -76,14 +76,18 @@ def _apps() -> str:
 
 def _section(model: type[BaseModel]) -> str:
     """Returns the keys of a section, without the keys that it inherits from another section."""
-    text = " ".join((model.__doc__ or "").split())
+    text = _one_line(model.__doc__)
     inherited = {key for base in model.__bases__ for key in getattr(base, "model_fields", {})}
     rows = "".join(
-        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description or ''} |\n"
+        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {_one_line(field.description)} |\n"
         for name, field in model.model_fields.items()
         if name not in inherited or name in model.__annotations__
     )
     return f"\n## {model.__name__}\n\n{text}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
@@ -177,7 +181,7 @@ def _api() -> str:
     )
     for function in api.FUNCTIONS:
         lines = (inspect.getdoc(function) or "").split("\n\n")
-        says = "\n\n".join(" ".join(part.split()) for part in lines)
+        says = "\n\n".join(map(_one_line, lines))
         arguments = ",\n".join(f"    {spec}" for spec in _written(function))
         returned = inspect.signature(function).return_annotation
         call = f"tb.{function.__name__}(\n{arguments},\n) -> {returned}"
@@ -185,11 +189,11 @@ def _api() -> str:
     for kind in (api.Runs, api.Sweep, api.Table):
         members = {key: value for key, value in {**vars(api.Shown), **vars(kind)}.items() if key[0] != "_"}
         rows = "".join(
-            f"| `{key}` | {' '.join((inspect.getdoc(value) or '').split())} |\n"
+            f"| `{key}` | {_one_line(inspect.getdoc(value))} |\n"
             for key, value in members.items()
             if inspect.getdoc(value) and (callable(value) or isinstance(value, property))
         )
-        about = " ".join((inspect.getdoc(kind) or "").split())
+        about = _one_line(inspect.getdoc(kind))
         text += f"\n## {kind.__name__}\n\n{about}\n\n| attribute | what it is |\n|---|---|\n{rows}"
     return text
 

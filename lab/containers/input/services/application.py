@@ -38,42 +38,29 @@ class Memory(Section):
     """A container's memory: that of the idle process, its caches, and what each visit holds."""
 
     base_mib: NonNegativeFloat = Field(default=64.0, le=1e6, description="Memory of the idle process, MiB.")
-    request_kib: NonNegativeFloat = Field(
-        default=256.0, le=1e9, description="Memory that a visit holds while it has a worker, KiB."
-    )
-    cache_mib: NonNegativeFloat = Field(
-        default=0.0, le=1e6, description="Memory that its caches grow to, MiB."
-    )
-    cache_request_kib: NonNegativeFloat = Field(
-        default=0.0,
-        le=1e9,
-        description="Memory that each finished visit adds to the caches until they are full, KiB.",
-    )
+    request_kib: NonNegativeFloat = Field(default=256.0, le=1e9)
+    """Memory that a visit holds while it has a worker, KiB."""
+    cache_mib: NonNegativeFloat = Field(default=0.0, le=1e6)
+    """Memory that its caches grow to, MiB."""
+    cache_request_kib: NonNegativeFloat = Field(default=0.0, le=1e9)
+    """Memory that each finished visit adds to the caches until they are full, KiB."""
 
 
 class Settings(Section):
     """How a service's containers run and make calls; in `defaults` for all services, or in one service."""
 
     replicas: PositiveInt = Field(default=1, le=1000, description="Number of containers of the service.")
-    threads: PositiveFloat = Field(
-        default=8.0, le=4096, description="Number of CPUs that a container can keep busy at once."
-    )
-    workers: PositiveInt = Field(
-        default=256, le=1_000_000, description="Most visits that a container serves at once."
-    )
-    queue: NonNegativeInt = Field(
-        default=1024,
-        le=10_000_000,
-        description="Most visits that wait for a worker of a container; further ones are dropped.",
-    )
+    threads: PositiveFloat = Field(default=8.0, le=4096)
+    """Number of CPUs that a container can keep busy at once."""
+    workers: PositiveInt = Field(default=256, le=1_000_000)
+    """Most visits that a container serves at once."""
+    queue: NonNegativeInt = Field(default=1024, le=10_000_000)
+    """Most visits that wait for a worker of a container; further ones are dropped."""
     memory: Memory = Field(default=Memory(), description="Memory of a container.")
-    timeout_s: PositiveFloat | None = Field(
-        default=None,
-        description="Time after which the service gives up a call that it makes, seconds; null: never.",
-    )
-    retries: NonNegativeInt = Field(
-        default=0, le=100, description="Number of further attempts at a call that failed or timed out."
-    )
+    timeout_s: PositiveFloat | None = None
+    """Time after which the service gives up a call that it makes, seconds; null: never."""
+    retries: NonNegativeInt = Field(default=0, le=100)
+    """Number of further attempts at a call that failed or timed out."""
     backoff_s: NonNegativeFloat = Field(default=0.0, description="Wait before each further attempt, seconds.")
 
 
@@ -81,26 +68,16 @@ class Call(Section):
     """A call to a handler. If only `call` is given, its text alone is enough: `service.handler`."""
 
     call: Target = Field(description="The handler to call, as `service.handler`.")
-    probability: float = Field(
-        default=1.0, gt=0, le=1, description="Probability that a visit makes the call."
-    )
-    times: PositiveInt = Field(
-        default=1,
-        le=1000,
-        description="Number of times: one after another, or at once if the call stands in a list of "
-        "parallel calls.",
-    )
-    timeout_s: PositiveFloat | None = Field(
-        default=None,
-        description="Time after which the call is given up, seconds; the service's when left out; null: "
-        "never.",
-    )
-    retries: NonNegativeInt | None = Field(
-        default=None, le=100, description="Number of further attempts; the service's when left out."
-    )
-    backoff_s: NonNegativeFloat | None = Field(
-        default=None, description="Wait before each further attempt, seconds; the service's when left out."
-    )
+    probability: float = Field(default=1.0, gt=0, le=1)
+    """Probability that a visit makes the call."""
+    times: PositiveInt = Field(default=1, le=1000)
+    """Number of times: one after another, or at once if the call stands in a list of parallel calls."""
+    timeout_s: PositiveFloat | None = None
+    """Time after which the call is given up, seconds; the service's when left out; null: never."""
+    retries: NonNegativeInt | None = Field(default=None, le=100)
+    """Number of further attempts; the service's when left out."""
+    backoff_s: NonNegativeFloat | None = None
+    """Wait before each further attempt, seconds; the service's when left out."""
 
 
 def _spelt_out(calls: Any) -> Any:
@@ -128,19 +105,14 @@ class Handler(Section):
     calls."""
 
     cpu_ms: PositiveFloat = Field(le=1e7, description="Mean CPU time of a visit without its calls, ms.")
-    distribution: Literal["fixed", "exponential", "lognormal"] = Field(
-        default="lognormal", description="How the CPU time of a visit varies."
-    )
-    cv: PositiveFloat = Field(
-        default=0.5,
-        le=100,
-        description="Coefficient of variation, for lognormal only; that of exponential is 1.",
-    )
+    distribution: Literal["fixed", "exponential", "lognormal"] = "lognormal"
+    """How the CPU time of a visit varies."""
+    cv: PositiveFloat = Field(default=0.5, le=100)
+    """Coefficient of variation, for lognormal only; that of exponential is 1."""
     calls: Annotated[list[Stage], BeforeValidator(_spelt_out, json_schema_input_type=_AsWritten)] = Field(
-        default_factory=list,
-        max_length=1000,
-        description="Calls, made one after another; calls in a list inside this list are made in parallel.",
+        default_factory=list, max_length=1000
     )
+    """Calls, made one after another; calls in a list inside this list are made in parallel."""
 
     def stages(self) -> Iterator[tuple[tuple[int, ...], tuple[Call, ...]]]:
         """Yield (key under `calls`, the calls made at once) of each stage in order, with `times` written
@@ -156,14 +128,11 @@ class Service(Settings):
     """A service. It has these keys and those of Settings; keys that are left out are taken from
     `defaults`."""
 
-    component: str = Field(
-        default="", description="Its role in a word, for readers: gateway, jvm, database, …"
-    )
-    connections: dict[Name, PositiveInt] = Field(
-        default_factory=dict,
-        description="Most calls to a callee that are open at once, over all containers of this service, by "
-        "the callee's name; further calls wait in line. No limit when left out.",
-    )
+    component: str = ""
+    """Its role in a word, for readers: gateway, jvm, database, …"""
+    connections: dict[Name, PositiveInt] = Field(default_factory=dict)
+    """Most calls to a callee that are open at once, over all containers of this service, by the callee's
+    name; further calls wait in line. No limit when left out."""
     handlers: dict[Name, Handler] = Field(min_length=1, description="Its operations by name.")
 
 
@@ -171,9 +140,8 @@ class Request(Section):
     """A kind of request that clients send."""
 
     handler: Target = Field(description="The handler that it calls, as `service.handler`.")
-    weight: NonNegativeFloat = Field(
-        default=1.0, le=1e9, description="Weight of this kind among all requests."
-    )
+    weight: NonNegativeFloat = Field(default=1.0, le=1e9)
+    """Weight of this kind among all requests."""
 
 
 class AppSpec(Section):
@@ -183,9 +151,8 @@ class AppSpec(Section):
     title: str = Field(default="", description="Title for people.")
     source: str = Field(default="", description="Where the shape of the application is from.")
     assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
-    network_s: NonNegativeFloat = Field(
-        default=0.0002, le=10.0, description="Time that a call takes to another container and back, seconds."
-    )
+    network_s: NonNegativeFloat = Field(default=0.0002, le=10.0)
+    """Time that a call takes to another container and back, seconds."""
     defaults: Settings = Field(default=Settings(), description="Settings of all services.")
     services: dict[Name, Service] = Field(min_length=1, description="Services by name.")
     requests: dict[Name, Request] = Field(min_length=1, description="Kinds of requests by name.")
