@@ -72,15 +72,12 @@ def advise(
     prometheus: Annotated[
         str | None,
         typer.Option(
-            "--prometheus",
-            metavar="URL",
-            help="Read the history from Prometheus, Thanos or VictoriaMetrics instead.",
+            metavar="URL", help="Read the history from Prometheus, Thanos or VictoriaMetrics instead."
         ),
     ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy",
             metavar="NAME",
             help="Candidates, comma-separated or repeated: requests-only, limits, krr, vpa, current. "
             "Default: all.",
@@ -88,18 +85,15 @@ def advise(
     ] = None,
     risk: Annotated[
         str,
-        typer.Option(
-            "--risk", metavar="SHARE", help="Largest accepted share of throttled periods, e.g. 5% or 0.05."
-        ),
+        typer.Option(metavar="SHARE", help="Largest accepted share of throttled periods, e.g. 5% or 0.05."),
     ] = "5%",
     seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, max=20, help="Number of replays with other bursts.")
+        int, typer.Option(metavar="N", min=1, max=20, help="Number of replays with other bursts.")
     ] = 2,
     price: PriceOption = None,
     hosts: Annotated[
         int | None,
         typer.Option(
-            "--hosts",
             metavar="N",
             help="Let the containers share N hosts in the rehearsal, placed in turn, with --host-cores. "
             "Default: a host for each.",
@@ -107,12 +101,10 @@ def advise(
         ),
     ] = None,
     host_cores: Annotated[
-        float | None,
-        typer.Option("--host-cores", metavar="CORES", help="Cores of each host.", show_default=False),
+        float | None, typer.Option(metavar="CORES", help="Cores of each host.", show_default=False)
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the advice, for twinbed apply (.json)."),
+        Path | None, typer.Option(metavar="FILE", help="Write the advice, for twinbed apply (.json).")
     ] = None,
     as_: Annotated[
         As | None,
@@ -127,7 +119,7 @@ def advise(
         ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the advice as one HTML page.")
+        Path | None, typer.Option(metavar="FILE", help="Write the advice as one HTML page.")
     ] = None,
     selector: SelectorOption = "",
     since: SinceOption = "7d",

@@ -56,24 +56,18 @@ def enroll(
 
 @app.command("run")
 def run(
-    controller: Annotated[
-        str, typer.Option("--controller", metavar="HOST:PORT", help="Address of the controller.")
-    ],
+    controller: Annotated[str, typer.Option(metavar="HOST:PORT", help="Address of the controller.")],
     name: Annotated[
         str | None,
         typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Name of this agent. It must be the certificate's, which is the default.",
+            metavar="NAME", help="Name of this agent. It must be the certificate's, which is the default."
         ),
     ] = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     logs: Annotated[
         Path | None,
         typer.Option(
-            "--logs",
-            metavar="FOLDER",
-            help="Keep the output of the commands in FOLDER/NAME.log. Default: discard it.",
+            metavar="FOLDER", help="Keep the output of the commands in FOLDER/NAME.log. Default: discard it."
         ),
     ] = None,
     metrics: MetricsOption = None,

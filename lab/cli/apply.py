@@ -38,7 +38,6 @@ def apply(
     canary: Annotated[
         str | None,
         typer.Option(
-            "--canary",
             metavar="SHARE%",
             help="Change this share of the containers first, and the rest after their watch.",
         ),
@@ -46,15 +45,12 @@ def apply(
     watch: Annotated[
         str | None,
         typer.Option(
-            "--watch",
-            metavar="TIME",
-            help="Watch for so long after the canaries and after the rest, e.g. 10m.",
+            metavar="TIME", help="Watch for so long after the canaries and after the rest, e.g. 10m."
         ),
     ] = None,
     abort_if: Annotated[
         list[str] | None,
         typer.Option(
-            "--abort-if",
             metavar="CONDITION",
             help="Take everything back when a watched container meets it: 'throttled > 5%', 'oom > 0', "
             "'restarts > 1'. Repeatable.",
@@ -81,7 +77,7 @@ def apply(
         ),
     ] = False,
     state: Annotated[
-        Path, typer.Option("--state", metavar="FOLDER", help="Audit file, and what is needed to take back.")
+        Path, typer.Option(metavar="FOLDER", help="Audit file, and what is needed to take back.")
     ] = STATE,
     metrics: MetricsOption = None,
     form: FormatOption = Format.TABLE,

@@ -25,11 +25,11 @@ _COLUMNS = (
 
 
 def calibrate(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.toml", help="File to write the calibration to.")
-    ] = Path("calibration.toml"),
+    out: Annotated[Path, typer.Option(metavar="FILE.toml", help="File to write the calibration to.")] = Path(
+        "calibration.toml"
+    ),
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Name of the calibration. Default: the file's.")
+        str, typer.Option(metavar="NAME", help="Name of the calibration. Default: the file's.")
     ] = "",
     quick: Annotated[
         bool, typer.Option("--quick", help="Measure for less than a minute instead of about four.")
@@ -37,7 +37,6 @@ def calibrate(
     pillar: Annotated[
         str,
         typer.Option(
-            "--pillar",
             metavar="containers|fabric|cluster",
             help="What to measure: containers, a fabric's failover in namespaces with FRR, or starts and "
             "speeds of training jobs.",

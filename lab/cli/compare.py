@@ -34,8 +34,7 @@ def report(
         list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of ids that fit one run only.")
     ],
     html: Annotated[
-        Path,
-        typer.Option("--html", metavar="FILE", help="The file to write. A file that exists is replaced."),
+        Path, typer.Option(metavar="FILE", help="The file to write. A file that exists is replaced.")
     ] = Path("report.html"),
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,

@@ -49,8 +49,7 @@ def init(pki: PkiOption = DEFAULT_PKI, days: DaysOption = 365) -> None:
 def enroll(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent: letters, digits, - and _.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="File to write. Default: NAME.pem in this folder."),
+        Path | None, typer.Option(metavar="FILE", help="File to write. Default: NAME.pem in this folder.")
     ] = None,
     pki: PkiOption = DEFAULT_PKI,
     days: DaysOption = 365,
@@ -112,7 +111,7 @@ def run(
         Path, typer.Argument(metavar="CONFIG.yaml", help="Applications, global limits, containers, policy.")
     ],
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Address for agents, TCP and UDP.")
+        str, typer.Option(metavar="HOST:PORT", help="Address for agents, TCP and UDP.")
     ] = DEFAULT_LISTEN,
     metrics: MetricsOption = None,
     pki: PkiOption = DEFAULT_PKI,

@@ -15,7 +15,7 @@ _PACKAGES = ("streamlit", "altair", "vl_convert")
 
 
 def explore(
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8501,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on.")] = 8501,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs at once, of all visitors. Default: all CPUs but one.")
     ] = None,

@@ -78,9 +78,9 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")
 
 @app.command("train")
 def train(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the model files.")] = Path(),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the model files.")] = Path(),
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="physical, or network, which takes far longer.")
+        str, typer.Option(metavar="NAME", help="physical, or network, which takes far longer.")
     ] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -108,7 +108,7 @@ def train(
 @app.command("evaluate")
 def evaluate(
     models: Annotated[
-        str, typer.Option("--models", metavar="NAME,…", help="Models to judge; `network` takes minutes.")
+        str, typer.Option(metavar="NAME,…", help="Models to judge; `network` takes minutes.")
     ] = "physical,linear,poisson,forest,xgboost,logistic,forest-classifier",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -152,7 +152,7 @@ def _record(judged: Judged) -> Record:
 @app.command("importance")
 def importance(
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="physical, or network, which takes far longer.")
+        str, typer.Option(metavar="NAME", help="physical, or network, which takes far longer.")
     ] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -184,10 +184,9 @@ def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of `twinbed predict train`.")],
     job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.")],
     kind: Annotated[str, typer.Option("--type", metavar="NAME", help="Instance type.")],
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Number of workers.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 1,
     batch: Annotated[
-        int | None,
-        typer.Option("--batch", min=1, help="Samples per worker and step. Default: the job's own."),
+        int | None, typer.Option(min=1, help="Samples per worker and step. Default: the job's own.")
     ] = None,
     runs: Runs = None,
     jobs: Jobs = None,
@@ -234,9 +233,7 @@ def step(
     others: Annotated[
         Path | None,
         typer.Option(
-            "--others",
-            metavar="CSV",
-            help="Measured runs of other jobs, with the columns of llm-foundry's table.",
+            metavar="CSV", help="Measured runs of other jobs, with the columns of llm-foundry's table."
         ),
     ] = None,
     form: FormatOption = Format.TABLE,

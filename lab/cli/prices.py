@@ -45,16 +45,13 @@ _CatalogueOption = Annotated[
     typer.Option("--catalogue", metavar="FILE", help="Your own table, CSV or Parquet, in place of the rest."),
 ]
 _TopOption = Annotated[
-    int | None,
-    typer.Option("--top", metavar="N", min=1, help=f"Rows. Default: all; in a table, {_SHOWN}."),
+    int | None, typer.Option("--top", metavar="N", min=1, help=f"Rows. Default: all; in a table, {_SHOWN}.")
 ]
 
 
 @app.command("list")
 def list_(
-    cloud: Annotated[
-        str | None, typer.Option("--cloud", metavar="aws|azure|gcp", help="Only this provider.")
-    ] = None,
+    cloud: Annotated[str | None, typer.Option(metavar="aws|azure|gcp", help="Only this provider.")] = None,
     region: _RegionOption = None,
     market: _MarketOption = None,
     name: Annotated[
@@ -62,14 +59,12 @@ def list_(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", metavar="MODEL", help="Only types with GPUs whose model has this in its name."),
+        typer.Option(metavar="MODEL", help="Only types with GPUs whose model has this in its name."),
     ] = None,
     vcpus: Annotated[
-        str | None, typer.Option("--vcpus", metavar="FROM:TO", help="vCPUs, e.g. 8, 8:16, 8: or :16.")
+        str | None, typer.Option(metavar="FROM:TO", help="vCPUs, e.g. 8, 8:16, 8: or :16.")
     ] = None,
-    memory: Annotated[
-        str | None, typer.Option("--memory", metavar="FROM:TO", help="Memory, GiB, e.g. 32:64.")
-    ] = None,
+    memory: Annotated[str | None, typer.Option(metavar="FROM:TO", help="Memory, GiB, e.g. 32:64.")] = None,
     catalogue: _CatalogueOption = None,
     top: _TopOption = None,
     form: FormatOption = Format.TABLE,

@@ -38,18 +38,14 @@ def profile(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             metavar="FILE.parquet",
             help="File of the local run. Default: NAME.local-run.parquet beside the job's file.",
         ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option("--workers", min=0, metavar="N", help="Processes beside the master.")
-    ] = 2,
+    workers: Annotated[int, typer.Option(min=0, metavar="N", help="Processes beside the master.")] = 2,
     duration: Annotated[
         float,
         typer.Option(
-            "--duration",
             callback=usable,
             min=1.0,
             max=600.0,
@@ -58,14 +54,11 @@ def profile(
         ),
     ] = 600.0,
     steps: Annotated[
-        int,
-        typer.Option("--steps", min=10, metavar="N", help="Value of {steps} in the job's command."),
+        int, typer.Option(min=10, metavar="N", help="Value of {steps} in the job's command.")
     ] = 200,
     logs: Annotated[
         Path | None,
-        typer.Option(
-            "--logs", metavar="FOLDER", help="Folder of the processes' output. Default: it is shown."
-        ),
+        typer.Option(metavar="FOLDER", help="Folder of the processes' output. Default: it is shown."),
     ] = None,
     stalls: Annotated[
         bool,
@@ -75,11 +68,10 @@ def profile(
         ),
     ] = False,
     types: Annotated[
-        str,
-        typer.Option("--types", metavar="A,B,…", help="Instance types that --stalls emulates."),
+        str, typer.Option(metavar="A,B,…", help="Instance types that --stalls emulates.")
     ] = "n1-standard-4",
     region: Annotated[
-        str, typer.Option("--region", help="Region of their prices.", envvar=config.VARIABLES["region"])
+        str, typer.Option(help="Region of their prices.", envvar=config.VARIABLES["region"])
     ] = "us-central1",
     user: UserOption = None,
     env: EnvOption = None,

@@ -71,19 +71,17 @@ def record(
     container: Annotated[
         list[str] | None,
         typer.Option(
-            "--container",
             metavar="name=NAME[,KEY=VALUE…]",
             help="Container for the command after the next `--`. Keys: name, cpu_quota_cores, "
             "memory_limit_bytes, app. Repeatable.",
         ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="YAML", help="Read the containers from a file.")
+        Path | None, typer.Option(metavar="YAML", help="Read the containers from a file.")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
             metavar="TRACE.parquet",
             help="File of the trace. Default: NAME-<UTC time>.parquet in this folder.",
         ),
@@ -91,21 +89,16 @@ def record(
     name: Annotated[
         str | None,
         typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Name of the recording and of its application. Default: the command.",
+            metavar="NAME", help="Name of the recording and of its application. Default: the command."
         ),
     ] = None,
     interval: Annotated[
         float | None,
-        typer.Option(
-            "--interval", callback=usable, metavar="SECONDS", help="Time between samples. Default: 0.1."
-        ),
+        typer.Option(callback=usable, metavar="SECONDS", help="Time between samples. Default: 0.1."),
     ] = None,
     duration: Annotated[
         float | None,
         typer.Option(
-            "--duration",
             callback=usable,
             metavar="SECONDS",
             help="Stop after this time. Default: when all commands have ended.",
@@ -114,16 +107,14 @@ def record(
     network: Annotated[
         Network | None,
         typer.Option(
-            "--network",
             help="host: the network of this machine, bytes are not counted (default). own: a network "
             "namespace per container, bytes are counted; containers reach only each other, by "
-            "$TWINBED_ADDRESS_<NAME>.",
+            "$TWINBED_ADDRESS_<NAME>."
         ),
     ] = None,
     logs: Annotated[
         Path | None,
         typer.Option(
-            "--logs",
             metavar="FOLDER",
             help="Write each command's output to FOLDER/NAME.log and show progress on the terminal. Default: "
             "pass the output through.",

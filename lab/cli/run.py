@@ -35,18 +35,13 @@ def run(
     scenario: ScenarioArgument,
     backend: Annotated[
         Backend,
-        typer.Option(
-            "--backend",
-            metavar="|".join(Backend),
-            help="In virtual time (twin), or on this machine (testbed).",
-        ),
+        typer.Option(metavar="|".join(Backend), help="In virtual time (twin), or on this machine (testbed)."),
     ] = Backend.TWIN,
     seed: SeedOption = None,
     set_: SetOption = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            "--jobs",
             metavar="N",
             min=1,
             help="Number of processes that run side by side if there are several seeds or values that vary. "
@@ -57,7 +52,6 @@ def run(
     repeat: Annotated[
         int,
         typer.Option(
-            "--repeat",
             metavar="N",
             min=0,
             help="On the testbed, equal runs differ: the number of this one, which is part of the run's id.",

@@ -35,20 +35,16 @@ class TableName(StrEnum):
 
 @app.command("list")
 def list_(
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Only runs with this tag.")] = None,
-    scenario: Annotated[
-        str | None, typer.Option("--scenario", metavar="NAME", help="Only runs of this scenario.")
-    ] = None,
+    tag: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs with this tag.")] = None,
+    scenario: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this scenario.")] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy",
-            metavar="NAME",
-            help="Only runs of this policy: escra, or with parameters static:factor=1.5.",
+            metavar="NAME", help="Only runs of this policy: escra, or with parameters static:factor=1.5."
         ),
     ] = None,
     newer: Annotated[
-        str | None, typer.Option("--newer", metavar="AGE", help="Only runs made within this time: 12h, 30d.")
+        str | None, typer.Option(metavar="AGE", help="Only runs made within this time: 12h, 30d.")
     ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
@@ -85,7 +81,7 @@ def list_(
 def show(
     run: RunArgument,
     table: Annotated[
-        TableName, typer.Option("--table", metavar="|".join(TableName), help="The table to show.")
+        TableName, typer.Option(metavar="|".join(TableName), help="The table to show.")
     ] = TableName.SUMMARY,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
@@ -181,7 +177,6 @@ def export(
     perfetto: Annotated[
         Path | None,
         typer.Option(
-            "--perfetto",
             metavar="FILE",
             help="Write the run's timeline for ui.perfetto.dev or chrome://tracing instead. It is "
             "compressed if FILE ends in .gz.",
@@ -242,11 +237,10 @@ def du(
 @app.command()
 def prune(
     keep: Annotated[
-        int | None,
-        typer.Option("--keep", metavar="N", min=0, help="Keep the newest N runs of every scenario."),
+        int | None, typer.Option(metavar="N", min=0, help="Keep the newest N runs of every scenario.")
     ] = None,
     older: Annotated[
-        str | None, typer.Option("--older", metavar="AGE", help="Remove only runs older than this: 12h, 30d.")
+        str | None, typer.Option(metavar="AGE", help="Remove only runs older than this: 12h, 30d.")
     ] = None,
     keep_tagged: Annotated[
         bool, typer.Option("--keep-tagged", help="Keep runs that have a tag (twinbed runs tag).")

@@ -28,31 +28,23 @@ def spot(
         list[Path],
         typer.Argument(metavar="TRACE…", help="Availability by time (CSV: t_s, available), a file per zone."),
     ],
-    work: Annotated[
-        str, typer.Option("--work", metavar="TIME", help="Work of the job on one machine, e.g. 48h.")
-    ],
-    deadline: Annotated[
-        str, typer.Option("--deadline", metavar="TIME", help="Time from the start until it must be done.")
-    ],
+    work: Annotated[str, typer.Option(metavar="TIME", help="Work of the job on one machine, e.g. 48h.")],
+    deadline: Annotated[str, typer.Option(metavar="TIME", help="Time from the start until it must be done.")],
     overhead: Annotated[
-        str, typer.Option("--overhead", metavar="TIME", help="Time that every start of a machine takes.")
+        str, typer.Option(metavar="TIME", help="Time that every start of a machine takes.")
     ] = "6m",
     policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", metavar="NAME,…", help=f"Of {', '.join(POLICIES)}, or your own. Default: all."
-        ),
+        str, typer.Option(metavar="NAME,…", help=f"Of {', '.join(POLICIES)}, or your own. Default: all.")
     ] = ",".join(POLICIES),
     on_demand: Annotated[
-        float, typer.Option("--on-demand", callback=usable, metavar="USD", help="Price on demand, $/h.")
+        float, typer.Option(callback=usable, metavar="USD", help="Price on demand, $/h.")
     ] = 3.06,
     spot_price: Annotated[
         float, typer.Option("--spot", callback=usable, metavar="USD", help="Price of spot, $/h.")
     ] = 0.9731,
-    tick: Annotated[str, typer.Option("--tick", metavar="TIME", help="Time between decisions.")] = "10m",
+    tick: Annotated[str, typer.Option(metavar="TIME", help="Time between decisions.")] = "10m",
     starts: Annotated[
-        int,
-        typer.Option("--starts", metavar="N", min=1, max=10_000, help="Jobs, started evenly over the trace."),
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Jobs, started evenly over the trace.")
     ] = 30,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,

@@ -44,7 +44,6 @@ def sweep(
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            "--vary",
             metavar="KEY=VALUE,…",
             help="Values of a key of the scenario, or of a policy's parameter (escra.kappa=0.5,1,2). "
             "Repeatable: every combination is run.",
@@ -52,16 +51,12 @@ def sweep(
     ] = None,
     points: Annotated[
         Path | None,
-        typer.Option(
-            "--points", metavar="CSV", help="A file of points: keys in its header, one point per line."
-        ),
+        typer.Option(metavar="CSV", help="A file of points: keys in its header, one point per line."),
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
-            "--seeds",
-            metavar="FIRST:END",
-            help="Seeds of every point, END left out. Default: those of the scenario.",
+            metavar="FIRST:END", help="Seeds of every point, END left out. Default: those of the scenario."
         ),
     ] = None,
     engine: EngineOption = "local",
@@ -70,12 +65,11 @@ def sweep(
         bool, typer.Option("--resume", help="Take the runs that the store has; make those that are missing.")
     ] = False,
     shard: Annotated[
-        str, typer.Option("--shard", metavar="I/N", help="Make the I-th of N parts; others make the rest.")
+        str, typer.Option(metavar="I/N", help="Make the I-th of N parts; others make the rest.")
     ] = "1/1",
     until: Annotated[
         str | None,
         typer.Option(
-            "--until",
             metavar="RULE",
             help="Leave out further seeds of a point where the rule holds: 'ci(METRIC) < 5%' says that half "
             "the 95 % interval is below 5 % of the mean. Every point has at least 5 seeds.",
@@ -84,14 +78,10 @@ def sweep(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Write the table of all runs: keys, metrics and seed, as .parquet or .csv.",
+            metavar="FILE", help="Write the table of all runs: keys, metrics and seed, as .parquet or .csv."
         ),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with charts.")] = None,
     metric: MetricOption = None,
     set_: SetOption = None,
     store: StoreOption = None,

@@ -62,7 +62,7 @@ def prometheus(
             help="Address of Prometheus, Thanos or VictoriaMetrics, e.g. http://localhost:9090.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write (.parquet).")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write (.parquet).")],
     selector: SelectorOption = "",
     since: SinceOption = "7d",
     until: UntilOption = None,

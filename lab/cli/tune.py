@@ -31,37 +31,29 @@ def tune(
     over: Annotated[
         list[str],
         typer.Option(
-            "--over",
             metavar="KEY=LOW:HIGH[:log]",
             help="A key, or a policy's parameter, and where its value is searched; KEY=A,B,C for choices. "
             "Repeatable.",
         ),
     ],
-    minimise: Annotated[
-        str | None, typer.Option("--minimise", metavar="METRIC", help="The metric to make small.")
-    ] = None,
-    maximise: Annotated[
-        str | None, typer.Option("--maximise", metavar="METRIC", help="The metric to make large.")
-    ] = None,
+    minimise: Annotated[str | None, typer.Option(metavar="METRIC", help="The metric to make small.")] = None,
+    maximise: Annotated[str | None, typer.Option(metavar="METRIC", help="The metric to make large.")] = None,
     subject_to: Annotated[
         list[str] | None,
         typer.Option(
-            "--subject-to",
-            metavar="LIMIT",
-            help="What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable.",
+            metavar="LIMIT", help="What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable."
         ),
     ] = None,
     trials: Annotated[
-        int, typer.Option("--trials", metavar="N", min=1, max=10_000, help="How many values are tried.")
+        int, typer.Option(metavar="N", min=1, max=10_000, help="How many values are tried.")
     ] = 50,
     seeds: Annotated[
-        str, typer.Option("--seeds", metavar="FIRST:END", help="Seeds of every trial, END left out.")
+        str, typer.Option(metavar="FIRST:END", help="Seeds of every trial, END left out.")
     ] = "0:5",
     engine: EngineOption = "local",
     jobs: JobsOption = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the scenario file that asks for the best."),
+        Path | None, typer.Option(metavar="FILE", help="Write the scenario file that asks for the best.")
     ] = None,
     set_: SetOption = None,
     store: StoreOption = None,

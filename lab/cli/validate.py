@@ -35,7 +35,7 @@ _DISAGREE = 1
 def validate(
     scenario: ScenarioArgument,
     repeats: Annotated[
-        int, typer.Option("--repeats", metavar="N", min=1, help="How often this machine runs each policy.")
+        int, typer.Option(metavar="N", min=1, help="How often this machine runs each policy.")
     ] = 3,
     seed: SeedOption = None,
     set_: SetOption = None,

@@ -34,38 +34,32 @@ def whatif(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy",
             metavar="NAME[:KEY=VALUE]…",
             help="Policies, comma-separated or repeated: escra,static:factor=1.5, or your own, "
             f"'mine.py:Mine(alpha=0.3)'. Default: {_DEFAULT}.",
         ),
     ] = None,
     container: Annotated[
-        list[str] | None,
-        typer.Option("--container", metavar="NAME", help="Replay only this container. Repeatable."),
+        list[str] | None, typer.Option(metavar="NAME", help="Replay only this container. Repeatable.")
     ] = None,
     start: Annotated[
-        float | None,
-        typer.Option("--start", metavar="SECONDS", min=0, help="Skip this much at the start of the trace."),
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Skip this much at the start of the trace.")
     ] = None,
     end: Annotated[
-        float | None,
-        typer.Option("--end", metavar="SECONDS", help="Stop this long after the start of the trace."),
+        float | None, typer.Option(metavar="SECONDS", help="Stop this long after the start of the trace.")
     ] = None,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     budget_factor: Annotated[
         float | None,
         typer.Option(
-            "--budget-factor",
             metavar="FACTOR",
             help="Global limits as this factor times the sum of profiled peaks. Default: 1.5.",
         ),
     ] = None,
     price: PriceOption = None,
     name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="Beginning of the run ids. Default: the trace's name."),
+        str | None, typer.Option(metavar="NAME", help="Beginning of the run ids. Default: the trace's name.")
     ] = None,
     seed: SeedOption = None,
     set_: SetOption = None,
