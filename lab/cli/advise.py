@@ -25,21 +25,7 @@ from lab.cli.options import (
     price_of,
     write,
 )
-from lab.cli.prometheus import (
-    Asked,
-    CaFileOption,
-    PasswordFileOption,
-    ReplicaLabelOption,
-    SelectorOption,
-    SinceOption,
-    StepOption,
-    TimeoutOption,
-    TokenEnvOption,
-    TokenFileOption,
-    UntilOption,
-    UserOption,
-    fetched,
-)
+from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
@@ -59,6 +45,7 @@ class As(StrEnum):
     SYSTEMD = "systemd"
 
 
+@asking
 def advise(
     source: Annotated[
         list[str] | None,
@@ -121,17 +108,7 @@ def advise(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the advice as one HTML page.")
     ] = None,
-    selector: SelectorOption = "",
-    since: SinceOption = "7d",
-    until: UntilOption = None,
-    step: StepOption = "30s",
-    token_file: TokenFileOption = None,
-    token_env: TokenEnvOption = None,
-    user: UserOption = None,
-    password_file: PasswordFileOption = None,
-    ca_file: CaFileOption = None,
-    timeout: TimeoutOption = 60.0,
-    replica_label: ReplicaLabelOption = None,
+    asked: Asked = DEFAULTS,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     form: FormatOption = Format.TABLE,
@@ -154,11 +131,7 @@ def advise(
     _check_folders(out, html, folder)
     wanted = replace(_wanted(policy, risk, seeds, price), hosts=_hosts(hosts, host_cores))
     if prometheus:
-        asked = Asked(
-            prometheus, selector, since, until, step, token_file, token_env, user, password_file, ca_file,
-            timeout, replica_label,
-        )  # fmt: skip
-        histories = [of_cluster(prometheus, fetched(asked, progress=not no_progress))]
+        histories = [of_cluster(prometheus, fetched(prometheus, asked, progress=not no_progress))]
     else:
         histories = _read(source or [], trace_format, assignments(trace_option, "--trace-option"))
     stages = len({*wanted.policies, "current"}) + 2
