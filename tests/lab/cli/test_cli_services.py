@@ -85,12 +85,11 @@ MISSING = {"web": {"handlers": {"page": {"cpu_ms": 1.0, "calls": ["bd.find"]}}},
 @pytest.mark.parametrize(
     ("changed", "wanted"),
     [
-        pytest.param({"services": CYCLE}, "cycle: web.page → db.find → web.page", id="cyclic graph"),
-        pytest.param({"services": MISSING}, "no service 'bd'; did you mean 'db'?", id="missing service"),
-        pytest.param(
+        ({"services": CYCLE}, "cycle: web.page → db.find → web.page"),
+        ({"services": MISSING}, "no service 'bd'; did you mean 'db'?"),
+        (
             {"requests": {"page": {"handler": "web.pag"}}},
             "requests.page.handler: web has no handler 'pag'; did you mean 'page'?",
-            id="missing handler",
         ),
     ],
 )
@@ -106,31 +105,21 @@ def test_a_bad_application_is_refused_with_file_and_place(twinbed, tmp_path, sto
 @pytest.mark.parametrize(
     ("within", "changes", "wanted"),
     [
-        pytest.param({"app": "hipstershop"}, {}, "did you mean 'hipster_shop'?", id="unknown application"),
-        pytest.param({"app": "gone.yaml"}, {}, "gone.yaml: No such file", id="no application file"),
-        pytest.param({"arrivals": "brust"}, {}, "services.arrivals", id="unknown arrivals"),
-        pytest.param(
-            {"arrivals": {"kind": "fixed", "rate_rps": 0.0}}, {}, "services.arrivals", id="zero-rate arrivals"
-        ),
-        pytest.param(
-            {"arrivals": {"kind": "fixed", "rate_rps": -1.0}}, {}, "services.arrivals", id="negative rate"
-        ),
-        pytest.param(
-            {"arrivals": {"kind": "rates", "file": "gone.csv"}}, {}, "gone.csv", id="no arrivals file"
-        ),
-        pytest.param({"duration_s": 0.0}, {}, "services.duration_s", id="no time"),
-        pytest.param({"hosts": 0}, {}, "services.hosts", id="no hosts"),
-        pytest.param({"phasen": 2}, {}, "services.phasen: unknown key; did you mean 'phases'?", id="unknown"),
-        pytest.param(
-            {}, {"budget": {"cpu_cores": 0.0, "memory_bytes": 1}}, "budget.cpu_cores", id="global limit of 0"
-        ),
-        pytest.param({}, {"policies": ["static:factor=0"]}, "static.factor", id="limit of 0"),
-        pytest.param({}, {"host_cores": 0.0}, "host_cores", id="host of 0 cores"),
-        pytest.param(
-            {}, {"vary": {"services.hosts": [1, 0]}}, "services.hosts=0 (vary)", id="one of what varies"
-        ),
-        pytest.param({}, {"vary": {"services.host": [1]}}, "did you mean 'hosts'?", id="unknown key varies"),
-        pytest.param({}, {"trace": {"source": "x"}}, "give one of", id="a trace as well"),
+        ({"app": "hipstershop"}, {}, "did you mean 'hipster_shop'?"),
+        ({"app": "gone.yaml"}, {}, "gone.yaml: No such file"),
+        ({"arrivals": "brust"}, {}, "services.arrivals"),
+        ({"arrivals": {"kind": "fixed", "rate_rps": 0.0}}, {}, "services.arrivals"),
+        ({"arrivals": {"kind": "fixed", "rate_rps": -1.0}}, {}, "services.arrivals"),
+        ({"arrivals": {"kind": "rates", "file": "gone.csv"}}, {}, "gone.csv"),
+        ({"duration_s": 0.0}, {}, "services.duration_s"),
+        ({"hosts": 0}, {}, "services.hosts"),
+        ({"phasen": 2}, {}, "services.phasen: unknown key; did you mean 'phases'?"),
+        ({}, {"budget": {"cpu_cores": 0.0, "memory_bytes": 1}}, "budget.cpu_cores"),
+        ({}, {"policies": ["static:factor=0"]}, "static.factor"),
+        ({}, {"host_cores": 0.0}, "host_cores"),
+        ({}, {"vary": {"services.hosts": [1, 0]}}, "services.hosts=0 (vary)"),
+        ({}, {"vary": {"services.host": [1]}}, "did you mean 'hosts'?"),
+        ({}, {"trace": {"source": "x"}}, "give one of"),
     ],
 )
 def test_a_bad_scenario_of_services_is_refused_and_named(
