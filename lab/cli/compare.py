@@ -13,7 +13,7 @@ import typer
 from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
 
 RunsArgument = Annotated[
-    list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of them that fit one run only.")
+    list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of ids that fit one run only.")
 ]
 
 
@@ -30,9 +30,7 @@ def compare(
 
 
 def report(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of ids that fit one run only.")
-    ],
+    runs: RunsArgument,
     html: Annotated[
         Path, typer.Option(metavar="FILE", help="The file to write. A file that exists is replaced.")
     ] = Path("report.html"),

@@ -6,7 +6,6 @@ nor step times (twin.cloud.steptime).
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,13 +49,6 @@ _STEPS = (
     Column("tokens_per_s", "tokens", "1/s", 0), Column("regime", "regime"), Column("flags", "flags"),
 )  # fmt: skip
 _ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
-
-
-class By(StrEnum):
-    """The quantity that is predicted."""
-
-    COST = "cost"
-    TIME = "time"
 
 
 app = typer.Typer(
@@ -245,22 +237,20 @@ def step(
     asked, probes = step_file.load(question)
     known = asked.take([]) if others is None else step_file.measured(others)
     answer = StepTimes(known).answer(probes, asked)
-    records: list[Record] = []
-    for row in range(len(asked)):
-        flags = {"extrapolated": answer.extrapolated[row], "micro-batch predicted": answer.predicted[row]}
-        records.append(
-            {
-                "gpus": float(asked.gpus[row]),
-                "micro_batch": float(asked.micro_batch[row]),
-                "accumulation": float(asked.accumulation[row]),
-                "step_s": float(answer.step_s[row]),
-                "low_s": float(answer.low_s[row]),
-                "high_s": float(answer.high_s[row]),
-                "tokens_per_s": float(asked.tokens[row] / answer.step_s[row]),
-                "regime": str(answer.regime[row]),
-                "flags": ", ".join(name for name, holds in flags.items() if holds),
-            }
-        )
+    flags = {"extrapolated": answer.extrapolated, "micro-batch predicted": answer.predicted}
+    numbers = {
+        "gpus": asked.gpus, "micro_batch": asked.micro_batch, "accumulation": asked.accumulation,
+        "step_s": answer.step_s, "low_s": answer.low_s, "high_s": answer.high_s,
+        "tokens_per_s": asked.tokens / answer.step_s,
+    }  # fmt: skip
+    records: list[Record] = [
+        {key: float(values[row]) for key, values in numbers.items()}
+        | {
+            "regime": str(answer.regime[row]),
+            "flags": ", ".join(name for name, holds in flags.items() if holds[row]),
+        }
+        for row in range(len(asked))
+    ]
     notes = (
         f"From {len(probes)} probes and {len(known)} runs of other jobs. The intervals hold 90 %; without "
         "other runs they are a factor of two wide. Regime: a probe has the same configuration (constant), "
