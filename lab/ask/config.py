@@ -1,6 +1,6 @@
 """The keys of `twinbed.toml`, the user's own defaults of options.
 
-Not for: finding the file and applying it (lab.cli.config).
+For: checking that file. Not for: finding the file and applying it (lab.cli.config).
 """
 
 from __future__ import annotations

@@ -206,14 +206,14 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
 
 def paths_in(scenario: Scenario) -> dict[str, str]:
     """Return the texts that may be paths, by their dotted key."""
-    found = {}
+    texts = {}
     for key in kinds.paths():
         value: Any = scenario
         for step in key.split("."):
             value = value.get(step) if isinstance(value, dict) else getattr(value, step, None)
         if isinstance(value, str):
-            found[key] = value
-    return found
+            texts[key] = value
+    return texts
 
 
 def with_paths(scenario: Scenario, places: Mapping[str, str]) -> Scenario:

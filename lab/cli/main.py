@@ -106,9 +106,9 @@ def _common(
     ] = False,
 ) -> None:
     del version
-    found = config.file()
-    if found is not None:
-        context.default_map = config.defaults(context.command, config.read(found))
+    path = config.file()
+    if path is not None:
+        context.default_map = config.defaults(context.command, config.read(path))
 
 
 def call(arguments: Sequence[str]) -> int:

@@ -158,11 +158,11 @@ def importance(
 
     _, rows = _examples(runs, jobs)
     with Bar(len(Objective), wanted=not no_progress) as bar:
-        found = {by: predicting.importance(model, rows, by, seed, bar) for by in Objective}
-    losses = {by: dict(zip(result.group, result.loss.tolist(), strict=True)) for by, result in found.items()}
+        importances = {by: predicting.importance(model, rows, by, seed, bar) for by in Objective}
+    losses = {by: dict(zip(own.group, own.loss.tolist(), strict=True)) for by, own in importances.items()}
     records = tuple(
         {"group": group, **{str(by): losses[by][group] for by in Objective}}
-        for group in found[Objective.TIME].group
+        for group in importances[Objective.TIME].group
     )
     notes = (
         "An importance is what the median absolute log error grows by if the group is shuffled among the "

@@ -95,8 +95,8 @@ def profile(
     runs_as = identity(user, env or [], os.environ)
     if stalls:
         with watchdog():
-            found = _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, not no_progress)
-        emit(found, form)
+            table = _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, not no_progress)
+        emit(table, form)
         return
     with runs_as.acting():
         check_folder(path)

@@ -206,8 +206,8 @@ def query(
         str,
         typer.Argument(
             help="SQL over the tables runs, summary, containers, events, periods, requests (runs with "
-            "clients), spans (of a sample of requests), "
-            "outages and series (fabrics). All but the first have a column `run`."
+            "clients), spans (of a sample of requests), outages and series (fabrics). All but the first have "
+            "a column `run`."
         ),
     ],
     store: StoreOption = None,

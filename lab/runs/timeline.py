@@ -73,7 +73,7 @@ Tracks = Sequence[Counter | Spans | Moments]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """events: number of events in the file; left_out: events for which it had no room."""
+    """What a file holds. events: number of events in it; left_out: events for which it had no room."""
 
     events: int
     left_out: int

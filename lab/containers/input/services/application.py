@@ -1,14 +1,13 @@
 """An application as a user writes it: services, their handlers and calls, and the requests of clients.
 
-For: checking such a file, with the key of what is wrong, and generating its JSON schema. Not for: finding
-nor for the arrays that the twin runs (graph.py).
+For: checking such a file, with the key of what is wrong, and generating its JSON schema. Not for: finding the
+file (lab.ask.shipped), nor for the arrays that the twin runs (graph.py).
 """
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +26,7 @@ from pydantic import (
 
 from control.services import container_names, cycle
 from lab.ask import guard, shipped
-from lab.ask.problems import validated
+from lab.ask.problems import nearest, validated
 from lab.ask.section import Section
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
@@ -200,10 +199,10 @@ class AppSpec(Section):
     def _check_target(self, target: str, where: str) -> None:
         service, _, handler = target.partition(".")
         if service not in self.services:
-            raise ValueError(f"{where}: no service {service!r}; {_nearest(service, self.services)}")
+            raise ValueError(f"{where}: no service {service!r}; {nearest(service, self.services)}")
         handlers = self.services[service].handlers
         if handler not in handlers:
-            raise ValueError(f"{where}: {service} has no handler {handler!r}; {_nearest(handler, handlers)}")
+            raise ValueError(f"{where}: {service} has no handler {handler!r}; {nearest(handler, handlers)}")
 
     def _check_connections(self) -> None:
         for service, spec in self.services.items():
@@ -216,7 +215,7 @@ class AppSpec(Section):
             for callee in spec.connections:
                 where = f"services.{service}.connections.{callee}"
                 if callee not in self.services:
-                    raise ValueError(f"{where}: no service {callee!r}; {_nearest(callee, self.services)}")
+                    raise ValueError(f"{where}: no service {callee!r}; {nearest(callee, self.services)}")
                 if callee not in called:
                     raise ValueError(f"{where}: {service} never calls {callee}")
 
@@ -240,11 +239,6 @@ class AppSpec(Section):
 def app_schema_json() -> str:
     """Return the JSON schema of an application's file, as kept in scenarios/apps/schema.json."""
     return json.dumps(AppSpec.model_json_schema(), indent=1, sort_keys=True) + "\n"
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
 
 
 def load_app(name_or_path: str | Path) -> AppSpec:
