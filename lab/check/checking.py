@@ -44,8 +44,8 @@ Told = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check. promise: what was checked; kept: whether it holds; detail: how often, or where it
-    does not hold."""
+    """The result of a check. promise: what was checked; kept: whether it holds; detail: how often, or where
+    it does not hold."""
 
     promise: str
     kept: bool

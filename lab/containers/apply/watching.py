@@ -1,8 +1,8 @@
 """Watches containers whose limits have changed, and says when that has to be taken back.
 
 For: comparing what happened to each container since the change, also over restarts, with the conditions. Not
-for: taking back (carrying.py). A container that restarts has a new cgroup, whose counters begin at zero and whose limits may
-be the old ones: whoever watches is told, and sets them again.
+for: taking back (carrying.py). A container that restarts has a new cgroup, whose counters begin at zero and
+whose limits may be the old ones: whoever watches is told, and sets them again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A job's demand: recorded once on this machine without limits, kept, and replayed as a trace.
 
 For: scenarios with a `job`: the twin replays the recording, the testbed runs the job itself. Not for: what
-users record (`twinbed record`) nor the recordings that ship. A recording belongs to a job and a machine. Where
-there is none yet, it is made, which needs root and cgroups.
+users record (`twinbed record`) nor the recordings that ship. A recording belongs to a job and a machine.
+Where there is none yet, it is made, which needs root and cgroups.
 """
 
 from __future__ import annotations
