@@ -43,7 +43,7 @@ def test_latency_comes_first_and_says_what_was_asked_of_what(twinbed, tmp_path, 
 
 def test_json_has_every_metric_even_those_that_nobody_has(twinbed, tmp_path, app):
     ended = twinbed("run", scenario_file(tmp_path, app), "--format", "json")
-    row = json.loads(ended.out)["rows"][0]
+    row = ended.rows[0]
     assert row["latency_p99_s"] > 0
     assert row["makespan_s"] is None
 
@@ -59,7 +59,7 @@ def test_what_varies_stands_in_the_labels_and_can_be_fixed(twinbed, tmp_path, ap
 def test_stored_requests_are_shown_queried_and_exported_with_their_run(twinbed, tmp_path, app, csv_path):
     twinbed("run", scenario_file(tmp_path, app))
     twinbed("whatif", csv_path, "--policy", "static")
-    ids = json.loads(twinbed("runs", "list", "--format", "json").out)["rows"]
+    ids = twinbed("runs", "list", "--format", "json").rows
     with_requests = next(row["id"] for row in ids if row["throughput_rps"])
     shown = twinbed("runs", "show", with_requests)
     assert shown.code == 0
@@ -68,7 +68,7 @@ def test_stored_requests_are_shown_queried_and_exported_with_their_run(twinbed, 
     counted = twinbed(
         "runs", "query", "SELECT run, count(*) AS n FROM requests GROUP BY run", "--format", "json"
     )
-    rows = json.loads(counted.out)["rows"]
+    rows = counted.rows
     assert [row["run"] for row in rows] == [with_requests]
     assert rows[0]["n"] > 50
     assert twinbed("runs", "export", with_requests, tmp_path / "out").code == 0
