@@ -10,8 +10,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from lab.cli import stdin
 from lab.cli.options import (
     Format,
@@ -20,8 +18,10 @@ from lab.cli.options import (
     PriceOption,
     TraceFormatOption,
     TraceOptionOption,
+    argument,
     assignments,
     emit,
+    option,
     price_of,
     write,
 )
@@ -49,65 +49,48 @@ class As(StrEnum):
 def advise(
     source: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Trace files, `-` for standard input, imported histories, public data sets' folders, or "
+        argument(
+            "SOURCE",
+            "Trace files, `-` for standard input, imported histories, public data sets' folders, or "
             "shipped recordings.",
             callback=stdin.traces,
         ),
     ] = None,
     prometheus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Read the history from Prometheus, Thanos or VictoriaMetrics instead."
-        ),
+        str | None, option("URL", "Read the history from Prometheus, Thanos or VictoriaMetrics instead.")
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Candidates, comma-separated or repeated: requests-only, limits, krr, vpa, current. "
+        option(
+            "NAME",
+            "Candidates, comma-separated or repeated: requests-only, limits, krr, vpa, current. "
             "Default: all.",
         ),
     ] = None,
     risk: Annotated[
-        str,
-        typer.Option(metavar="SHARE", help="Largest accepted share of throttled periods, e.g. 5% or 0.05."),
+        str, option("SHARE", "Largest accepted share of throttled periods, e.g. 5% or 0.05.")
     ] = "5%",
-    seeds: Annotated[
-        int, typer.Option(metavar="N", min=1, max=20, help="Number of replays with other bursts.")
-    ] = 2,
+    seeds: Annotated[int, option("N", "Number of replays with other bursts.", min=1, max=20)] = 2,
     price: PriceOption = None,
     hosts: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="Let the containers share N hosts in the rehearsal, placed in turn, with --host-cores. "
+        option(
+            "N",
+            "Let the containers share N hosts in the rehearsal, placed in turn, with --host-cores. "
             "Default: a host for each.",
             show_default=False,
         ),
     ] = None,
-    host_cores: Annotated[
-        float | None, typer.Option(metavar="CORES", help="Cores of each host.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the advice, for twinbed apply (.json).")
-    ] = None,
+    host_cores: Annotated[float | None, option("CORES", "Cores of each host.", show_default=False)] = None,
+    out: Annotated[Path | None, option("FILE", "Write the advice, for twinbed apply (.json).")] = None,
     as_: Annotated[
         As | None,
-        typer.Option(
-            "--as", metavar="|".join(As), help="Write what one can apply, of rows whose verdict is not leave."
-        ),
+        option("|".join(As), "Write what one can apply, of rows whose verdict is not leave.", "--as"),
     ] = None,
     folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--write", metavar="FOLDER", help="With --as: write files there instead of standard output."
-        ),
+        Path | None, option("FOLDER", "With --as: write files there instead of standard output.", "--write")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the advice as one HTML page.")
-    ] = None,
+    html: Annotated[Path | None, option("FILE", "Write the advice as one HTML page.")] = None,
     asked: Asked = DEFAULTS,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,

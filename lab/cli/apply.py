@@ -9,10 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from lab.cli.exporting import MetricsOption, exported, place
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
@@ -26,59 +24,43 @@ _PROBLEM = 1
 
 
 def apply(
-    advice: Annotated[
-        Path | None, typer.Argument(metavar="ADVICE", help="File that `twinbed advise` wrote.")
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Carry the changes out. Without it they are only shown.")
-    ] = False,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Take back the latest apply that was not taken back yet.")
-    ] = False,
+    advice: Annotated[Path | None, argument("ADVICE", "File that `twinbed advise` wrote.")] = None,
+    yes: Annotated[bool, flag("--yes", "Carry the changes out. Without it they are only shown.")] = False,
+    undo: Annotated[bool, flag("--undo", "Take back the latest apply that was not taken back yet.")] = False,
     canary: Annotated[
         str | None,
-        typer.Option(
-            metavar="SHARE%",
-            help="Change this share of the containers first, and the rest after their watch.",
-        ),
+        option("SHARE%", "Change this share of the containers first, and the rest after their watch."),
     ] = None,
     watch: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Watch for so long after the canaries and after the rest, e.g. 10m."
-        ),
+        str | None, option("TIME", "Watch for so long after the canaries and after the rest, e.g. 10m.")
     ] = None,
     abort_if: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="Take everything back when a watched container meets it: 'throttled > 5%', 'oom > 0', "
+        option(
+            "CONDITION",
+            "Take everything back when a watched container meets it: 'throttled > 5%', 'oom > 0', "
             "'restarts > 1'. Repeatable.",
         ),
     ] = None,
-    include_care: Annotated[
-        bool, typer.Option("--include-care", help="Apply rows with the verdict `care`, too.")
-    ] = False,
+    include_care: Annotated[bool, flag("--include-care", "Apply rows with the verdict `care`, too.")] = False,
     maps: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="ROW=NAME",
-            help="Containers of a row: docker:NAME, podman:NAME, compose:PROJECT/SERVICE, pod:NAME, "
+        option(
+            "ROW=NAME",
+            "Containers of a row: docker:NAME, podman:NAME, compose:PROJECT/SERVICE, pod:NAME, "
             "systemd:UNIT or a cgroup's path. Repeatable. Default: by name and labels.",
+            "--map",
         ),
     ] = None,
     kubernetes: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--kubernetes",
-            help="Resize the pods of the cluster of the current kubeconfig in place. Tested on an emulated "
+            "Resize the pods of the cluster of the current kubeconfig in place. Tested on an emulated "
             "API server only.",
         ),
     ] = False,
-    state: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Audit file, and what is needed to take back.")
-    ] = STATE,
+    state: Annotated[Path, option("FOLDER", "Audit file, and what is needed to take back.")] = STATE,
     metrics: MetricsOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,

@@ -9,9 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, flag, option
 from lab.runs.formats import Column, Result
 from twinbed import ScenarioError
 
@@ -25,20 +23,14 @@ _COLUMNS = (
 
 
 def calibrate(
-    out: Annotated[Path, typer.Option(metavar="FILE.toml", help="File to write the calibration to.")] = Path(
-        "calibration.toml"
-    ),
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the calibration. Default: the file's.")
-    ] = "",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Measure for less than a minute instead of about four.")
-    ] = False,
+    out: Annotated[Path, option("FILE.toml", "File to write the calibration to.")] = Path("calibration.toml"),
+    name: Annotated[str, option("NAME", "Name of the calibration. Default: the file's.")] = "",
+    quick: Annotated[bool, flag("--quick", "Measure for less than a minute instead of about four.")] = False,
     pillar: Annotated[
         str,
-        typer.Option(
-            metavar="containers|fabric|cluster",
-            help="What to measure: containers, a fabric's failover in namespaces with FRR, or starts and "
+        option(
+            "containers|fabric|cluster",
+            "What to measure: containers, a fabric's failover in namespaces with FRR, or starts and "
             "speeds of training jobs.",
         ),
     ] = "containers",

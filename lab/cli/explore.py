@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from lab.cli.options import flag
+
 _PACKAGES = ("streamlit", "altair", "vl_convert")
 
 
@@ -24,7 +26,7 @@ def explore(
         typer.Option(min=0, help="Memory of these runs together, GB. Default: half of the machine's."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Start the explorer, check that it answers, and stop it.")
+        bool, flag("--check", "Start the explorer, check that it answers, and stop it.")
     ] = False,
 ) -> None:
     """Open the explorer: charts, comparisons and questions in a browser. Only this machine can reach it."""

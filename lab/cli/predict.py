@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
 from lab.cli.progress import Bar
 from lab.runs.formats import Column, Record, Result
 
@@ -55,25 +55,17 @@ app = typer.Typer(
     help="Predict time and cost of a training job on a cluster from real runs.", no_args_is_help=True
 )
 
-Runs = Annotated[
-    Path | None,
-    typer.Option("--runs", metavar="CSV", help="Table of measured jobs. Default: the one that ships."),
-]
+Runs = Annotated[Path | None, option("CSV", "Table of measured jobs. Default: the one that ships.", "--runs")]
 Jobs = Annotated[
-    Path | None,
-    typer.Option(
-        "--jobs", metavar="FOLDER", help="Folder of job files and local runs. Default: those that ship."
-    ),
+    Path | None, option("FOLDER", "Folder of job files and local runs. Default: those that ship.", "--jobs")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
+Seed = Annotated[int, flag("--seed", "Seed of all random numbers.")]
 
 
 @app.command("train")
 def train(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the model files.")] = Path(),
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="physical, or network, which takes far longer.")
-    ] = "physical",
+    out: Annotated[Path, option("FOLDER", "Folder of the model files.")] = Path(),
+    model: Annotated[str, option("NAME", "physical, or network, which takes far longer.")] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
@@ -100,7 +92,7 @@ def train(
 @app.command("evaluate")
 def evaluate(
     models: Annotated[
-        str, typer.Option(metavar="NAME,…", help="Models to judge; `network` takes minutes.")
+        str, option("NAME,…", "Models to judge; `network` takes minutes.")
     ] = "physical,linear,poisson,forest,xgboost,logistic,forest-classifier",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -143,9 +135,7 @@ def _record(judged: Judged) -> Record:
 
 @app.command("importance")
 def importance(
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="physical, or network, which takes far longer.")
-    ] = "physical",
+    model: Annotated[str, option("NAME", "physical, or network, which takes far longer.")] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
@@ -173,9 +163,9 @@ def importance(
 
 @app.command("explain")
 def explain(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of `twinbed predict train`.")],
-    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.")],
-    kind: Annotated[str, typer.Option("--type", metavar="NAME", help="Instance type.")],
+    model: Annotated[Path, argument("MODEL", "A file of `twinbed predict train`.")],
+    job: Annotated[Path, argument("JOB.yaml", "The job's file.")],
+    kind: Annotated[str, option("NAME", "Instance type.", "--type")],
     workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 1,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Samples per worker and step. Default: the job's own.")
@@ -219,14 +209,9 @@ def explain(
 
 @app.command("step")
 def step(
-    question: Annotated[
-        Path, typer.Argument(metavar="FILE.yaml", help="A model's configuration and its probes.")
-    ],
+    question: Annotated[Path, argument("FILE.yaml", "A model's configuration and its probes.")],
     others: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="CSV", help="Measured runs of other jobs, with the columns of llm-foundry's table."
-        ),
+        Path | None, option("CSV", "Measured runs of other jobs, with the columns of llm-foundry's table.")
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:

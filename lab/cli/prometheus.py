@@ -13,9 +13,7 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
-
-from lab.cli.options import usable
+from lab.cli.options import option, usable
 
 if TYPE_CHECKING:
     from traces.prometheus.history import ClusterHistory
@@ -27,48 +25,35 @@ class Asked:
 
     selector: Annotated[
         str,
-        typer.Option(
-            metavar="MATCHERS",
-            help='Which containers, as in PromQL: namespace="shop",pod=~"web-.*". Default: all.',
+        option(
+            "MATCHERS",
+            'Which containers, as in PromQL: namespace="shop",pod=~"web-.*". Default: all.',
             show_default=False,
         ),
     ] = ""
-    since: Annotated[str, typer.Option(metavar="TIME", help="How far back to begin: 7d, 12h, 90m.")] = "7d"
+    since: Annotated[str, option("TIME", "How far back to begin: 7d, 12h, 90m.")] = "7d"
     until: Annotated[
         str | None,
-        typer.Option(
-            metavar="MOMENT",
-            help="End of the history: 2024-05-01T10:00:00Z or seconds since 1970. Default: one step ago.",
+        option(
+            "MOMENT", "End of the history: 2024-05-01T10:00:00Z or seconds since 1970. Default: one step ago."
         ),
     ] = None
-    step: Annotated[
-        str, typer.Option(metavar="TIME", help="Length of an interval; not below the scrape interval.")
-    ] = "30s"
-    token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="File with a bearer token.")] = None
-    token_env: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Environment variable with a bearer token.")
-    ] = None
-    user: Annotated[str | None, typer.Option(metavar="NAME", help="User, for basic authentication.")] = None
-    password_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with the user's password.")
-    ] = None
+    step: Annotated[str, option("TIME", "Length of an interval; not below the scrape interval.")] = "30s"
+    token_file: Annotated[Path | None, option("FILE", "File with a bearer token.")] = None
+    token_env: Annotated[str | None, option("NAME", "Environment variable with a bearer token.")] = None
+    user: Annotated[str | None, option("NAME", "User, for basic authentication.")] = None
+    password_file: Annotated[Path | None, option("FILE", "File with the user's password.")] = None
     ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Certificates (PEM) that sign the server's. Default: the system's."
-        ),
+        Path | None, option("FILE", "Certificates (PEM) that sign the server's. Default: the system's.")
     ] = None
     timeout: Annotated[
-        float,
-        typer.Option(
-            metavar="S", min=0.1, callback=usable, help="Longest wait for the next bytes of an answer."
-        ),
+        float, option("S", "Longest wait for the next bytes of an answer.", min=0.1, callback=usable)
     ] = 60.0
     replica_label: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Label by which replicas of one Prometheus differ. Repeatable. "
+        option(
+            "NAME",
+            "Label by which replicas of one Prometheus differ. Repeatable. "
             "Default: prometheus_replica, replica, __replica__.",
         ),
     ] = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
 from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
 from lab.runs.formats import Column, Record, Result
 from twinbed import BackendError, TraceError
@@ -43,13 +43,9 @@ def _group() -> None:
 @asking
 def prometheus(
     url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            help="Address of Prometheus, Thanos or VictoriaMetrics, e.g. http://localhost:9090.",
-        ),
+        str, argument("URL", "Address of Prometheus, Thanos or VictoriaMetrics, e.g. http://localhost:9090.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write (.parquet).")],
+    out: Annotated[Path, option("FILE", "File to write (.parquet).")],
     asked: Asked = DEFAULTS,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,

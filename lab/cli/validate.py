@@ -22,7 +22,9 @@ from lab.cli.options import (
     StoreOption,
     asked,
     emit,
+    flag,
     open_store,
+    option,
 )
 
 _CALIBRATION = Path("calibration.toml")
@@ -32,19 +34,17 @@ _DISAGREE = 1
 
 def validate(
     scenario: ScenarioArgument,
-    repeats: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How often this machine runs each policy.")
-    ] = 3,
+    repeats: Annotated[int, option("N", "How often this machine runs each policy.", min=1)] = 3,
     seed: SeedOption = None,
     set_: SetOption = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Use runs that the store has already instead of making them again.")
+        bool, flag("--keep", "Use runs that the store has already instead of making them again.")
     ] = False,
     calibrate: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--calibrate",
-            help="Measure this machine first, as `twinbed calibrate` does, and use ./calibration.toml.",
+            "Measure this machine first, as `twinbed calibrate` does, and use ./calibration.toml.",
         ),
     ] = False,
     store: StoreOption = None,
