@@ -29,7 +29,7 @@ def spot(
     deadline: Annotated[str, option("TIME", "Time from the start until it must be done.")],
     overhead: Annotated[str, option("TIME", "Time that every start of a machine takes.")] = "6m",
     policy: Annotated[
-        str, option("NAME,…", f"Of {', '.join(POLICIES)}, or your own. Default: all.")
+        str, option("NAME,…", f"Policies, comma-separated: {', '.join(POLICIES)}, or your own. Default: all.")
     ] = ",".join(POLICIES),
     on_demand: Annotated[float, option("USD", "Price on demand, $/h.", callback=usable)] = 3.06,
     spot_price: Annotated[float, option("USD", "Price of spot, $/h.", "--spot", callback=usable)] = 0.9731,
