@@ -88,7 +88,7 @@ def _workload(
     scenario: ContainerScenario, asked: ServerlessInput, seed: np.random.SeedSequence
 ) -> ServerlessWorkload:
     function = asked.function
-    pods = min(filter(None, (asked.max_pods, asked.batch and asked.batch.workers)))
+    pods = min(filter(None, (asked.max_pods, asked.batch.workers if asked.batch else None)))
     cores = DEFAULT_HOST_CORES if scenario.host_cores is None else scenario.host_cores
     return ServerlessWorkload(
         application=applications(
