@@ -40,7 +40,8 @@ def spot(
 ) -> None:
     """Compare policies for a job that must end by a deadline, on spot machines that come and go.
 
-    Every policy is held against the optimum, which knows the whole trace in advance. No policy that ships misses the deadline.
+    Every policy is held against the optimum, which knows the whole trace in advance. No policy
+    that ships misses the deadline.
     """
     from control.market.ports import Terms
     from lab.cli.progress import Bar
