@@ -119,10 +119,10 @@ def read_downtimes(path: str | Path, *, servers: int = 400, days: float = 348.0)
     path, servers, days: as in read_stepfun. Times when people took a server out of use are left out. A fault
     without an end lasts to the end of the trace. Servers that never failed come last.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    downtimes: dict[str, list[tuple[float, float]]] = {}
     for node, _, began, ended in _faults(path, servers, days):
-        found.setdefault(node, []).append((began, days if ended is None else ended))
-    failed = [np.array(sorted(found[node]), np.float64) for node in sorted(found)]
+        downtimes.setdefault(node, []).append((began, days if ended is None else ended))
+    failed = [np.array(sorted(downtimes[node]), np.float64) for node in sorted(downtimes)]
     return failed + [np.empty((0, 2))] * (servers - len(failed))
 
 

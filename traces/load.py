@@ -14,6 +14,7 @@ from pydantic import ValidationError, validate_call
 
 from traces import parquet
 from traces.parquet_file import MAGIC, MOST_FILE_BYTES
+from traces.prometheus.history import ClusterHistory
 from traces.readers import (
     bitbrains,
     deathstarbench,
@@ -45,7 +46,7 @@ class Reader:
 
     name: the user's word for it
     description: what it is, in one line
-    read: path and keyword options → UsageTrace; `load` checks the options and converts text to their types
+    read: path and keyword options → the trace; `load` checks the options and converts text to their types
     recognises: whether a file with these column names has this format
     is_parquet: False for text
     begins: whether a file whose first bytes are these has this format; None for tables
@@ -54,7 +55,7 @@ class Reader:
 
     name: str
     description: str
-    read: Callable[..., UsageTrace]
+    read: Callable[..., UsageTrace | ClusterHistory]
     recognises: Callable[[list[str]], bool]
     is_parquet: bool = False
     begins: Callable[[bytes], bool] | None = None
@@ -104,14 +105,14 @@ _READERS = (
     Reader(
         "query_range",
         "saved answers of Prometheus' query_range (docs/how-to/import-from-prometheus.md)",
-        query_range.read,
+        query_range.history,
         _has(),
         begins=query_range.recognises,
     ),
     Reader(
         "openmetrics",
         "OpenMetrics or Prometheus text with time stamps",
-        openmetrics.read,
+        openmetrics.history,
         _has(),
         begins=openmetrics.recognises,
     ),
@@ -239,8 +240,9 @@ def _formats() -> str:
 
 def _read(reader: Reader, path: Path, options: dict[str, object]) -> UsageTrace:
     try:
-        return validate_call(reader.read)(path, **options)
+        made = validate_call(reader.read)(path, **options)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise TraceError(f"{path}: option {key!r} of format {reader.name}: {first['msg'].lower()}") from None
+    return made.trace if isinstance(made, ClusterHistory) else made

@@ -48,8 +48,9 @@ _COLUMNS = """
 def opened(
     path: Path, text: Collection[str] = (), numbers: Collection[str] = (), most_rows: int = MOST_READ_CELLS
 ) -> Iterator[pq.ParquetFile]:
-    """The file at `path`, with whatever Arrow and DuckDB say against it turned into a TraceError of one line.
-    Raises BackendError if memory is short.
+    """Open the Parquet file at `path`.
+
+    Raises TraceError, in one line, for whatever Arrow and DuckDB refuse, and BackendError if memory is short.
 
     text, numbers: names of columns that must be text or numbers where the file has them. Text stays
     dictionary-encoded, so that a long word that is repeated takes its room once.

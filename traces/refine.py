@@ -216,7 +216,7 @@ def _burst(
     burstiness: Burstiness,
     cap: float,
 ) -> Floats:
-    """float64[T·parts, N] of CPU use; the rows are drawn in order, so the chunk size changes nothing."""
+    """Return CPU use, float64[T·parts, N]. Rows are drawn in order, so the chunk size changes nothing."""
     rows, columns = mean.shape
     if burstiness.cv == 0:
         return np.repeat(mean, parts, axis=0)

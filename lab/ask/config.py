@@ -1,6 +1,6 @@
 """The keys of `twinbed.toml`, the user's own defaults of options.
 
-Not for: finding the file and applying it (lab.cli.config).
+For: checking that file. Not for: finding the file and applying it (lab.cli.config).
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ class Config(Section):
     """Defaults of options; what is left out has twinbed's own default."""
 
     store: _Text | None = Field(None, description="Directory or URL in which runs are kept (`--store`).")
-    region: _Text | None = Field(
-        None, description="Region of the prices of `twinbed recommend` (`--region`)."
-    )
-    engine: Annotated[str, AfterValidator(_engine)] | None = Field(
-        None, description="Where runs of the twin are made (`--engine`)."
-    )
+    region: _Text | None = None
+    """Region of the prices of `twinbed recommend` (`--region`)."""
+    engine: Annotated[str, AfterValidator(_engine)] | None = None
+    """Where runs of the twin are made (`--engine`)."""

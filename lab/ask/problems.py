@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import types
 import typing
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Tag, ValidationError
@@ -37,9 +38,7 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     path, siblings = _locate(model, first["loc"])
     message = first["msg"].removeprefix("Value error, ").replace("\n", " ")
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(str(first["loc"][-1]), siblings, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(siblings)}"
-        message = f"unknown key; {hint}"
+        message = f"unknown key; {nearest(str(first['loc'][-1]), siblings)}"
     elif first["type"] == "missing":
         message = "missing"
     elif isinstance(first["input"], str | int | float):
@@ -47,6 +46,12 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     keys = {_locate(model, problem["loc"])[0] for problem in problems}
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
     return f"{where}: {printable(f'{path}: ' if path else '')}{printable(message)}{more}"
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Return the question whether the nearest known name was meant, or the known names if none is near."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
 
 
 def _depth(problem: ErrorDetails) -> int:

@@ -57,32 +57,19 @@ def policies_by_default(names: Sequence[str]) -> Any:
 class Scenario(Section):
     """One question: a workload, or a fabric with its faults, under each policy and with each seed."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
-        description="Short name; the ids of the runs begin with it.",
-    )
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    """Short name; the ids of the runs begin with it."""
     title: str = Field(default="", description="Title for people, shown in reports.")
     question: str = Field(default="", description="What the scenario is to answer, in one sentence.")
-    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        default_factory=dict,
-        description="Values to try for a key: dotted key of the scenario, or POLICY.PARAMETER → list of "
-        "values. Every combination is run; the last key changes fastest.",
-    )
-    policies: list[PolicyText] = Field(
-        default_factory=list,
-        min_length=1,
-        description="Policies to compare; by default those of the kind of scenario, see below.",
-    )
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(
-        default_factory=lambda: [0],
-        min_length=1,
-        description="Seeds of the random numbers; every policy is run with every seed.",
-    )
-    calibration: str | None = Field(
-        default=None,
-        description="Path of a calibration file, relative to the scenario file; when left out, the one that "
-        "ships.",
-    )
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    """Values to try for a key: dotted key of the scenario, or POLICY.PARAMETER → list of values. Every
+    combination is run; the last key changes fastest."""
+    policies: list[PolicyText] = Field(default_factory=list, min_length=1)
+    """Policies to compare; by default those of the kind of scenario, see below."""
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=lambda: [0], min_length=1)
+    """Seeds of the random numbers; every policy is run with every seed."""
+    calibration: str | None = None
+    """Path of a calibration file, relative to the scenario file; when left out, the one that ships."""
 
     @model_validator(mode="after")
     def _nothing_twice(self) -> Scenario:
@@ -219,14 +206,14 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
 
 def paths_in(scenario: Scenario) -> dict[str, str]:
     """Return the texts that may be paths, by their dotted key."""
-    found = {}
+    texts = {}
     for key in kinds.paths():
         value: Any = scenario
         for step in key.split("."):
             value = value.get(step) if isinstance(value, dict) else getattr(value, step, None)
         if isinstance(value, str):
-            found[key] = value
-    return found
+            texts[key] = value
+    return texts
 
 
 def with_paths(scenario: Scenario, places: Mapping[str, str]) -> Scenario:

@@ -12,10 +12,21 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
+def _on_one_line(schema: dict[str, Any]) -> None:
+    """Put each key's description in a JSON schema on one line; a docstring may have several."""
+    for key in schema.get("properties", {}).values():
+        if "description" in key:
+            key["description"] = " ".join(key["description"].split())
+
+
+DESCRIBED = ConfigDict(use_attribute_docstrings=True, json_schema_extra=_on_one_line)
+"""A key's description is `description` where it fits in the key's line, else the docstring below the key."""
+
+
 class Section(BaseModel):
     """A section of a file. Refuses unknown keys, type conversions and NaN, and cannot be changed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(**DESCRIBED, extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def _split(value: Any) -> Any:

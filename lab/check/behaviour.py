@@ -79,14 +79,14 @@ def broken(outcome: Any) -> list[str]:
     """Return what an outcome of `steady` (the twin's Outcome or the testbed's Observed) has that no policy's
     may have."""
     series = outcome.series
-    found: Mapping[str, bool] = {
+    problems: Mapping[str, bool] = {
         "a container was not up": not series.up.all(),
         "a container was without a quota above 0": not (series.quota_cores > 0).all(),
         "a memory limit is below what is held": not (series.limit_bytes[-1] >= series.memory_bytes[-1]).all(),
         "a container was killed": "kill" in list(outcome.events.kind),
         "a container was never reported": not (outcome.nr_periods > 0).all(),
     }
-    return [text for text, is_so in found.items() if is_so]
+    return [text for text, is_so in problems.items() if is_so]
 
 
 def scripts_of(load: Workload, folder: Path) -> StressScripts:

@@ -44,7 +44,8 @@ Told = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """promise: what was checked. kept: whether it holds. detail: how often, or where it does not."""
+    """The result of a check. promise: what was checked; kept: whether it holds; detail: how often, or where
+    it does not hold."""
 
     promise: str
     kept: bool
@@ -129,7 +130,7 @@ def _twice(spec: PolicySpec) -> Iterator[str]:
         except TwinbedError:
             continue
         same = len(first) == len(second) and all(
-            np.array_equal(one, other) for one, other in zip(first, second, strict=True)
+            np.array_equal(this, other) for this, other in zip(first, second, strict=True)
         )
         if not same:
             raise BrokenPromiseError(f"history {seed}: other decisions the second time")
@@ -153,7 +154,7 @@ def _history(allocator: Allocator, seed: int, *, spoil: bool = False) -> list[An
     for step in random.choice(STEPS, random.integers(6, 19)):
         take(fleet, str(step), random, ghosts)
     decided = [decision for _, decision in fleet.decisions]
-    return [part for each in decided for part in (each.cpu.quota_cores, each.memory.limit_bytes)]
+    return [part for decision in decided for part in (decision.cpu.quota_cores, decision.memory.limit_bytes)]
 
 
 def _imports(mine: Own) -> list[Finding]:
@@ -193,9 +194,9 @@ def _scheduler(mine: Own, told: Told) -> Iterator[str]:
             np.full(count, np.inf),
             np.zeros(count, np.bool_),
         )
-        one, types = np.ones(1), np.array([0, 0, 1, 1])
+        unit, types = np.ones(1), np.array([0, 0, 1, 1])
         fours, none = np.full(4, 4), np.zeros(4, np.int64)
-        cluster = Cluster(("a", "b"), types, fours, none, np.array([3.0, 1.0]), one, one)
+        cluster = Cluster(("a", "b"), types, fours, none, np.array([3.0, 1.0]), unit, unit)
         faults = random_downtime(4, per_day=5, repair_s=900, begin_s=0, end_s=20_000, seed=seed)
         ends = []
         for _ in range(2):

@@ -83,13 +83,15 @@ class DrivenFleet:
         self.carry_out(self.allocator.on_leave(np.array(ids, np.int64)))
 
     def period(self, usage: Mapping[int, tuple[float, int]]) -> Decision:
-        """One period in which `usage` gives (demand in cores, memory in bytes) of those that report."""
+        """Play one period. usage: (demand in cores, memory in bytes) of each container that reports."""
         self.at_s += self.period_s
         return self.report(usage)
 
     def staggered(self, usage: Mapping[int, tuple[float, int]], groups: int) -> list[Decision]:
-        """As `period`, but container i (of `ids`) ends its period with group i mod `groups`, the groups
-        spread evenly over the period; one decision per report."""
+        """Play one period whose ends are spread evenly over `groups` groups of containers.
+
+        Container i of `ids` is in group i mod `groups`. Returns one decision per group.
+        """
         start_s = self.at_s
         decisions = []
         for group in range(groups):
@@ -99,7 +101,7 @@ class DrivenFleet:
         return decisions
 
     def report(self, usage: Mapping[int, tuple[float, int]]) -> Decision:
-        """A period of these containers that ends now."""
+        """Report a period of these containers that ends now. Raises BrokenPromiseError."""
         ids = list(usage)
         quota = np.array([self.cores.get(id_, 1.0) for id_ in ids])
         used = np.minimum([usage[id_][0] for id_ in ids], quota)
@@ -121,7 +123,7 @@ class DrivenFleet:
         return decision
 
     def run(self, seconds: float, demand: Demand) -> None:
-        """Periods in which every member has the same demand."""
+        """Play periods in which every container has the same demand, for so many seconds."""
         for _ in range(round(seconds / self.period_s)):
             now = demand(self.at_s + self.period_s)
             self.period(dict.fromkeys(self.ids, now))

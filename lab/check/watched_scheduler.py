@@ -60,11 +60,11 @@ def _require_pairs(cluster: Cluster, state: State, given: Assignment, where: str
     if np.unique(given.shared).size < given.shared.size:
         raise BrokenPromiseError(f"{where}a job shares its GPUs with more than one other")
     for pair in given.shared.tolist():
-        one, two = (np.column_stack((given.server, given.gpus))[given.row == row] for row in pair)
-        if not one.size or not np.array_equal(one, two):
+        first, second = (np.column_stack((given.server, given.gpus))[given.row == row] for row in pair)
+        if not first.size or not np.array_equal(first, second):
             raise BrokenPromiseError(f"{where}two jobs that share GPUs do not have the same ones")
         jobs = state.job[pair]
-        kept = state.sharing.of(jobs, jobs[::-1])[:, cluster.server_type[one[0, 0]]]
+        kept = state.sharing.of(jobs, jobs[::-1])[:, cluster.server_type[first[0, 0]]]
         if (kept <= 0).any():
             raise BrokenPromiseError(f"{where}two jobs share GPUs on which they cannot")
 

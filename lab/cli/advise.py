@@ -10,8 +10,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from lab.cli import stdin
 from lab.cli.options import (
     Format,
@@ -20,26 +18,14 @@ from lab.cli.options import (
     PriceOption,
     TraceFormatOption,
     TraceOptionOption,
+    argument,
     assignments,
     emit,
+    option,
     price_of,
     write,
 )
-from lab.cli.prometheus import (
-    Asked,
-    CaFileOption,
-    PasswordFileOption,
-    ReplicaLabelOption,
-    SelectorOption,
-    SinceOption,
-    StepOption,
-    TimeoutOption,
-    TokenEnvOption,
-    TokenFileOption,
-    UntilOption,
-    UserOption,
-    fetched,
-)
+from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
@@ -59,87 +45,53 @@ class As(StrEnum):
     SYSTEMD = "systemd"
 
 
+@asking
 def advise(
     source: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Trace files, `-` for standard input, imported histories, public data sets' folders, or "
+        argument(
+            "SOURCE",
+            "Trace files, `-` for standard input, imported histories, public data sets' folders, or "
             "shipped recordings.",
             callback=stdin.traces,
         ),
     ] = None,
     prometheus: Annotated[
-        str | None,
-        typer.Option(
-            "--prometheus",
-            metavar="URL",
-            help="Read the history from Prometheus, Thanos or VictoriaMetrics instead.",
-        ),
+        str | None, option("URL", "Read the history from Prometheus, Thanos or VictoriaMetrics instead.")
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy",
-            metavar="NAME",
-            help="Candidates, comma-separated or repeated: requests-only, limits, krr, vpa, current. "
+        option(
+            "NAME",
+            "Candidates, comma-separated or repeated: requests-only, limits, krr, vpa, current. "
             "Default: all.",
         ),
     ] = None,
     risk: Annotated[
-        str,
-        typer.Option(
-            "--risk", metavar="SHARE", help="Largest accepted share of throttled periods, e.g. 5% or 0.05."
-        ),
+        str, option("SHARE", "Largest accepted share of throttled periods, e.g. 5% or 0.05.")
     ] = "5%",
-    seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, max=20, help="Number of replays with other bursts.")
-    ] = 2,
+    seeds: Annotated[int, option("N", "Number of replays with other bursts.", min=1, max=20)] = 2,
     price: PriceOption = None,
     hosts: Annotated[
         int | None,
-        typer.Option(
-            "--hosts",
-            metavar="N",
-            help="Let the containers share N hosts in the rehearsal, placed in turn, with --host-cores. "
+        option(
+            "N",
+            "Let the containers share N hosts in the rehearsal, placed in turn, with --host-cores. "
             "Default: a host for each.",
             show_default=False,
         ),
     ] = None,
-    host_cores: Annotated[
-        float | None,
-        typer.Option("--host-cores", metavar="CORES", help="Cores of each host.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the advice, for twinbed apply (.json)."),
-    ] = None,
+    host_cores: Annotated[float | None, option("CORES", "Cores of each host.", show_default=False)] = None,
+    out: Annotated[Path | None, option("FILE", "Write the advice, for twinbed apply (.json).")] = None,
     as_: Annotated[
         As | None,
-        typer.Option(
-            "--as", metavar="|".join(As), help="Write what one can apply, of rows whose verdict is not leave."
-        ),
+        option("|".join(As), "Write what one can apply, of rows whose verdict is not leave.", "--as"),
     ] = None,
     folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--write", metavar="FOLDER", help="With --as: write files there instead of standard output."
-        ),
+        Path | None, option("FOLDER", "With --as: write files there instead of standard output.", "--write")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the advice as one HTML page.")
-    ] = None,
-    selector: SelectorOption = "",
-    since: SinceOption = "7d",
-    until: UntilOption = None,
-    step: StepOption = "30s",
-    token_file: TokenFileOption = None,
-    token_env: TokenEnvOption = None,
-    user: UserOption = None,
-    password_file: PasswordFileOption = None,
-    ca_file: CaFileOption = None,
-    timeout: TimeoutOption = 60.0,
-    replica_label: ReplicaLabelOption = None,
+    html: Annotated[Path | None, option("FILE", "Write the advice as one HTML page.")] = None,
+    asked: Asked = DEFAULTS,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     form: FormatOption = Format.TABLE,
@@ -162,11 +114,7 @@ def advise(
     _check_folders(out, html, folder)
     wanted = replace(_wanted(policy, risk, seeds, price), hosts=_hosts(hosts, host_cores))
     if prometheus:
-        asked = Asked(
-            prometheus, selector, since, until, step, token_file, token_env, user, password_file, ca_file,
-            timeout, replica_label,
-        )  # fmt: skip
-        histories = [of_cluster(prometheus, fetched(asked, progress=not no_progress))]
+        histories = [of_cluster(prometheus, fetched(prometheus, asked, progress=not no_progress))]
     else:
         histories = _read(source or [], trace_format, assignments(trace_option, "--trace-option"))
     stages = len({*wanted.policies, "current"}) + 2

@@ -15,7 +15,7 @@ import typer
 
 from lab.cli.controller import address, log_to_standard_error, stop_on_signals
 from lab.cli.exporting import MetricsOption, Place, place, served
-from lab.cli.options import write
+from lab.cli.options import argument, option, write
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_IDENTITY = Path("/etc/twinbed/agent.pem")
 
-IdentityOption = Annotated[
-    Path, typer.Option("--identity", metavar="FILE", help="This host's certificate and key.")
-]
+IdentityOption = Annotated[Path, option("FILE", "This host's certificate and key.", "--identity")]
 
 app = typer.Typer(help="Carry out on this host what a controller decides.", no_args_is_help=True)
 
@@ -36,8 +34,7 @@ app = typer.Typer(help="Carry out on this host what a controller decides.", no_a
 @app.command("enroll")
 def enroll(
     bundle: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="The file that `twinbed controller enroll` made for this host."),
+        Path, argument("FILE", "The file that `twinbed controller enroll` made for this host.")
     ],
     identity: IdentityOption = DEFAULT_IDENTITY,
 ) -> None:
@@ -56,25 +53,14 @@ def enroll(
 
 @app.command("run")
 def run(
-    controller: Annotated[
-        str, typer.Option("--controller", metavar="HOST:PORT", help="Address of the controller.")
-    ],
+    controller: Annotated[str, option("HOST:PORT", "Address of the controller.")],
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Name of this agent. It must be the certificate's, which is the default.",
-        ),
+        str | None, option("NAME", "Name of this agent. It must be the certificate's, which is the default.")
     ] = None,
     identity: IdentityOption = DEFAULT_IDENTITY,
     logs: Annotated[
         Path | None,
-        typer.Option(
-            "--logs",
-            metavar="FOLDER",
-            help="Keep the output of the commands in FOLDER/NAME.log. Default: discard it.",
-        ),
+        option("FOLDER", "Keep the output of the commands in FOLDER/NAME.log. Default: discard it."),
     ] = None,
     metrics: MetricsOption = None,
 ) -> None:

@@ -9,10 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from lab.cli.exporting import MetricsOption, Place, exported, place
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.exporting import MetricsOption, exported, place
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
@@ -26,63 +24,43 @@ _PROBLEM = 1
 
 
 def apply(
-    advice: Annotated[
-        Path | None, typer.Argument(metavar="ADVICE", help="File that `twinbed advise` wrote.")
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Carry the changes out. Without it they are only shown.")
-    ] = False,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Take back the latest apply that was not taken back yet.")
-    ] = False,
+    advice: Annotated[Path | None, argument("ADVICE", "File that `twinbed advise` wrote.")] = None,
+    yes: Annotated[bool, flag("--yes", "Carry the changes out. Without it they are only shown.")] = False,
+    undo: Annotated[bool, flag("--undo", "Take back the latest apply that was not taken back yet.")] = False,
     canary: Annotated[
         str | None,
-        typer.Option(
-            "--canary",
-            metavar="SHARE%",
-            help="Change this share of the containers first, and the rest after their watch.",
-        ),
+        option("SHARE%", "Change this share of the containers first, and the rest after their watch."),
     ] = None,
     watch: Annotated[
-        str | None,
-        typer.Option(
-            "--watch",
-            metavar="TIME",
-            help="Watch for so long after the canaries and after the rest, e.g. 10m.",
-        ),
+        str | None, option("TIME", "Watch for so long after the canaries and after the rest, e.g. 10m.")
     ] = None,
     abort_if: Annotated[
         list[str] | None,
-        typer.Option(
-            "--abort-if",
-            metavar="CONDITION",
-            help="Take everything back when a watched container meets it: 'throttled > 5%', 'oom > 0', "
+        option(
+            "CONDITION",
+            "Take everything back when a watched container meets it: 'throttled > 5%', 'oom > 0', "
             "'restarts > 1'. Repeatable.",
         ),
     ] = None,
-    include_care: Annotated[
-        bool, typer.Option("--include-care", help="Apply rows with the verdict `care`, too.")
-    ] = False,
+    include_care: Annotated[bool, flag("--include-care", "Apply rows with the verdict `care`, too.")] = False,
     maps: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="ROW=NAME",
-            help="Containers of a row: docker:NAME, podman:NAME, compose:PROJECT/SERVICE, pod:NAME, "
+        option(
+            "ROW=NAME",
+            "Containers of a row: docker:NAME, podman:NAME, compose:PROJECT/SERVICE, pod:NAME, "
             "systemd:UNIT or a cgroup's path. Repeatable. Default: by name and labels.",
+            "--map",
         ),
     ] = None,
     kubernetes: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--kubernetes",
-            help="Resize the pods of the cluster of the current kubeconfig in place. Tested on an emulated "
+            "Resize the pods of the cluster of the current kubeconfig in place. Tested on an emulated "
             "API server only.",
         ),
     ] = False,
-    state: Annotated[
-        Path, typer.Option("--state", metavar="FOLDER", help="Audit file, and what is needed to take back.")
-    ] = STATE,
+    state: Annotated[Path, option("FOLDER", "Audit file, and what is needed to take back.")] = STATE,
     metrics: MetricsOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -92,6 +70,15 @@ def apply(
     Memory is never limited below what is used now and a margin. Ctrl-C, a condition that is met, and a
     refused write take everything back. What a killed apply left is taken back by the next one.
     """
+    import hashlib
+    from dataclasses import replace
+
+    from lab.cli.progress import Bar
+    from lab.containers.advise import model
+    from lab.containers.apply import matching, plan
+    from lab.containers.apply.carrying import Source
+    from lab.containers.apply.journal import Journal
+
     if undo:
         others = (advice, canary, watch, abort_if, maps, metrics)
         if yes or include_care or kubernetes or any(other is not None for other in others):
@@ -103,63 +90,27 @@ def apply(
     if where is not None and not yes:
         raise ScenarioError("--metrics: only with --yes; a dry run has nothing to watch")
     with closing(_places("kubernetes" if kubernetes else "host")) as places:
-        return _apply(
-            advice,
-            watched,
-            places,
-            maps or [],
-            state,
-            form,
-            yes=yes,
-            include_care=include_care,
-            no_progress=no_progress,
-            where=where,
-        )
-
-
-def _apply(
-    path: Path,
-    watched: Watched,
-    places: Places,
-    maps: list[str],
-    state: Path,
-    form: Format,
-    *,
-    yes: bool,
-    include_care: bool,
-    no_progress: bool,
-    where: Place | None,
-) -> int:
-    import hashlib
-    from dataclasses import replace
-
-    from lab.cli.progress import Bar
-    from lab.containers.advise import model
-    from lab.containers.apply import matching, plan
-    from lab.containers.apply.carrying import Source
-    from lab.containers.apply.journal import Journal
-
-    advice = model.read(path)
-    source = Source(str(path.resolve()), hashlib.sha256(path.read_bytes()).hexdigest())
-    rows = plan.chosen(advice, include_care=include_care)
-    journal = Journal(state)
-    if not yes:
-        planned = plan.make(advice, rows, matching.match(advice, rows, places, maps), places)
-        emit(plan.table(replace(planned, notes=(*planned.notes, *_dry(planned, journal)))), form)
-        return _PROBLEM if planned.refused else 0
-    with journal.held(), Bar(2, wanted=not no_progress, preparing="applying") as bar:
-        applier = _applier(journal, state, places, bar)
-        with exported(applier.figures.read, where):
-            back = applier.recover()
-            planned = plan.make(advice, rows, matching.match(advice, rows, places, maps), places)
-            why = applier.apply(planned, source, watched)
-    notes = [*_told("An apply that was killed is taken back", back), *planned.notes]
-    if why is not None:
-        notes.append(f"Taken back, everything is as it was: {why}")
-    elif planned.to_do:
-        notes.append(f"In force: {len(planned.to_do)} changes. To take them back: twinbed apply --undo")
-    emit(plan.table(replace(planned, notes=tuple(notes))), form)
-    return _PROBLEM if why is not None or planned.refused else 0
+        told = model.read(advice)
+        source = Source(str(advice.resolve()), hashlib.sha256(advice.read_bytes()).hexdigest())
+        rows = plan.chosen(told, include_care=include_care)
+        journal = Journal(state)
+        if not yes:
+            planned = plan.make(told, rows, matching.match(told, rows, places, maps or []), places)
+            emit(plan.table(replace(planned, notes=(*planned.notes, *_dry(planned, journal)))), form)
+            return _PROBLEM if planned.refused else 0
+        with journal.held(), Bar(2, wanted=not no_progress, preparing="applying") as bar:
+            applier = _applier(journal, state, places, bar)
+            with exported(applier.figures.read, where):
+                back = applier.recover()
+                planned = plan.make(told, rows, matching.match(told, rows, places, maps or []), places)
+                why = applier.apply(planned, source, watched)
+        notes = [*_told("An apply that was killed is taken back", back), *planned.notes]
+        if why is not None:
+            notes.append(f"Taken back, everything is as it was: {why}")
+        elif planned.to_do:
+            notes.append(f"In force: {len(planned.to_do)} changes. To take them back: twinbed apply --undo")
+        emit(plan.table(replace(planned, notes=tuple(notes))), form)
+        return _PROBLEM if why is not None or planned.refused else 0
 
 
 def _undo(state: Path, form: Format, *, no_progress: bool) -> int:
@@ -219,10 +170,8 @@ def _watched(canary: str | None, watch: str | None, abort_if: list[str]) -> Watc
 
 
 def _dry(planned: Plan, journal: Journal) -> list[str]:
-    """Return what a dry run has to say besides."""
-    said = (
-        ["Nothing was changed. To carry it out: --yes"] if planned.to_do else ["There is nothing to change."]
-    )
+    """Return the notes of a dry run: how to carry the plan out, and whether another apply is at work."""
+    said = ["Nothing was changed. To carry it out: --yes" if planned.to_do else "There is nothing to change."]
     newest = journal.newest()
     if newest is not None and journal.load(newest).phase == "carrying":
         said.append(

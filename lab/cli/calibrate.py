@@ -9,14 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, flag, option
 from lab.runs.formats import Column, Result
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
-    from lab.ask.kind import Calibrated
+    from lab.ask.kind import Calibrated, Kind
 
 _COLUMNS = (
     Column("section", "Section"), Column("key", "Key"), Column("value", "Value"), Column("unit", "Unit"),
@@ -25,21 +23,14 @@ _COLUMNS = (
 
 
 def calibrate(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.toml", help="File to write the calibration to.")
-    ] = Path("calibration.toml"),
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Name of the calibration. Default: the file's.")
-    ] = "",
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Measure for less than a minute instead of about four.")
-    ] = False,
+    out: Annotated[Path, option("FILE.toml", "File to write the calibration to.")] = Path("calibration.toml"),
+    name: Annotated[str, option("NAME", "Name of the calibration. Default: the file's.")] = "",
+    quick: Annotated[bool, flag("--quick", "Measure for less than a minute instead of about four.")] = False,
     pillar: Annotated[
         str,
-        typer.Option(
-            "--pillar",
-            metavar="containers|fabric|cluster",
-            help="What to measure: containers, a fabric's failover in namespaces with FRR, or starts and "
+        option(
+            "containers|fabric|cluster",
+            "What to measure: containers, a fabric's failover in namespaces with FRR, or starts and "
             "speeds of training jobs.",
         ),
     ] = "containers",
@@ -50,18 +41,24 @@ def calibrate(
 
     Needs root and cgroups, and a machine with nothing else to do. A scenario uses the file by `calibration:`.
     """
-    from lab.cli.progress import Bar
     from lab.kinds import KINDS
-    from lab.runs.files import write_whole
 
     by_name = {kind.name: kind for kind in KINDS}
     if pillar not in by_name:
         raise ScenarioError(f"--pillar {pillar}: known are {', '.join(by_name)}")
-    kind = by_name[pillar]
-    with Bar(len(kind.calibration_steps()), wanted=not no_progress) as bar:
-        made = kind.calibrate(name or out.stem, quick=quick, progress=bar)
-    write_whole(out, lambda file: file.write(made.text.encode()))
+    made = measured(by_name[pillar], name or out.stem, out, quick=quick, wanted=not no_progress)
     emit(_table(made, out), form)
+
+
+def measured(kind: Kind, name: str, path: Path, *, quick: bool, wanted: bool) -> Calibrated:
+    """Measure this machine and write the calibration to `path`. wanted: show a progress bar."""
+    from lab.cli.progress import Bar
+    from lab.runs.files import write_whole
+
+    with Bar(len(kind.calibration_steps()), wanted=wanted) as bar:
+        made = kind.calibrate(name, quick=quick, progress=bar)
+    write_whole(path, lambda file: file.write(made.text.encode()))
+    return made
 
 
 def _table(made: Calibrated, path: Path) -> Result:

@@ -8,13 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from lab.cli.options import (
+    Format,
+    FormatOption,
+    NoProgressOption,
+    StoreOption,
+    argument,
+    emit,
+    open_store,
+    option,
+)
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
-
-RunsArgument = Annotated[
-    list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of them that fit one run only.")
-]
+RunsArgument = Annotated[list[str], argument("RUN…", "Run ids, or beginnings of ids that fit one run only.")]
 
 
 def compare(
@@ -30,13 +35,10 @@ def compare(
 
 
 def report(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN…", help="Run ids, or beginnings of ids that fit one run only.")
-    ],
-    html: Annotated[
-        Path,
-        typer.Option("--html", metavar="FILE", help="The file to write. A file that exists is replaced."),
-    ] = Path("report.html"),
+    runs: RunsArgument,
+    html: Annotated[Path, option("FILE", "The file to write. A file that exists is replaced.")] = Path(
+        "report.html"
+    ),
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:

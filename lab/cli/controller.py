@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.exporting import MetricsOption, Place, place, served
-from lab.cli.options import write
+from lab.cli.options import argument, option, write
 from twinbed import ScenarioError
 from twinbed.text import printable
 
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN = "0.0.0.0:7117"
 DEFAULT_PKI = Path("/etc/twinbed/controller")
 
-PkiOption = Annotated[
-    Path, typer.Option("--pki", metavar="FOLDER", help="Folder of the authority, readable by its owner only.")
-]
-DaysOption = Annotated[
-    int, typer.Option("--days", metavar="N", min=1, max=3650, help="Days until the certificate expires.")
-]
+PkiOption = Annotated[Path, option("FOLDER", "Folder of the authority, readable by its owner only.", "--pki")]
+DaysOption = Annotated[int, option("N", "Days until the certificate expires.", "--days", min=1, max=3650)]
 
 app = typer.Typer(help="Decide for containers on several hosts.", no_args_is_help=True)
 
@@ -47,11 +43,8 @@ def init(pki: PkiOption = DEFAULT_PKI, days: DaysOption = 365) -> None:
 
 @app.command("enroll")
 def enroll(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent: letters, digits, - and _.")],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="File to write. Default: NAME.pem in this folder."),
-    ] = None,
+    name: Annotated[str, argument("NAME", "Name of the agent: letters, digits, - and _.")],
+    out: Annotated[Path | None, option("FILE", "File to write. Default: NAME.pem in this folder.")] = None,
     pki: PkiOption = DEFAULT_PKI,
     days: DaysOption = 365,
 ) -> None:
@@ -73,10 +66,7 @@ def enroll(
 @app.command("revoke")
 def revoke(
     which: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME|SERIAL", help="An agent, for all its certificates; or one's serial number."
-        ),
+        str, argument("NAME|SERIAL", "An agent, for all its certificates; or one's serial number.")
     ],
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:
@@ -92,9 +82,7 @@ def revoke(
 
 @app.command("monitoring")
 def monitoring(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where the two files go. It is made if needed.")
-    ] = Path(),
+    folder: Annotated[Path, argument("FOLDER", "Where the two files go. It is made if needed.")] = Path(),
 ) -> None:
     """Write the Grafana dashboard and the alert rules for Prometheus.
 
@@ -108,12 +96,8 @@ def monitoring(
 
 @app.command("run")
 def run(
-    deployment: Annotated[
-        Path, typer.Argument(metavar="CONFIG.yaml", help="Applications, global limits, containers, policy.")
-    ],
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Address for agents, TCP and UDP.")
-    ] = DEFAULT_LISTEN,
+    deployment: Annotated[Path, argument("CONFIG.yaml", "Applications, global limits, containers, policy.")],
+    listen: Annotated[str, option("HOST:PORT", "Address for agents, TCP and UDP.")] = DEFAULT_LISTEN,
     metrics: MetricsOption = None,
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:

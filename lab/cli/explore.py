@@ -11,11 +11,13 @@ from typing import Annotated
 
 import typer
 
+from lab.cli.options import flag
+
 _PACKAGES = ("streamlit", "altair", "vl_convert")
 
 
 def explore(
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8501,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on.")] = 8501,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs at once, of all visitors. Default: all CPUs but one.")
     ] = None,
@@ -24,7 +26,7 @@ def explore(
         typer.Option(min=0, help="Memory of these runs together, GB. Default: half of the machine's."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Start the explorer, check that it answers, and stop it.")
+        bool, flag("--check", "Start the explorer, check that it answers, and stop it.")
     ] = False,
 ) -> None:
     """Open the explorer: charts, comparisons and questions in a browser. Only this machine can reach it."""

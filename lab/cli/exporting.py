@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from lab.cli.options import option
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
@@ -24,10 +23,10 @@ Place = tuple[str, int]
 
 MetricsOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "[HOST:]PORT",
+        "Serve Prometheus metrics at this address, e.g. 9117 or [::1]:9117. Default HOST: 127.0.0.1.",
         "--metrics",
-        metavar="[HOST:]PORT",
-        help="Serve Prometheus metrics at this address, e.g. 9117 or [::1]:9117. Default HOST: 127.0.0.1.",
     ),
 ]
 

@@ -8,83 +8,47 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, flag, option, usable
 from twinbed import ScenarioError
 
 
 def ladder(
-    start: Annotated[
-        str, typer.Option("--start", metavar="DAY", help="When the job starts, UTC, e.g. 2024-02-01.")
-    ],
-    work: Annotated[
-        str | None, typer.Option("--work", metavar="TIME", help="Work on one reference GPU, e.g. 4d.")
-    ] = None,
-    gpu: Annotated[
-        str, typer.Option("--gpu", metavar="MODEL", help="The reference GPU, by a part of its name.")
-    ] = "V100 16GB",
-    home: Annotated[
-        str, typer.Option("--home", metavar="CLOUD/REGION", help="Where the first steps stay.")
-    ] = "aws/us-east-1",
+    start: Annotated[str, option("DAY", "When the job starts, UTC, e.g. 2024-02-01.")],
+    work: Annotated[str | None, option("TIME", "Work on one reference GPU, e.g. 4d.")] = None,
+    gpu: Annotated[str, option("MODEL", "The reference GPU, by a part of its name.")] = "V100 16GB",
+    home: Annotated[str, option("CLOUD/REGION", "Where the first steps stay.")] = "aws/us-east-1",
     where: Annotated[
         str,
-        typer.Option(
-            "--where",
-            metavar="CLOUD/REGION,…",
-            help="Beginnings of the places that are allowed, e.g. aws/us-,gcp. Default: all.",
+        option(
+            "CLOUD/REGION,…", "Beginnings of the places that are allowed, e.g. aws/us-,gcp. Default: all."
         ),
     ] = "",
-    market: Annotated[
-        str, typer.Option("--market", metavar="on-demand|spot", help="Market of the prices.")
-    ] = "spot",
-    move_every: Annotated[
-        str,
-        typer.Option("--move-every", metavar="TIME,…", help="Time between two choices, e.g. 1h,6h,1d,7d."),
-    ] = "1d",
+    market: Annotated[str, option("on-demand|spot", "Market of the prices.")] = "spot",
+    move_every: Annotated[str, option("TIME,…", "Time between two choices, e.g. 1h,6h,1d,7d.")] = "1d",
     speed: Annotated[
         str,
-        typer.Option(
-            "--speed",
-            metavar="GPU=FACTOR,…",
-            help="Speed of your job on other GPUs; the reference is 1. Only these GPUs are then taken. "
+        option(
+            "GPU=FACTOR,…",
+            "Speed of your job on other GPUs; the reference is 1. Only these GPUs are then taken. "
             "Default: all, modelled.",
         ),
     ] = "",
-    restart: Annotated[
-        str,
-        typer.Option("--restart", metavar="TIME", help="Time of every start, with work that is done again."),
-    ] = "10m",
-    checkpoint_gb: Annotated[
-        float, typer.Option("--checkpoint-gb", min=0.0, metavar="GB", help="Size of the checkpoint.")
-    ] = 0.0,
-    egress: Annotated[
-        float,
-        typer.Option("--egress", min=0.0, metavar="USD", help="Price of carrying it elsewhere, $/GB."),
-    ] = 0.09,
-    deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 5d.")
-    ] = None,
+    restart: Annotated[str, option("TIME", "Time of every start, with work that is done again.")] = "10m",
+    checkpoint_gb: Annotated[float, option("GB", "Size of the checkpoint.", min=0.0)] = 0.0,
+    egress: Annotated[float, option("USD", "Price of carrying it elsewhere, $/GB.", min=0.0)] = 0.09,
+    deadline: Annotated[str | None, option("TIME", "Longest time of the job, e.g. 5d.")] = None,
     jobs: Annotated[
         Path | None,
-        typer.Option(
-            "--jobs",
-            metavar="FILE",
-            help="A collection in place of --work (CSV: name, arrival_h, work_h, deadline_h), at the last "
-            "step.",
+        option(
+            "FILE",
+            "A collection in place of --work (CSV: name, arrival_h, work_h, deadline_h), at the last step.",
         ),
     ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option("--budget", callback=usable, metavar="USD", help="Largest cost of all --jobs."),
-    ] = None,
+    budget: Annotated[float | None, option("USD", "Largest cost of all --jobs.", callback=usable)] = None,
     moves: Annotated[
-        bool, typer.Option("--moves", help="Show every stay, why it began, and both prices of work.")
+        bool, flag("--moves", "Show every stay, why it began, and both prices of work.")
     ] = False,
-    catalogue: Annotated[
-        Path | None,
-        typer.Option("--catalogue", metavar="FILE", help="Your own prices, CSV or Parquet."),
-    ] = None,
+    catalogue: Annotated[Path | None, option("FILE", "Your own prices, CSV or Parquet.")] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:

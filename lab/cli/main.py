@@ -45,6 +45,7 @@ from lab.cli import (
     validate,
     whatif,
 )
+from lab.cli.options import flag
 from twinbed import InvariantError, TwinbedError, __version__
 from twinbed.text import printable
 
@@ -102,13 +103,13 @@ def _show_version(wanted: bool) -> None:
 def _common(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+        bool, flag("--version", "Print the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     del version
-    found = config.file()
-    if found is not None:
-        context.default_map = config.defaults(context.command, config.read(found))
+    path = config.file()
+    if path is not None:
+        context.default_map = config.defaults(context.command, config.read(path))
 
 
 def call(arguments: Sequence[str]) -> int:

@@ -10,16 +10,16 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, emit, write
+from lab.cli.options import Format, FormatOption, argument, emit, option, write
 from lab.runs.formats import Column, Record, Result
 
 app = typer.Typer(no_args_is_help=True, help="The database of past runs that recommenders stand on.")
 _PathOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "FILE.duckdb",
+        "The database. Default: $TWINBED_MEASUREMENTS, else ~/.local/share/twinbed/measurements.duckdb.",
         "--measurements",
-        metavar="FILE.duckdb",
-        help="The database. Default: $TWINBED_MEASUREMENTS, else ~/.local/share/twinbed/measurements.duckdb.",
     ),
 ]
 _COLUMNS = (
@@ -32,8 +32,7 @@ _COLUMNS = (
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="One run per row.")],
-    measurements: _PathOption = None,
+    file: Annotated[Path, argument("FILE.csv", "One run per row.")], measurements: _PathOption = None
 ) -> None:
     """Add the runs of a CSV file, all or none.
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,25 @@ CLOSED_PIPE_EXIT = 141
 """Exit code that a shell reports for a program whose reader left (128 + SIGPIPE)."""
 
 
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return an option of a verb.
+
+    metavar: what stands for its value in the help; text: its help; names: its names, by default that of the
+    parameter; more: as typer.Option takes it.
+    """
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str, **more: Any) -> Any:
+    """Return an option of a verb that has no value, or whose values are its help. See `option`."""
+    return typer.Option(name, help=text, **more)
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return an argument of a verb. See `option`."""
+    return typer.Argument(metavar=metavar, help=text, **more)
+
+
 class Format(StrEnum):
     """How a result is written. Each has a formatter in lab.runs.formats."""
 
@@ -38,23 +57,20 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format,
-    typer.Option("--format", metavar="|".join(Format), help="How the result is written to standard output."),
+    Format, option("|".join(Format), "How the result is written to standard output.", "--format")
 ]
 StoreOption = Annotated[
     str | None,
-    typer.Option(
-        "--store",
-        metavar="STORE",
-        help="Directory in which runs are kept, or a URL: s3://BUCKET/PREFIX. Default: $TWINBED_STORE, else "
+    option(
+        "STORE",
+        "Directory in which runs are kept, or a URL: s3://BUCKET/PREFIX. Default: $TWINBED_STORE, else "
         "~/.local/share/twinbed/runs.",
+        "--store",
         envvar=config.VARIABLES["store"],
         show_envvar=False,
     ),
 ]
-NoProgressOption = Annotated[
-    bool, typer.Option("--no-progress", help="Show no progress bar on standard error.")
-]
+NoProgressOption = Annotated[bool, flag("--no-progress", "Show no progress bar on standard error.")]
 ScenarioArgument = Annotated[
     Path,
     typer.Argument(
@@ -64,63 +80,58 @@ ScenarioArgument = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a key of the scenario (machine.restart_s=5) or a parameter of a policy "
+    option(
+        "KEY=VALUE",
+        "Change a key of the scenario (machine.restart_s=5) or a parameter of a policy "
         "(escra.kappa=0.5). Repeatable.",
+        "--set",
     ),
 ]
 TraceArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="TRACE",
-        help="A trace file, `-` for standard input, a public data set's folder, or a shipped recording's "
-        "name.",
+    argument(
+        "TRACE",
+        "A trace file, `-` for standard input, a public data set's folder, or a shipped recording's name.",
         callback=stdin.trace,
     ),
 ]
 TraceFormatOption = Annotated[
     str | None,
-    typer.Option(
-        "--trace-format",
-        metavar="NAME",
-        help="Format of the trace, or your own reader; recognised when left out.",
-    ),
+    option("NAME", "Format of the trace, or your own reader; recognised when left out.", "--trace-format"),
 ]
 TraceOptionOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "KEY=VALUE",
+        "An option of the format's reader, e.g. max_containers=100. Repeatable.",
         "--trace-option",
-        metavar="KEY=VALUE",
-        help="An option of the format's reader, e.g. max_containers=100. Repeatable.",
     ),
 ]
 EngineOption = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="ENGINE",
-        help="Where runs of the twin are made: local (processes of this machine), dask (workers that Dask "
+    option(
+        "ENGINE",
+        "Where runs of the twin are made: local (processes of this machine), dask (workers that Dask "
         "starts here), or a Dask scheduler, dask://HOST:PORT.",
+        "--engine",
         envvar=config.VARIABLES["engine"],
     ),
 ]
 SeedOption = Annotated[
     list[int] | None,
-    typer.Option(
+    option(
+        "N",
+        "Seed of the random numbers. Repeatable; the comparison then shows means and 95 % intervals.",
         "--seed",
-        metavar="N",
         min=0,
-        help="Seed of the random numbers. Repeatable; the comparison then shows means and 95 % intervals.",
     ),
 ]
 PriceOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "CPU,MEMORY[,CURRENCY]",
+        "Price of a reserved core-hour and GiB-hour. Default: a public cloud's list price.",
         "--price",
-        metavar="CPU,MEMORY[,CURRENCY]",
-        help="Price of a reserved core-hour and GiB-hour. Default: a public cloud's list price.",
     ),
 ]
 

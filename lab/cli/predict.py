@@ -6,13 +6,12 @@ nor step times (twin.cloud.steptime).
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option
 from lab.cli.progress import Bar
 from lab.runs.formats import Column, Record, Result
 
@@ -52,36 +51,21 @@ _STEPS = (
 _ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
 
 
-class By(StrEnum):
-    """The quantity that is predicted."""
-
-    COST = "cost"
-    TIME = "time"
-
-
 app = typer.Typer(
     help="Predict time and cost of a training job on a cluster from real runs.", no_args_is_help=True
 )
 
-Runs = Annotated[
-    Path | None,
-    typer.Option("--runs", metavar="CSV", help="Table of measured jobs. Default: the one that ships."),
-]
+Runs = Annotated[Path | None, option("CSV", "Table of measured jobs. Default: the one that ships.", "--runs")]
 Jobs = Annotated[
-    Path | None,
-    typer.Option(
-        "--jobs", metavar="FOLDER", help="Folder of job files and local runs. Default: those that ship."
-    ),
+    Path | None, option("FOLDER", "Folder of job files and local runs. Default: those that ship.", "--jobs")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
+Seed = Annotated[int, flag("--seed", "Seed of all random numbers.")]
 
 
 @app.command("train")
 def train(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the model files.")] = Path(),
-    model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="physical, or network, which takes far longer.")
-    ] = "physical",
+    out: Annotated[Path, option("FOLDER", "Folder of the model files.")] = Path(),
+    model: Annotated[str, option("NAME", "physical, or network, which takes far longer.")] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
@@ -108,7 +92,7 @@ def train(
 @app.command("evaluate")
 def evaluate(
     models: Annotated[
-        str, typer.Option("--models", metavar="NAME,…", help="Models to judge; `network` takes minutes.")
+        str, option("NAME,…", "Models to judge; `network` takes minutes.")
     ] = "physical,linear,poisson,forest,xgboost,logistic,forest-classifier",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -151,9 +135,7 @@ def _record(judged: Judged) -> Record:
 
 @app.command("importance")
 def importance(
-    model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="physical, or network, which takes far longer.")
-    ] = "physical",
+    model: Annotated[str, option("NAME", "physical, or network, which takes far longer.")] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
@@ -166,11 +148,11 @@ def importance(
 
     _, rows = _examples(runs, jobs)
     with Bar(len(Objective), wanted=not no_progress) as bar:
-        found = {by: predicting.importance(model, rows, by, seed, bar) for by in Objective}
-    losses = {by: dict(zip(result.group, result.loss.tolist(), strict=True)) for by, result in found.items()}
+        importances = {by: predicting.importance(model, rows, by, seed, bar) for by in Objective}
+    losses = {by: dict(zip(own.group, own.loss.tolist(), strict=True)) for by, own in importances.items()}
     records = tuple(
         {"group": group, **{str(by): losses[by][group] for by in Objective}}
-        for group in found[Objective.TIME].group
+        for group in importances[Objective.TIME].group
     )
     notes = (
         "An importance is what the median absolute log error grows by if the group is shuffled among the "
@@ -181,13 +163,12 @@ def importance(
 
 @app.command("explain")
 def explain(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of `twinbed predict train`.")],
-    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.")],
-    kind: Annotated[str, typer.Option("--type", metavar="NAME", help="Instance type.")],
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Number of workers.")] = 1,
+    model: Annotated[Path, argument("MODEL", "A file of `twinbed predict train`.")],
+    job: Annotated[Path, argument("JOB.yaml", "The job's file.")],
+    kind: Annotated[str, option("NAME", "Instance type.", "--type")],
+    workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 1,
     batch: Annotated[
-        int | None,
-        typer.Option("--batch", min=1, help="Samples per worker and step. Default: the job's own."),
+        int | None, typer.Option(min=1, help="Samples per worker and step. Default: the job's own.")
     ] = None,
     runs: Runs = None,
     jobs: Jobs = None,
@@ -228,16 +209,9 @@ def explain(
 
 @app.command("step")
 def step(
-    question: Annotated[
-        Path, typer.Argument(metavar="FILE.yaml", help="A model's configuration and its probes.")
-    ],
+    question: Annotated[Path, argument("FILE.yaml", "A model's configuration and its probes.")],
     others: Annotated[
-        Path | None,
-        typer.Option(
-            "--others",
-            metavar="CSV",
-            help="Measured runs of other jobs, with the columns of llm-foundry's table.",
-        ),
+        Path | None, option("CSV", "Measured runs of other jobs, with the columns of llm-foundry's table.")
     ] = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -248,22 +222,20 @@ def step(
     asked, probes = step_file.load(question)
     known = asked.take([]) if others is None else step_file.measured(others)
     answer = StepTimes(known).answer(probes, asked)
-    records: list[Record] = []
-    for row in range(len(asked)):
-        flags = {"extrapolated": answer.extrapolated[row], "micro-batch predicted": answer.predicted[row]}
-        records.append(
-            {
-                "gpus": float(asked.gpus[row]),
-                "micro_batch": float(asked.micro_batch[row]),
-                "accumulation": float(asked.accumulation[row]),
-                "step_s": float(answer.step_s[row]),
-                "low_s": float(answer.low_s[row]),
-                "high_s": float(answer.high_s[row]),
-                "tokens_per_s": float(asked.tokens[row] / answer.step_s[row]),
-                "regime": str(answer.regime[row]),
-                "flags": ", ".join(name for name, holds in flags.items() if holds),
-            }
-        )
+    flags = {"extrapolated": answer.extrapolated, "micro-batch predicted": answer.predicted}
+    numbers = {
+        "gpus": asked.gpus, "micro_batch": asked.micro_batch, "accumulation": asked.accumulation,
+        "step_s": answer.step_s, "low_s": answer.low_s, "high_s": answer.high_s,
+        "tokens_per_s": asked.tokens / answer.step_s,
+    }  # fmt: skip
+    records: list[Record] = [
+        {key: float(values[row]) for key, values in numbers.items()}
+        | {
+            "regime": str(answer.regime[row]),
+            "flags": ", ".join(name for name, holds in flags.items() if holds[row]),
+        }
+        for row in range(len(asked))
+    ]
     notes = (
         f"From {len(probes)} probes and {len(known)} runs of other jobs. The intervals hold 90 %; without "
         "other runs they are a factor of two wide. Regime: a probe has the same configuration (constant), "

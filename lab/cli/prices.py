@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.ladder import ladder
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, write
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, write
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
 
@@ -36,40 +36,25 @@ _RANGE = re.compile(r"(\d+(?:\.\d+)?)?(:)?(\d+(?:\.\d+)?)?")
 _SHOWN = 20
 """Rows of the table for people. The other formats have all, unless --top says how many."""
 
-_RegionOption = Annotated[str | None, typer.Option("--region", metavar="NAME", help="Only this region.")]
-_MarketOption = Annotated[
-    str | None, typer.Option("--market", metavar="on-demand|spot", help="Only these prices.")
-]
+_RegionOption = Annotated[str | None, option("NAME", "Only this region.", "--region")]
+_MarketOption = Annotated[str | None, option("on-demand|spot", "Only these prices.", "--market")]
 _CatalogueOption = Annotated[
-    Path | None,
-    typer.Option("--catalogue", metavar="FILE", help="Your own table, CSV or Parquet, in place of the rest."),
+    Path | None, option("FILE", "Your own table, CSV or Parquet, in place of the rest.", "--catalogue")
 ]
-_TopOption = Annotated[
-    int | None,
-    typer.Option("--top", metavar="N", min=1, help=f"Rows. Default: all; in a table, {_SHOWN}."),
-]
+_TopOption = Annotated[int | None, option("N", f"Rows. Default: all; in a table, {_SHOWN}.", "--top", min=1)]
 
 
 @app.command("list")
 def list_(
-    cloud: Annotated[
-        str | None, typer.Option("--cloud", metavar="aws|azure|gcp", help="Only this provider.")
-    ] = None,
+    cloud: Annotated[str | None, option("aws|azure|gcp", "Only this provider.")] = None,
     region: _RegionOption = None,
     market: _MarketOption = None,
-    name: Annotated[
-        str | None, typer.Option("--type", metavar="TEXT", help="Only types with this in their name.")
-    ] = None,
+    name: Annotated[str | None, option("TEXT", "Only types with this in their name.", "--type")] = None,
     gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="MODEL", help="Only types with GPUs whose model has this in its name."),
+        str | None, option("MODEL", "Only types with GPUs whose model has this in its name.")
     ] = None,
-    vcpus: Annotated[
-        str | None, typer.Option("--vcpus", metavar="FROM:TO", help="vCPUs, e.g. 8, 8:16, 8: or :16.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option("--memory", metavar="FROM:TO", help="Memory, GiB, e.g. 32:64.")
-    ] = None,
+    vcpus: Annotated[str | None, option("FROM:TO", "vCPUs, e.g. 8, 8:16, 8: or :16.")] = None,
+    memory: Annotated[str | None, option("FROM:TO", "Memory, GiB, e.g. 32:64.")] = None,
     catalogue: _CatalogueOption = None,
     top: _TopOption = None,
     form: FormatOption = Format.TABLE,
@@ -85,9 +70,9 @@ def list_(
             rows = rows[rows[column].astype(str).str.contains(text, case=False, regex=False)]
     if gpu is not None:
         rows = rows[rows["gpus"] > 0]
-    for column, span, option in (("vcpus", vcpus, "--vcpus"), ("memory_gib", memory, "--memory")):
+    for column, span, given in (("vcpus", vcpus, "--vcpus"), ("memory_gib", memory, "--memory")):
         if span is not None:
-            rows = rows[rows[column].between(*_span(span, option))]
+            rows = rows[rows[column].between(*_span(span, given))]
     if rows.empty:
         raise ScenarioError("no price in the catalogue fits all these options; leave one out")
     _show(rows.sort_values(["price_per_h", "name", "region"], kind="stable"), _LIST, top, form)
@@ -95,7 +80,7 @@ def list_(
 
 @app.command()
 def history(
-    name: Annotated[str, typer.Argument(metavar="TYPE", help="An instance type.")],
+    name: Annotated[str, argument("TYPE", "An instance type.")],
     region: _RegionOption = None,
     market: _MarketOption = None,
     catalogue: _CatalogueOption = None,
@@ -116,9 +101,9 @@ def history(
 def update(
     source: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[FILE|URL]",
-            help="Spare Cores' SQLite database; a URL may end in .bz2. Default: the package sparecores-data, "
+        argument(
+            "[FILE|URL]",
+            "Spare Cores' SQLite database; a URL may end in .bz2. Default: the package sparecores-data, "
             "which fetches it.",
         ),
     ] = None,

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from lab.cli import config
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, usable
 from lab.cli.record import EnvOption, UserOption, check_folder, progress_line, said_of
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
@@ -34,52 +34,30 @@ _MIB = 1 << 20
 
 
 def profile(
-    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.")],
+    job: Annotated[Path, argument("JOB.yaml", "The job's file.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE.parquet",
-            help="File of the local run. Default: NAME.local-run.parquet beside the job's file.",
+        option(
+            "FILE.parquet", "File of the local run. Default: NAME.local-run.parquet beside the job's file."
         ),
     ] = None,
-    workers: Annotated[
-        int, typer.Option("--workers", min=0, metavar="N", help="Processes beside the master.")
-    ] = 2,
+    workers: Annotated[int, option("N", "Processes beside the master.", min=0)] = 2,
     duration: Annotated[
-        float,
-        typer.Option(
-            "--duration",
-            callback=usable,
-            min=1.0,
-            max=600.0,
-            metavar="SECONDS",
-            help="Time after which the job is stopped.",
-        ),
+        float, option("SECONDS", "Time after which the job is stopped.", callback=usable, min=1.0, max=600.0)
     ] = 600.0,
-    steps: Annotated[
-        int,
-        typer.Option("--steps", min=10, metavar="N", help="Value of {steps} in the job's command."),
-    ] = 200,
+    steps: Annotated[int, option("N", "Value of {steps} in the job's command.", min=10)] = 200,
     logs: Annotated[
-        Path | None,
-        typer.Option(
-            "--logs", metavar="FOLDER", help="Folder of the processes' output. Default: it is shown."
-        ),
+        Path | None, option("FOLDER", "Folder of the processes' output. Default: it is shown.")
     ] = None,
     stalls: Annotated[
         bool,
-        typer.Option(
-            "--stalls",
-            help="Tell instead what interconnect, CPU, disk and network cost the job, beside the twin.",
+        flag(
+            "--stalls", "Tell instead what interconnect, CPU, disk and network cost the job, beside the twin."
         ),
     ] = False,
-    types: Annotated[
-        str,
-        typer.Option("--types", metavar="A,B,…", help="Instance types that --stalls emulates."),
-    ] = "n1-standard-4",
+    types: Annotated[str, option("A,B,…", "Instance types that --stalls emulates.")] = "n1-standard-4",
     region: Annotated[
-        str, typer.Option("--region", help="Region of their prices.", envvar=config.VARIABLES["region"])
+        str, typer.Option(help="Region of their prices.", envvar=config.VARIABLES["region"])
     ] = "us-central1",
     user: UserOption = None,
     env: EnvOption = None,
@@ -103,8 +81,8 @@ def profile(
     runs_as = identity(user, env or [], os.environ)
     if stalls:
         with watchdog():
-            found = _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, not no_progress)
-        emit(found, form)
+            table = _stalls(file, job.resolve().parent, workers + 1, types, region, runs_as, not no_progress)
+        emit(table, form)
         return
     with runs_as.acting():
         check_folder(path)

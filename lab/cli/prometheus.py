@@ -6,99 +6,83 @@ For: `traces import prometheus` and `advise --prometheus`. Not for: asking (lab.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
-
-from lab.cli.options import usable
+from lab.cli.options import option, usable
 
 if TYPE_CHECKING:
     from traces.prometheus.history import ClusterHistory
 
-SelectorOption = Annotated[
-    str,
-    typer.Option(
-        "--selector",
-        metavar="MATCHERS",
-        help='Which containers, as in PromQL: namespace="shop",pod=~"web-.*". Default: all.',
-        show_default=False,
-    ),
-]
-SinceOption = Annotated[
-    str, typer.Option("--since", metavar="TIME", help="How far back to begin: 7d, 12h, 90m.")
-]
-UntilOption = Annotated[
-    str | None,
-    typer.Option(
-        "--until",
-        metavar="MOMENT",
-        help="End of the history: 2024-05-01T10:00:00Z or seconds since 1970. Default: one step ago.",
-    ),
-]
-StepOption = Annotated[
-    str, typer.Option("--step", metavar="TIME", help="Length of an interval; not below the scrape interval.")
-]
-TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="File with a bearer token.")
-]
-TokenEnvOption = Annotated[
-    str | None, typer.Option("--token-env", metavar="NAME", help="Environment variable with a bearer token.")
-]
-UserOption = Annotated[
-    str | None, typer.Option("--user", metavar="NAME", help="User, for basic authentication.")
-]
-PasswordFileOption = Annotated[
-    Path | None, typer.Option("--password-file", metavar="FILE", help="File with the user's password.")
-]
-CaFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca-file", metavar="FILE", help="Certificates (PEM) that sign the server's. Default: the system's."
-    ),
-]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        metavar="S",
-        min=0.1,
-        callback=usable,
-        help="Longest wait for the next bytes of an answer.",
-    ),
-]
-ReplicaLabelOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--replica-label",
-        metavar="NAME",
-        help="Label by which replicas of one Prometheus differ. Repeatable. "
-        "Default: prometheus_replica, replica, __replica__.",
-    ),
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the options above say of a server, in their words."""
+    """What the options of a verb say of a server. Each field is an option (see `asking`)."""
 
-    url: str
-    selector: str
-    since: str
-    until: str | None
-    step: str
-    token_file: Path | None
-    token_env: str | None
-    user: str | None
-    password_file: Path | None
-    ca_file: Path | None
-    timeout: float
-    replica_label: list[str] | None
+    selector: Annotated[
+        str,
+        option(
+            "MATCHERS",
+            'Which containers, as in PromQL: namespace="shop",pod=~"web-.*". Default: all.',
+            show_default=False,
+        ),
+    ] = ""
+    since: Annotated[str, option("TIME", "How far back to begin: 7d, 12h, 90m.")] = "7d"
+    until: Annotated[
+        str | None,
+        option(
+            "MOMENT", "End of the history: 2024-05-01T10:00:00Z or seconds since 1970. Default: one step ago."
+        ),
+    ] = None
+    step: Annotated[str, option("TIME", "Length of an interval; not below the scrape interval.")] = "30s"
+    token_file: Annotated[Path | None, option("FILE", "File with a bearer token.")] = None
+    token_env: Annotated[str | None, option("NAME", "Environment variable with a bearer token.")] = None
+    user: Annotated[str | None, option("NAME", "User, for basic authentication.")] = None
+    password_file: Annotated[Path | None, option("FILE", "File with the user's password.")] = None
+    ca_file: Annotated[
+        Path | None, option("FILE", "Certificates (PEM) that sign the server's. Default: the system's.")
+    ] = None
+    timeout: Annotated[
+        float, option("S", "Longest wait for the next bytes of an answer.", min=0.1, callback=usable)
+    ] = 60.0
+    replica_label: Annotated[
+        list[str] | None,
+        option(
+            "NAME",
+            "Label by which replicas of one Prometheus differ. Repeatable. "
+            "Default: prometheus_replica, replica, __replica__.",
+        ),
+    ] = None
 
 
-def fetched(asked: Asked, *, progress: bool) -> ClusterHistory:
-    """Return the history that the server has. progress: show a bar. Raises TwinbedError."""
+DEFAULTS = Asked()
+
+
+def asking(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return the verb with the options of Asked in place of its parameter `asked`."""
+    options = get_type_hints(Asked, include_extras=True)
+    types = get_type_hints(verb, include_extras=True) | options
+    parameters: list[Parameter] = []
+    for name, own in signature(verb).parameters.items():
+        parameters += signature(Asked).parameters.values() if name == "asked" else [own]
+
+    @wraps(verb)
+    def called(**given: Any) -> None:
+        verb(asked=Asked(**{name: given.pop(name) for name in options}), **given)
+
+    called.__signature__ = Signature(  # type: ignore[attr-defined]
+        [own.replace(annotation=types[own.name]) for own in parameters]
+    )
+    called.__annotations__ = types
+    return called
+
+
+def fetched(url: str, asked: Asked, *, progress: bool) -> ClusterHistory:
+    """Return the history that the server at `url` has. progress: show a bar. Raises TwinbedError."""
     from lab.ask.times import duration_s, moment_s
     from lab.cli.progress import Bar
     from lab.connect.http import Access, authorization
@@ -115,6 +99,6 @@ def fetched(asked: Asked, *, progress: bool) -> ClusterHistory:
         replica_labels=tuple(asked.replica_label or REPLICA_LABELS),
     )
     secret = authorization(asked.token_file, asked.token_env, asked.user, asked.password_file)
-    access = Access(asked.url, secret, asked.ca_file, asked.timeout)
+    access = Access(url, secret, asked.ca_file, asked.timeout)
     with Bar(1, wanted=progress, preparing="asking for the containers") as bar:
         return fetch(access, question, lambda done: bar("reading", done))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, usable
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
@@ -35,20 +35,20 @@ AS_ROOT = (
 )
 UserOption = Annotated[
     str | None,
-    typer.Option(
-        "--user",
-        metavar="NAME",
-        help="User as whom the commands run, without capabilities. Default: the user who called sudo, else "
+    option(
+        "NAME",
+        "User as whom the commands run, without capabilities. Default: the user who called sudo, else "
         "the caller.",
+        "--user",
     ),
 ]
 EnvOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--env",
-        metavar="NAME[=VALUE]",
-        help="Variable that the commands see besides PATH, HOME, locale and terminal, and the settings of "
+    option(
+        "NAME[=VALUE]",
+        "Variable that the commands see besides PATH, HOME, locale and terminal, and the settings of "
         "Python, PyTorch, CUDA, NCCL, Gloo, OpenMP, MKL and OpenBLAS. Repeatable.",
+        "--env",
     ),
 ]
 
@@ -63,69 +63,47 @@ class Network(StrEnum):
 def record(
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="-- COMMAND…",
-            help="The command, after `--`. Several: --container name=A -- COMMAND… --container name=B -- …",
+        argument(
+            "-- COMMAND…",
+            "The command, after `--`. Several: --container name=A -- COMMAND… --container name=B -- …",
         ),
     ] = None,
     container: Annotated[
         list[str] | None,
-        typer.Option(
-            "--container",
-            metavar="name=NAME[,KEY=VALUE…]",
-            help="Container for the command after the next `--`. Keys: name, cpu_quota_cores, "
+        option(
+            "name=NAME[,KEY=VALUE…]",
+            "Container for the command after the next `--`. Keys: name, cpu_quota_cores, "
             "memory_limit_bytes, app. Repeatable.",
         ),
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", metavar="YAML", help="Read the containers from a file.")
-    ] = None,
+    file: Annotated[Path | None, option("YAML", "Read the containers from a file.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="TRACE.parquet",
-            help="File of the trace. Default: NAME-<UTC time>.parquet in this folder.",
-        ),
+        option("TRACE.parquet", "File of the trace. Default: NAME-<UTC time>.parquet in this folder."),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Name of the recording and of its application. Default: the command.",
-        ),
+        str | None, option("NAME", "Name of the recording and of its application. Default: the command.")
     ] = None,
     interval: Annotated[
-        float | None,
-        typer.Option(
-            "--interval", callback=usable, metavar="SECONDS", help="Time between samples. Default: 0.1."
-        ),
+        float | None, option("SECONDS", "Time between samples. Default: 0.1.", callback=usable)
     ] = None,
     duration: Annotated[
         float | None,
-        typer.Option(
-            "--duration",
-            callback=usable,
-            metavar="SECONDS",
-            help="Stop after this time. Default: when all commands have ended.",
-        ),
+        option("SECONDS", "Stop after this time. Default: when all commands have ended.", callback=usable),
     ] = None,
     network: Annotated[
         Network | None,
         typer.Option(
-            "--network",
             help="host: the network of this machine, bytes are not counted (default). own: a network "
             "namespace per container, bytes are counted; containers reach only each other, by "
-            "$TWINBED_ADDRESS_<NAME>.",
+            "$TWINBED_ADDRESS_<NAME>."
         ),
     ] = None,
     logs: Annotated[
         Path | None,
-        typer.Option(
-            "--logs",
-            metavar="FOLDER",
-            help="Write each command's output to FOLDER/NAME.log and show progress on the terminal. Default: "
+        option(
+            "FOLDER",
+            "Write each command's output to FOLDER/NAME.log and show progress on the terminal. Default: "
             "pass the output through.",
         ),
     ] = None,

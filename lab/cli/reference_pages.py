@@ -76,14 +76,18 @@ def _apps() -> str:
 
 def _section(model: type[BaseModel]) -> str:
     """Returns the keys of a section, without the keys that it inherits from another section."""
-    text = " ".join((model.__doc__ or "").split())
+    text = _one_line(model.__doc__)
     inherited = {key for base in model.__bases__ for key in getattr(base, "model_fields", {})}
     rows = "".join(
-        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description or ''} |\n"
+        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {_one_line(field.description)} |\n"
         for name, field in model.model_fields.items()
         if name not in inherited or name in model.__annotations__
     )
     return f"\n## {model.__name__}\n\n{text}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split())
 
 
 def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
@@ -132,12 +136,9 @@ def _metrics() -> str:
         "Figures of one run, in its table `summary` and, for containers, also in the table `containers`. "
         "Quantiles of limits are over container-periods: one value per container and period in which the "
         "container is up at the period's end. A figure without a meaning for the run (latency without "
-        "requests, "
-        "memory of a trace without memory, a measure that the run does not have) is NaN. Tables for people "
-        "leave "
-        "out figures that have no meaning for any of the compared runs. JSON and CSV always have every key, "
-        "as "
-        "null or empty.\n\n"
+        "requests, memory of a trace without memory, a measure that the run does not have) is NaN. Tables "
+        "for people leave out figures that have no meaning for any of the compared runs. JSON and CSV always "
+        "have every key, as null or empty.\n\n"
         "Latency counts what was never answered: such a request is later than every answer, and all that is "
         "known of it is that it waited until the run's end. A percentile that falls among such requests, and "
         "every mean over them, is a lower bound. People see `> 27.3`. In JSON and CSV the bound is the "
@@ -177,7 +178,7 @@ def _api() -> str:
     )
     for function in api.FUNCTIONS:
         lines = (inspect.getdoc(function) or "").split("\n\n")
-        says = "\n\n".join(" ".join(part.split()) for part in lines)
+        says = "\n\n".join(map(_one_line, lines))
         arguments = ",\n".join(f"    {spec}" for spec in _written(function))
         returned = inspect.signature(function).return_annotation
         call = f"tb.{function.__name__}(\n{arguments},\n) -> {returned}"
@@ -185,11 +186,11 @@ def _api() -> str:
     for kind in (api.Runs, api.Sweep, api.Table):
         members = {key: value for key, value in {**vars(api.Shown), **vars(kind)}.items() if key[0] != "_"}
         rows = "".join(
-            f"| `{key}` | {' '.join((inspect.getdoc(value) or '').split())} |\n"
+            f"| `{key}` | {_one_line(inspect.getdoc(value))} |\n"
             for key, value in members.items()
             if inspect.getdoc(value) and (callable(value) or isinstance(value, property))
         )
-        about = " ".join((inspect.getdoc(kind) or "").split())
+        about = _one_line(inspect.getdoc(kind))
         text += f"\n## {kind.__name__}\n\n{about}\n\n| attribute | what it is |\n|---|---|\n{rows}"
     return text
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from lab.cli.options import (
     EngineOption,
     Format,
@@ -21,6 +19,7 @@ from lab.cli.options import (
     StoreOption,
     asked,
     emit,
+    option,
 )
 
 
@@ -34,33 +33,26 @@ class Backend(StrEnum):
 def run(
     scenario: ScenarioArgument,
     backend: Annotated[
-        Backend,
-        typer.Option(
-            "--backend",
-            metavar="|".join(Backend),
-            help="In virtual time (twin), or on this machine (testbed).",
-        ),
+        Backend, option("|".join(Backend), "In virtual time (twin), or on this machine (testbed).")
     ] = Backend.TWIN,
     seed: SeedOption = None,
     set_: SetOption = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
-            metavar="N",
-            min=1,
-            help="Number of processes that run side by side if there are several seeds or values that vary. "
+        option(
+            "N",
+            "Number of processes that run side by side if there are several seeds or values that vary. "
             "Default: the number of CPUs.",
+            min=1,
         ),
     ] = None,
     engine: EngineOption = "local",
     repeat: Annotated[
         int,
-        typer.Option(
-            "--repeat",
-            metavar="N",
+        option(
+            "N",
+            "On the testbed, equal runs differ: the number of this one, which is part of the run's id.",
             min=0,
-            help="On the testbed, equal runs differ: the number of this one, which is part of the run's id.",
         ),
     ] = 0,
     store: StoreOption = None,

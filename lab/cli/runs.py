@@ -11,7 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
+from lab.cli.options import (
+    Format,
+    FormatOption,
+    NoProgressOption,
+    StoreOption,
+    argument,
+    emit,
+    flag,
+    open_store,
+    option,
+)
 from lab.runs.formats import Column, Result
 from twinbed import ScenarioError
 
@@ -19,9 +29,7 @@ app = typer.Typer(
     help="List, show, explain, tag, remove, export and query stored runs.", no_args_is_help=True
 )
 
-RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one if no other run begins so.")
-]
+RunArgument = Annotated[str, argument("RUN", "A run id, or the beginning of one if no other run begins so.")]
 _LISTED = ("id", "policy", "seed", "created_at", "bytes", "tags", "problem")
 
 
@@ -35,21 +43,12 @@ class TableName(StrEnum):
 
 @app.command("list")
 def list_(
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Only runs with this tag.")] = None,
-    scenario: Annotated[
-        str | None, typer.Option("--scenario", metavar="NAME", help="Only runs of this scenario.")
-    ] = None,
+    tag: Annotated[str | None, option("NAME", "Only runs with this tag.")] = None,
+    scenario: Annotated[str | None, option("NAME", "Only runs of this scenario.")] = None,
     policy: Annotated[
-        str | None,
-        typer.Option(
-            "--policy",
-            metavar="NAME",
-            help="Only runs of this policy: escra, or with parameters static:factor=1.5.",
-        ),
+        str | None, option("NAME", "Only runs of this policy: escra, or with parameters static:factor=1.5.")
     ] = None,
-    newer: Annotated[
-        str | None, typer.Option("--newer", metavar="AGE", help="Only runs made within this time: 12h, 30d.")
-    ] = None,
+    newer: Annotated[str | None, option("AGE", "Only runs made within this time: 12h, 30d.")] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -84,9 +83,7 @@ def list_(
 @app.command()
 def show(
     run: RunArgument,
-    table: Annotated[
-        TableName, typer.Option("--table", metavar="|".join(TableName), help="The table to show.")
-    ] = TableName.SUMMARY,
+    table: Annotated[TableName, option("|".join(TableName), "The table to show.")] = TableName.SUMMARY,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -137,8 +134,8 @@ def explain(
 @app.command()
 def tag(
     run: RunArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A word: letters, digits, '_', '-' and '.'.")],
-    remove: Annotated[bool, typer.Option("--remove", help="Take the tag from the run.")] = False,
+    name: Annotated[str, argument("NAME", "A word: letters, digits, '_', '-' and '.'.")],
+    remove: Annotated[bool, flag("--remove", "Take the tag from the run.")] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -155,7 +152,7 @@ def tag(
 
 @app.command()
 def rm(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Runs to remove.")],
+    runs: Annotated[list[str], argument("RUN…", "Runs to remove.")],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -180,10 +177,9 @@ def export(
     ] = None,
     perfetto: Annotated[
         Path | None,
-        typer.Option(
-            "--perfetto",
-            metavar="FILE",
-            help="Write the run's timeline for ui.perfetto.dev or chrome://tracing instead. It is "
+        option(
+            "FILE",
+            "Write the run's timeline for ui.perfetto.dev or chrome://tracing instead. It is "
             "compressed if FILE ends in .gz.",
         ),
     ] = None,
@@ -211,8 +207,8 @@ def query(
         str,
         typer.Argument(
             help="SQL over the tables runs, summary, containers, events, periods, requests (runs with "
-            "clients), spans (of a sample of requests), "
-            "outages and series (fabrics). All but the first have a column `run`."
+            "clients), spans (of a sample of requests), outages and series (fabrics). All but the first have "
+            "a column `run`."
         ),
     ],
     store: StoreOption = None,
@@ -241,15 +237,10 @@ def du(
 
 @app.command()
 def prune(
-    keep: Annotated[
-        int | None,
-        typer.Option("--keep", metavar="N", min=0, help="Keep the newest N runs of every scenario."),
-    ] = None,
-    older: Annotated[
-        str | None, typer.Option("--older", metavar="AGE", help="Remove only runs older than this: 12h, 30d.")
-    ] = None,
+    keep: Annotated[int | None, option("N", "Keep the newest N runs of every scenario.", min=0)] = None,
+    older: Annotated[str | None, option("AGE", "Remove only runs older than this: 12h, 30d.")] = None,
     keep_tagged: Annotated[
-        bool, typer.Option("--keep-tagged", help="Keep runs that have a tag (twinbed runs tag).")
+        bool, flag("--keep-tagged", "Keep runs that have a tag (twinbed runs tag).")
     ] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
@@ -271,9 +262,7 @@ def prune(
 
 @app.command()
 def quota(
-    size: Annotated[
-        str, typer.Argument(metavar="SIZE", help="The most that the store may hold: 50GiB, or none.")
-    ],
+    size: Annotated[str, argument("SIZE", "The most that the store may hold: 50GiB, or none.")],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,

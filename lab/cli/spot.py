@@ -9,10 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from control.market import POLICIES
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option, usable
 from lab.runs.formats import Column, Result
 
 _COLUMNS = (
@@ -25,41 +23,25 @@ _COLUMNS = (
 
 def spot(
     trace: Annotated[
-        list[Path],
-        typer.Argument(metavar="TRACE…", help="Availability by time (CSV: t_s, available), a file per zone."),
+        list[Path], argument("TRACE…", "Availability by time (CSV: t_s, available), a file per zone.")
     ],
-    work: Annotated[
-        str, typer.Option("--work", metavar="TIME", help="Work of the job on one machine, e.g. 48h.")
-    ],
-    deadline: Annotated[
-        str, typer.Option("--deadline", metavar="TIME", help="Time from the start until it must be done.")
-    ],
-    overhead: Annotated[
-        str, typer.Option("--overhead", metavar="TIME", help="Time that every start of a machine takes.")
-    ] = "6m",
+    work: Annotated[str, option("TIME", "Work of the job on one machine, e.g. 48h.")],
+    deadline: Annotated[str, option("TIME", "Time from the start until it must be done.")],
+    overhead: Annotated[str, option("TIME", "Time that every start of a machine takes.")] = "6m",
     policy: Annotated[
-        str,
-        typer.Option(
-            "--policy", metavar="NAME,…", help=f"Of {', '.join(POLICIES)}, or your own. Default: all."
-        ),
+        str, option("NAME,…", f"Policies, comma-separated: {', '.join(POLICIES)}, or your own. Default: all.")
     ] = ",".join(POLICIES),
-    on_demand: Annotated[
-        float, typer.Option("--on-demand", callback=usable, metavar="USD", help="Price on demand, $/h.")
-    ] = 3.06,
-    spot_price: Annotated[
-        float, typer.Option("--spot", callback=usable, metavar="USD", help="Price of spot, $/h.")
-    ] = 0.9731,
-    tick: Annotated[str, typer.Option("--tick", metavar="TIME", help="Time between decisions.")] = "10m",
-    starts: Annotated[
-        int,
-        typer.Option("--starts", metavar="N", min=1, max=10_000, help="Jobs, started evenly over the trace."),
-    ] = 30,
+    on_demand: Annotated[float, option("USD", "Price on demand, $/h.", callback=usable)] = 3.06,
+    spot_price: Annotated[float, option("USD", "Price of spot, $/h.", "--spot", callback=usable)] = 0.9731,
+    tick: Annotated[str, option("TIME", "Time between decisions.")] = "10m",
+    starts: Annotated[int, option("N", "Jobs, started evenly over the trace.", min=1, max=10_000)] = 30,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
     """Compare policies for a job that must end by a deadline, on spot machines that come and go.
 
-    Every policy is held against the optimum, which knows the whole trace in advance. None that ships is late.
+    Every policy is held against the optimum, which knows the whole trace in advance. No policy
+    that ships misses the deadline.
     """
     from control.market.ports import Terms
     from lab.cli.progress import Bar

@@ -20,22 +20,22 @@ from lab.cli.options import (
     StoreOption,
     asked,
     emit,
+    flag,
     open_store,
+    option,
 )
 
 MetricOption = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "METRIC",
+        "A metric of the table and the charts. Repeatable. Default: the first four that differ.",
         "--metric",
-        metavar="METRIC",
-        help="A metric of the table and the charts. Repeatable. Default: the first four that differ.",
     ),
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option(
-        "--jobs", metavar="N", min=1, help="Number of processes on this machine. Default: the number of CPUs."
-    ),
+    option("N", "Number of processes on this machine. Default: the number of CPUs.", "--jobs", min=1),
 ]
 
 
@@ -43,55 +43,37 @@ def sweep(
     scenario: ScenarioArgument,
     vary: Annotated[
         list[str] | None,
-        typer.Option(
-            "--vary",
-            metavar="KEY=VALUE,…",
-            help="Values of a key of the scenario, or of a policy's parameter (escra.kappa=0.5,1,2). "
+        option(
+            "KEY=VALUE,…",
+            "Values of a key of the scenario, or of a policy's parameter (escra.kappa=0.5,1,2). "
             "Repeatable: every combination is run.",
         ),
     ] = None,
     points: Annotated[
-        Path | None,
-        typer.Option(
-            "--points", metavar="CSV", help="A file of points: keys in its header, one point per line."
-        ),
+        Path | None, option("CSV", "A file of points: keys in its header, one point per line.")
     ] = None,
     seeds: Annotated[
-        str | None,
-        typer.Option(
-            "--seeds",
-            metavar="FIRST:END",
-            help="Seeds of every point, END left out. Default: those of the scenario.",
-        ),
+        str | None, option("FIRST:END", "Seeds of every point, END left out. Default: those of the scenario.")
     ] = None,
     engine: EngineOption = "local",
     jobs: JobsOption = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Take the runs that the store has; make those that are missing.")
+        bool, flag("--resume", "Take the runs that the store has; make those that are missing.")
     ] = False,
-    shard: Annotated[
-        str, typer.Option("--shard", metavar="I/N", help="Make the I-th of N parts; others make the rest.")
-    ] = "1/1",
+    shard: Annotated[str, option("I/N", "Make the I-th of N parts; others make the rest.")] = "1/1",
     until: Annotated[
         str | None,
-        typer.Option(
-            "--until",
-            metavar="RULE",
-            help="Leave out further seeds of a point where the rule holds: 'ci(METRIC) < 5%' says that half "
+        option(
+            "RULE",
+            "Leave out further seeds of a point where the rule holds: 'ci(METRIC) < 5%' says that half "
             "the 95 % interval is below 5 % of the mean. Every point has at least 5 seeds.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Write the table of all runs: keys, metrics and seed, as .parquet or .csv.",
-        ),
+        option("FILE", "Write the table of all runs: keys, metrics and seed, as .parquet or .csv."),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
-    ] = None,
+    html: Annotated[Path | None, option("FILE", "Write a page with charts.")] = None,
     metric: MetricOption = None,
     set_: SetOption = None,
     store: StoreOption = None,

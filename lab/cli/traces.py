@@ -140,11 +140,10 @@ def _usage(trace: UsageTrace) -> list[dict[str, str | float | None]]:
             ("cpu_{}_cores", trace.cpu_cores[present, column], True),
             ("memory_{}_mib", trace.memory_bytes[present, column] / _MIB, bool(memory_known[column])),
         ):
-            figures = (
-                [values.mean(), *np.quantile(values, [0.5, 0.99, 1.0])] if present.any() and known else []
-            )
-            for statistic, figure in zip(("mean", "p50", "p99", "max"), figures or [None] * 4, strict=True):
-                row[key.format(statistic)] = None if figure is None else float(figure)
+            figures: list[float | None] = [None] * 4
+            if present.any() and known:
+                figures = [float(values.mean()), *np.quantile(values, [0.5, 0.99, 1.0]).tolist()]
+            row |= zip(map(key.format, ("mean", "p50", "p99", "max")), figures, strict=True)
         rows.append(row)
     return rows
 

@@ -12,22 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
-from lab.cli.prometheus import (
-    Asked,
-    CaFileOption,
-    PasswordFileOption,
-    ReplicaLabelOption,
-    SelectorOption,
-    SinceOption,
-    StepOption,
-    TimeoutOption,
-    TokenEnvOption,
-    TokenFileOption,
-    UntilOption,
-    UserOption,
-    fetched,
-)
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
+from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
 from lab.runs.formats import Column, Record, Result
 from twinbed import BackendError, TraceError
 
@@ -55,26 +41,13 @@ def _group() -> None:
 
 
 @app.command()
+@asking
 def prometheus(
     url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL",
-            help="Address of Prometheus, Thanos or VictoriaMetrics, e.g. http://localhost:9090.",
-        ),
+        str, argument("URL", "Address of Prometheus, Thanos or VictoriaMetrics, e.g. http://localhost:9090.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write (.parquet).")],
-    selector: SelectorOption = "",
-    since: SinceOption = "7d",
-    until: UntilOption = None,
-    step: StepOption = "30s",
-    token_file: TokenFileOption = None,
-    token_env: TokenEnvOption = None,
-    user: UserOption = None,
-    password_file: PasswordFileOption = None,
-    ca_file: CaFileOption = None,
-    timeout: TimeoutOption = 60.0,
-    replica_label: ReplicaLabelOption = None,
+    out: Annotated[Path, option("FILE", "File to write (.parquet).")],
+    asked: Asked = DEFAULTS,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -83,11 +56,7 @@ def prometheus(
     from traces.prometheus import kept
 
     _check_out(out)
-    asked = Asked(
-        url, selector, since, until, step, token_file, token_env, user, password_file, ca_file, timeout,
-        replica_label,
-    )  # fmt: skip
-    history = fetched(asked, progress=not no_progress)
+    history = fetched(url, asked, progress=not no_progress)
     kept.write(history, out)
     emit(Result(_COLUMNS, (_row(history, out),), notes=history.trace.notes), form)
 

@@ -21,6 +21,7 @@ from lab.cli.options import (
     asked,
     emit,
     open_store,
+    option,
 )
 from lab.cli.sweep import JobsOption
 from twinbed import ScenarioError
@@ -30,39 +31,22 @@ def tune(
     scenario: ScenarioArgument,
     over: Annotated[
         list[str],
-        typer.Option(
-            "--over",
-            metavar="KEY=LOW:HIGH[:log]",
-            help="A key, or a policy's parameter, and where its value is searched; KEY=A,B,C for choices. "
+        option(
+            "KEY=LOW:HIGH[:log]",
+            "A key, or a policy's parameter, and where its value is searched; KEY=A,B,C for choices. "
             "Repeatable.",
         ),
     ],
-    minimise: Annotated[
-        str | None, typer.Option("--minimise", metavar="METRIC", help="The metric to make small.")
-    ] = None,
-    maximise: Annotated[
-        str | None, typer.Option("--maximise", metavar="METRIC", help="The metric to make large.")
-    ] = None,
+    minimise: Annotated[str | None, option("METRIC", "The metric to make small.")] = None,
+    maximise: Annotated[str | None, option("METRIC", "The metric to make large.")] = None,
     subject_to: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--subject-to",
-            metavar="LIMIT",
-            help="What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable.",
-        ),
+        list[str] | None, option("LIMIT", "What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable.")
     ] = None,
-    trials: Annotated[
-        int, typer.Option("--trials", metavar="N", min=1, max=10_000, help="How many values are tried.")
-    ] = 50,
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="FIRST:END", help="Seeds of every trial, END left out.")
-    ] = "0:5",
+    trials: Annotated[int, option("N", "How many values are tried.", min=1, max=10_000)] = 50,
+    seeds: Annotated[str, option("FIRST:END", "Seeds of every trial, END left out.")] = "0:5",
     engine: EngineOption = "local",
     jobs: JobsOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the scenario file that asks for the best."),
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Write the scenario file that asks for the best.")] = None,
     set_: SetOption = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,

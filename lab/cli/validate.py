@@ -7,10 +7,11 @@ For: the verb's options. Not for: measuring and judging, which are the work of t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lab.cli.calibrate import measured
 from lab.cli.options import (
     Format,
     FormatOption,
@@ -21,11 +22,10 @@ from lab.cli.options import (
     StoreOption,
     asked,
     emit,
+    flag,
     open_store,
+    option,
 )
-
-if TYPE_CHECKING:
-    from lab.ask.kind import Kind
 
 _CALIBRATION = Path("calibration.toml")
 _DISAGREE = 1
@@ -34,19 +34,17 @@ _DISAGREE = 1
 
 def validate(
     scenario: ScenarioArgument,
-    repeats: Annotated[
-        int, typer.Option("--repeats", metavar="N", min=1, help="How often this machine runs each policy.")
-    ] = 3,
+    repeats: Annotated[int, option("N", "How often this machine runs each policy.", min=1)] = 3,
     seed: SeedOption = None,
     set_: SetOption = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Use runs that the store has already instead of making them again.")
+        bool, flag("--keep", "Use runs that the store has already instead of making them again.")
     ] = False,
     calibrate: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--calibrate",
-            help="Measure this machine first, as `twinbed calibrate` does, and use ./calibration.toml.",
+            "Measure this machine first, as `twinbed calibrate` does, and use ./calibration.toml.",
         ),
     ] = False,
     store: StoreOption = None,
@@ -65,7 +63,8 @@ def validate(
     question = asked(scenario, seed, set_)
     kind = kinds.of(question)
     if calibrate:
-        question = with_overrides(question, [f"calibration={_calibrated(kind, wanted=not no_progress)}"])
+        measured(kind, _CALIBRATION.stem, _CALIBRATION, quick=False, wanted=not no_progress)
+        question = with_overrides(question, [f"calibration={_CALIBRATION.resolve()}"])
     with Bar(kind.validation_steps(question, repeats), wanted=not no_progress) as bar:
         result, agreed = kind.validate(
             question, open_store(store), repeats=repeats, fresh=not keep, progress=bar
@@ -73,14 +72,3 @@ def validate(
     emit(result, form)
     if not agreed:
         raise typer.Exit(_DISAGREE)
-
-
-def _calibrated(kind: Kind, *, wanted: bool) -> Path:
-    """Measure this machine, write the calibration into the working directory, and return its path."""
-    from lab.cli.progress import Bar
-    from lab.runs.files import write_whole
-
-    with Bar(len(kind.calibration_steps()), wanted=wanted) as bar:
-        made = kind.calibrate(_CALIBRATION.stem, quick=False, progress=bar)
-    write_whole(_CALIBRATION, lambda file: file.write(made.text.encode()))
-    return _CALIBRATION.resolve()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from lab.cli.options import (
     EngineOption,
     Format,
@@ -23,6 +21,7 @@ from lab.cli.options import (
     TraceOptionOption,
     assignments,
     emit,
+    option,
     price_of,
 )
 
@@ -33,39 +32,26 @@ def whatif(
     trace: TraceArgument,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy",
-            metavar="NAME[:KEY=VALUE]…",
-            help="Policies, comma-separated or repeated: escra,static:factor=1.5, or your own, "
+        option(
+            "NAME[:KEY=VALUE]…",
+            "Policies, comma-separated or repeated: escra,static:factor=1.5, or your own, "
             f"'mine.py:Mine(alpha=0.3)'. Default: {_DEFAULT}.",
         ),
     ] = None,
-    container: Annotated[
-        list[str] | None,
-        typer.Option("--container", metavar="NAME", help="Replay only this container. Repeatable."),
-    ] = None,
+    container: Annotated[list[str] | None, option("NAME", "Replay only this container. Repeatable.")] = None,
     start: Annotated[
-        float | None,
-        typer.Option("--start", metavar="SECONDS", min=0, help="Skip this much at the start of the trace."),
+        float | None, option("SECONDS", "Skip this much at the start of the trace.", min=0)
     ] = None,
-    end: Annotated[
-        float | None,
-        typer.Option("--end", metavar="SECONDS", help="Stop this long after the start of the trace."),
-    ] = None,
+    end: Annotated[float | None, option("SECONDS", "Stop this long after the start of the trace.")] = None,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     budget_factor: Annotated[
         float | None,
-        typer.Option(
-            "--budget-factor",
-            metavar="FACTOR",
-            help="Global limits as this factor times the sum of profiled peaks. Default: 1.5.",
-        ),
+        option("FACTOR", "Global limits as this factor times the sum of profiled peaks. Default: 1.5."),
     ] = None,
     price: PriceOption = None,
     name: Annotated[
-        str | None,
-        typer.Option("--name", metavar="NAME", help="Beginning of the run ids. Default: the trace's name."),
+        str | None, option("NAME", "Beginning of the run ids. Default: the trace's name.")
     ] = None,
     seed: SeedOption = None,
     set_: SetOption = None,

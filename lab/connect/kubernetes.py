@@ -60,7 +60,7 @@ class Cluster:
         from lightkube.resources.core_v1 import Pod
 
         pods = _asked("pods", lambda: list(self.client.list(Pod, namespace="*")))
-        found = []
+        candidates = []
         for pod in pods:
             assert pod.metadata is not None
             assert pod.spec is not None
@@ -72,8 +72,8 @@ class Cluster:
                     "io.kubernetes.pod.namespace": str(pod.metadata.namespace),
                     "io.kubernetes.container.name": container.name,
                 }
-                found.append(Candidate(name, name, labels, str(pod.metadata.name)))
-        return found
+                candidates.append(Candidate(name, name, labels, str(pod.metadata.name)))
+        return candidates
 
     def named(self, text: str) -> list[str]:
         """See Places."""

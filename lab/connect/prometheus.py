@@ -3,9 +3,9 @@
 Source: prometheus.io/docs/prometheus/latest/querying/api. For: `twinbed traces import prometheus`. Not for:
 what the series mean (traces.prometheus), nor HTTP (lab.connect.http).
 
-What is asked. /api/v1/series names the containers, and pods are taken in batches, so that memory stays
-bounded. Of a batch, usage is asked by query_range at every step, in chunks of time below Prometheus' limit
-of 11,000 points per series; what rarely changes is asked every five minutes. A server answers with its last
+What is asked. /api/v1/series names the containers. Pods are taken in batches, so that memory stays bounded.
+For each batch, query_range asks for usage at every step, in chunks of time below Prometheus' limit of 11,000
+points per series; what rarely changes is asked for every five minutes. A server answers with its last
 sample at each step, up to five minutes old. So `timestamp(…)` is asked, too: a sample that is given twice
 is recognised, and a counter's growth lies between the times at which it was really read.
 
@@ -43,7 +43,7 @@ MOST_BYTES = 256 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """data: the entries; warnings: what the server warned of."""
+    """A list that a server gave. data: its entries; warnings: what the server warned of."""
 
     data: list[object]
     warnings: tuple[str, ...]
@@ -128,8 +128,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """expression: PromQL with `{}` for the matchers; metric: name of its series; step_s; state: whether
-    kube-state-metrics has it."""
+    """A question about one metric. expression: PromQL with `{}` for the matchers; metric: name of its series;
+    step_s: time between samples, s; is_state: whether kube-state-metrics has it."""
 
     expression: str
     metric: str
@@ -249,8 +249,8 @@ class _Reading:
 
     def _containers(self) -> list[tuple[str, str, str]]:
         """Return the (namespace, pod, container) that the selector matches, sorted."""
-        found = self._names([names.CPU], self._usage)
-        keys = {(own.get("namespace", ""), own.get("pod", ""), own.get("container", "")) for own in found}
+        series = self._names([names.CPU], self._usage)
+        keys = {(own.get("namespace", ""), own.get("pod", ""), own.get("container", "")) for own in series}
         if not keys:
             raise BackendError(self._nothing())
         return sorted(keys)

@@ -7,8 +7,7 @@ as far as the lock of twinbed/ownership.py holds among them; see there for NFS.
 All names of a store change under the lock on `.lock`:
 
 - `.new-<digits>-<run>` is being written. Its writer holds the lock on the file `lock` inside. The first
-digits
-  say on which machine, since when it runs: where a mount does not pass locks on to the server, a writer on
+  digits name the machine and its boot. Where a mount does not pass locks on to the server, a writer on
   another machine looks dead, so what it writes is left alone until nothing in it has changed for a day.
 - `<run>` is a whole run.
 - `.old-<digits>-<run>` makes room for a run of the same id. It goes back where the id is free.

@@ -313,8 +313,8 @@ class _ObjectShelf:
     def names(self) -> list[str]:
         """Return the names of the objects."""
         with self._store._spoken():
-            found = self._store._fs.find(self._store._at(self._name))
-        return sorted(path.rpartition("/")[2] for path in found)
+            paths = self._store._fs.find(self._store._at(self._name))
+        return sorted(path.rpartition("/")[2] for path in paths)
 
     def read(self, name: str) -> bytes:
         """Return an object's content."""

@@ -160,7 +160,7 @@ class RunStore:
     def names(self) -> list[str]:
         """Return the sorted names of all that may be a run, without reading any."""
         try:
-            return sorted(entry.name for entry in self.root.iterdir() if not entry.name.startswith("."))
+            return sorted(entry.name for entry in os.scandir(self.root) if not entry.name.startswith("."))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -325,13 +325,8 @@ class RunStore:
 
     def _visible(self) -> builtins.list[str]:
         """Return the sorted names in the root at a moment at which none changes."""
-        if not self.root.is_dir():
-            return []
-        try:
-            with publishing.settled(self.root):
-                return sorted(entry.name for entry in os.scandir(self.root) if not entry.name.startswith("."))
-        except OSError as error:
-            raise StoreError(f"{self.root}: cannot be listed: {_one_line(error)}") from None
+        with publishing.settled(self.root):
+            return self.names()
 
     def _listing(self) -> pd.DataFrame:
         """Return a row for each visible directory; see lab.runs.index. Those without a run have id and
@@ -399,9 +394,10 @@ def _read_run(path: Path) -> Run:
 
 
 def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], Kind]:
-    """Return the manifest in a file, and its kind. Raises StoreError that begins with `where` unless it is
-    that
-    of the run `name`."""
+    """Return the manifest in a file, and its kind.
+
+    Raises StoreError that begins with `where` unless it is the manifest of the run `name`.
+    """
     try:
         manifest = checked(text)
     except StoreError as error:

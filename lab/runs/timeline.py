@@ -73,7 +73,7 @@ Tracks = Sequence[Counter | Spans | Moments]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """events: number of events in the file; left_out: events for which it had no room."""
+    """What a file holds. events: number of events in it; left_out: events for which it had no room."""
 
     events: int
     left_out: int
@@ -96,17 +96,7 @@ def write(tracks: Tracks, path: Path, about: dict[str, str]) -> Written:
         match track:
             case Counter():
                 kept, lost = _changes(track, most)
-                events += (
-                    {
-                        "ph": "C",
-                        "name": track.name,
-                        "pid": pid,
-                        "tid": 0,
-                        "ts": at * _US,
-                        "args": {track.unit: v},
-                    }
-                    for at, v in kept
-                )
+                events += (_event("C", track.name, pid, 0, at, args={track.unit: v}) for at, v in kept)
             case Spans():
                 drawn, lost, used = _spans(track, most, pid, lanes)
                 events += drawn
@@ -114,23 +104,18 @@ def write(tracks: Tracks, path: Path, about: dict[str, str]) -> Written:
             case Moments():
                 chosen = np.linspace(0, len(track.at_s) - 1, min(most, len(track.at_s))).astype(np.int64)
                 lost = len(track.at_s) - len(chosen)
-                events += (
-                    {
-                        "ph": "i",
-                        "s": "p",
-                        "name": track.name[row],
-                        "pid": pid,
-                        "tid": 0,
-                        "ts": float(track.at_s[row]) * _US,
-                    }
-                    for row in chosen
-                )
+                at_s = track.at_s.tolist()
+                events += (_event("i", track.name[row], pid, 0, at_s[row], s="p") for row in chosen.tolist())
         left_out += lost
     facts = about | {"events left out": str(left_out)}
     text = json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}, allow_nan=False)
     content = gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
     write_whole(path, lambda file: file.write(content))
     return Written(len(events), left_out)
+
+
+def _event(phase: str, name: str, pid: int, tid: int, at_s: float, **more: object) -> dict[str, Any]:
+    return {"ph": phase, "name": name, "pid": pid, "tid": tid, "ts": at_s * _US, **more}
 
 
 def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
@@ -168,17 +153,9 @@ def _spans(spans: Spans, most: int, pid: int, first: int) -> tuple[list[dict[str
     for row, lane in _in_lanes(spans, order):
         used = max(used, lane + 1)
         begin, end = float(spans.begin_s[row]), float(spans.end_s[row])
-        events.append(
-            {
-                "ph": "X",
-                "name": spans.name[row],
-                "pid": pid,
-                "tid": first + lane,
-                "ts": begin * _US,
-                "dur": (end - begin) * _US,
-                "args": {key: column[row] for key, column in spans.about.items()},
-            }
-        )
+        about = {key: column[row] for key, column in spans.about.items()}
+        lasts_us = (end - begin) * _US
+        events.append(_event("X", spans.name[row], pid, first + lane, begin, dur=lasts_us, args=about))
     lost = len(spans.begin_s) - len(events)
     events += [
         _named("thread_name", pid, first + lane, spans.track if used == 1 else f"{spans.track} {lane + 1}")

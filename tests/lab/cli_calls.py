@@ -1,7 +1,9 @@
 """How a call of the command line ended, and what makes one."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,13 @@ class Ended:
         assert self.err.count("\n") == 1
         assert self.err.endswith("\n")
         return self.err.removeprefix("twinbed: ").rstrip("\n")
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of a result in JSON; fails if the call was refused."""
+        assert self.code in (0, 1), self.err
+        rows: list[dict[str, Any]] = json.loads(self.out)["rows"]
+        return rows
 
 
 Twinbed = Callable[..., Ended]

@@ -52,10 +52,7 @@ def test_long_lines_may_come_in_any_order_of_containers(write: Write) -> None:
 
 @pytest.mark.parametrize(
     "times",
-    [
-        ("2024-01-01T00:00:00Z", "2024-01-01T00:00:30Z"),
-        ("2024-01-01 01:00:00+01:00", "2024-01-01 00:00:30"),
-    ],
+    [("2024-01-01T00:00:00Z", "2024-01-01T00:00:30Z"), ("2024-01-01 01:00:00+01:00", "2024-01-01 00:00:30")],
 )
 def test_times_may_be_iso_8601(write: Write, times: tuple[str, str]) -> None:
     trace = load(write(f"timestamp,web\n{times[0]},1\n{times[1]},2\n"))

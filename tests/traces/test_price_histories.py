@@ -25,7 +25,6 @@ def test_a_history_is_ordered_by_day_and_told_by_type_and_region(tmp_path: Path)
     history = prices.read(written(tmp_path, text))
     one = history.of("a", "x")
     assert one.spot_usd_h.tolist() == [0.1, 0.4]
-    assert one.suspect.tolist() == [True, False]
     assert np.diff(one.day).tolist() == [timedelta(days=31)]
     with pytest.raises(TraceError, match="no type 'c'"):
         history.of("c", "x")

@@ -49,8 +49,8 @@ def history(
     note = f"Read {path.name}: intervals of {window.step_s:g} s, the samples' own distance."
     if step_s is not None:
         note = f"Read {path.name}: intervals of {window.step_s:g} s, as asked."
-    found = part(series, window, str(path), labels, hold_s)
-    return assembled([found], window, str(path), owners, [note], max_cells)
+    containers = part(series, window, str(path), labels, hold_s)
+    return assembled([containers], window, str(path), owners, [note], max_cells)
 
 
 def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> Window:

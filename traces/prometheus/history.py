@@ -121,13 +121,13 @@ def part(
         throttled, _ = growth(edges, samples(names.THROTTLED_S), hold_s)
         throttled_s[row] = np.where(present[row], throttled, 0.0)
         began = bool(used.times_s.size) and used.times_s[0] > edges[0] + step_s
-        for name, found in (
+        for name, changes in (
             *settings(samples, own, window, replica_labels).items(),
             *counted(samples, own, window, began, replica_labels).items(),
             *shares(samples, window, present[row], hold_s).items(),
         ):
-            entries[name].append((row, found))
-    facts = {name: _together(found) for name, found in entries.items()}
+            entries[name].append((row, changes))
+    facts = {name: _together(changes) for name, changes in entries.items()}
     has = frozenset(metric for own in told.values() for metric in own)
     return Part(keys, cpu, memory, throttled_s, present, facts, has)
 
@@ -145,21 +145,21 @@ def assembled(
     source: where the series come from, with which messages begin; owners: (kind, workload) by (namespace,
     pod) from kube-state-metrics. Raises TraceError if no container was seen, or for too many cells.
     """
-    kept = [np.flatnonzero(one.present.any(axis=1)) for one in parts]
-    keys = [one.keys[row] for one, rows in zip(parts, kept, strict=True) for row in rows]
+    kept = [np.flatnonzero(piece.present.any(axis=1)) for piece in parts]
+    keys = [piece.keys[row] for piece, rows in zip(parts, kept, strict=True) for row in rows]
     check_cells(source, window, len(keys), max_cells)
     if not keys:
         raise TraceError(
             f"{source}: no container has two samples of {names.CPU} in the window; "
             "are the time range and the step right?"
         )
-    has = frozenset[str]().union(*(one.has for one in parts))
+    has = frozenset[str]().union(*(piece.has for piece in parts))
 
     def dense(name: str) -> Floats:
         values = np.zeros((window.intervals, len(keys)))
         first = 0
-        for one, rows in zip(parts, kept, strict=True):
-            values[:, first : first + len(rows)] = getattr(one, name)[rows].T
+        for piece, rows in zip(parts, kept, strict=True):
+            values[:, first : first + len(rows)] = getattr(piece, name)[rows].T
             first += len(rows)
         return values
 
@@ -254,11 +254,11 @@ def _owner(key: Key, owners: Mapping[tuple[str, str], tuple[str, str]]) -> Owner
     return Owner(namespace, pod, container, kind, workload)
 
 
-def _together(found: Sequence[tuple[int, Entries]]) -> Entries:
+def _together(rows: Sequence[tuple[int, Entries]]) -> Entries:
     return Entries(
-        np.concatenate([entries.interval for _, entries in found]),
-        np.concatenate([np.full(len(entries.interval), row, np.int32) for row, entries in found]),
-        np.concatenate([entries.value for _, entries in found]),
+        np.concatenate([entries.interval for _, entries in rows]),
+        np.concatenate([np.full(len(entries.interval), row, np.int32) for row, entries in rows]),
+        np.concatenate([entries.value for _, entries in rows]),
     )
 
 
@@ -266,10 +266,10 @@ def _joined(parts: Sequence[Part], kept: Sequence[NDArray[np.int64]]) -> dict[st
     """Returns the facts of all parts, with containers numbered as in the trace."""
     joined: dict[str, list[Entries]] = defaultdict(list)
     first = 0
-    for one, rows in zip(parts, kept, strict=True):
-        column = np.full(len(one.keys), -1, np.int32)
+    for piece, rows in zip(parts, kept, strict=True):
+        column = np.full(len(piece.keys), -1, np.int32)
         column[rows] = first + np.arange(len(rows), dtype=np.int32)
-        for name, own in one.facts.items():
+        for name, own in piece.facts.items():
             number = column[own.container]
             there = number >= 0
             joined[name].append(Entries(own.interval[there], number[there], own.value[there]))

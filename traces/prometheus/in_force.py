@@ -2,7 +2,7 @@
 
 For: one container. Not for: usage (history.py).
 
-Settings, from the interval on in which they were first seen until their next entry: cpu_request_cores,
+Settings hold from the interval in which they were first seen until their next entry: cpu_request_cores,
 cpu_limit_cores, memory_request_bytes, memory_limit_bytes; 0 means that there is none. kube-state-metrics
 tells them; else cAdvisor's quota / period, shares / 1024 and memory limit do.
 Counts, in the interval in which they happened: restarts, oom_events. If there is no
@@ -99,10 +99,10 @@ def counted(
         )
         at_s, value = _points(merged(killed, window.step_s, replica_labels))
         kills = _told_of(restarts, at_s[value > 0], window.step_s / 2)
-    found = {
+    counts = {
         name: _in_intervals(*events, window) for name, events in zip(COUNTS, (restarts, kills), strict=True)
     }
-    return {name: entries for name, entries in found.items() if entries.interval.size}
+    return {name: entries for name, entries in counts.items() if entries.interval.size}
 
 
 def shares(samples: Get, window: Window, present: NDArray[np.bool_], hold_s: float) -> dict[str, Entries]:

@@ -135,7 +135,7 @@ def _codes(path: Path, table: pa.Table, name: str, known: tuple[str, ...]) -> ND
     column = table.column(name).combine_chunks()
     number = {text: index for index, text in enumerate(known)}
     codes = [number.get(text, -1) for text in column.dictionary.to_pylist()]
-    found = np.append(codes, -1).astype(np.int32)[column.indices.to_numpy(zero_copy_only=False)]
-    if (found < 0).any():
-        raise TraceError(f"{path}: row {int(np.argmax(found < 0)) + 1}: unknown {name}")
-    return np.asarray(found, np.int32)
+    numbers = np.append(codes, -1).astype(np.int32)[column.indices.to_numpy(zero_copy_only=False)]
+    if (numbers < 0).any():
+        raise TraceError(f"{path}: row {int(np.argmax(numbers < 0)) + 1}: unknown {name}")
+    return np.asarray(numbers, np.int32)

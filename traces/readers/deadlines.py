@@ -100,19 +100,13 @@ class Games:
                 continue
             if judged and only is not None and number not in only:
                 continue
-            spans = [slice(first - zone.first, first - zone.first + ticks) for zone in zones]
-            if any(
-                span.start < 0 or span.stop > zone.available.size
-                for span, zone in zip(spans, zones, strict=True)
-            ):
+            begins = [first - zone.first for zone in zones]
+            placed = [(zone, slice(begin, begin + ticks)) for zone, begin in zip(zones, begins, strict=True)]
+            if any(span.start < 0 or span.stop > zone.available.size for zone, span in placed):
                 continue
             numbers.append(number)
-            available.append(
-                np.column_stack([zone.available[span] for span, zone in zip(spans, zones, strict=True)])
-            )
-            price.append(
-                np.column_stack([zone.spot_usd_h[span] for span, zone in zip(spans, zones, strict=True)])
-            )
+            available.append(np.column_stack([zone.available[span] for zone, span in placed]))
+            price.append(np.column_stack([zone.spot_usd_h[span] for zone, span in placed]))
         spot = np.array(price)
         if np.isfinite(variant.spot_usd_h):
             spot = np.full_like(spot, variant.spot_usd_h)

@@ -185,10 +185,10 @@ def read_kubernetes(path: Path) -> JobLog:
     rows, gpus, queue, job = rows[whole], gpus[whole], queue[whole], job[whole]
     times = {name: _clock_s(path, rows[name], rows["CREATED"]) for name in _KUBERNETES[:3]}
     gangs = pd.DataFrame({**times, "gpus": gpus, "queue": queue, "job": job}).groupby(["queue", "job"])
-    one = gangs.agg({"CREATED": "min", "STARTED": "max", "FINISHED": "max", "gpus": "sum"}).reset_index()
-    waited = one["STARTED"] - one["CREATED"]
-    duration_s = one["FINISHED"] - one["STARTED"]
-    log = _log(path, one["CREATED"], duration_s, one["gpus"], one["queue"], waited=waited)
+    jobs = gangs.agg({"CREATED": "min", "STARTED": "max", "FINISHED": "max", "gpus": "sum"}).reset_index()
+    waited = jobs["STARTED"] - jobs["CREATED"]
+    duration_s = jobs["FINISHED"] - jobs["STARTED"]
+    log = _log(path, jobs["CREATED"], duration_s, jobs["gpus"], jobs["queue"], waited=waited)
     return replace(log, left_out=log.left_out + int((~whole).sum()))
 
 

@@ -21,7 +21,7 @@ from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
 from traces.prometheus.series import NAME, Series, series_of
 from traces.readers.table import MOST_FILE_BYTES, MOST_LINE_BYTES
-from traces.schema import MOST_READ_CELLS, Floats, UsageTrace
+from traces.schema import MOST_READ_CELLS, Floats
 from twinbed import TraceError
 from twinbed.files import as_text, open_regular
 
@@ -43,18 +43,6 @@ _HEAD = re.compile(rb'\s*(?:#\s*(?:HELP|TYPE|UNIT|EOF)\b|(?:[A-Za-z_:][\w:]*)?\{
 def recognises(head: bytes) -> bool:
     """Returns whether a file that begins like this may be such a text."""
     return _HEAD.match(head) is not None
-
-
-def read(
-    path: Path,
-    *,
-    step_s: float | None = None,
-    replica_label: str | None = None,
-    hold_s: float = HOLD_S,
-    max_cells: int = MOST_READ_CELLS,
-) -> UsageTrace:
-    """Returns the trace in such a text; the options are those of `history`."""
-    return history(path, step_s, replica_label, hold_s, max_cells).trace
 
 
 def history(

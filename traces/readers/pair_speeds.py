@@ -34,24 +34,24 @@ def read(path: Path, alone: Throughputs) -> dict[int, Floats]:
         table.refuse(path, rows[name].astype(str), (rows[name] < 0).to_numpy(), "a speed of at least 0")
     rows = rows[(rows["placement"] == "consolidated") & (rows["num_gpus_a"] == rows["num_gpus_b"])]
     rows = rows[rows["gpu"].isin(alone.types)]
-    one, two = (
+    left, right = (
         rows[f"model_{x}"] + [f" batch {size:g}" if size > 0 else "" for size in rows[f"batch_{x}"]]
         for x in "ab"
     )
-    both = one.isin(alone.models) & two.isin(alone.models)
+    both = left.isin(alone.models) & right.isin(alone.models)
     if not both.any():
         raise TraceError(f"{path}: no pair of models that are in the table of speeds alone")
-    rows, one, two = rows[both], one[both], two[both]
+    rows, left, right = rows[both], left[both], right[both]
     size = len(alone.models)
-    found: dict[int, Floats] = {}
+    result: dict[int, Floats] = {}
     for gpus, speeds in alone.steps_per_s.items():
         mine = (rows["num_gpus_a"] == gpus).to_numpy()
-        a, b = ([alone.models.index(name) for name in names[mine]] for names in (one, two))
+        a, b = ([alone.models.index(name) for name in names[mine]] for names in (left, right))
         kind = [alone.types.index(name) for name in rows["gpu"][mine]]
         kept = np.zeros((size, size, len(alone.types)))
         for first, second, column in ((a, b, "thr_a_steps_per_s"), (b, a, "thr_b_steps_per_s")):
             own = speeds[first, kind, 0]
             pair = rows[column].to_numpy()[mine]
             kept[first, second, kind] = np.where(own > 0, pair / np.where(own > 0, own, 1.0), 0.0)
-        found[gpus] = kept
-    return found
+        result[gpus] = kept
+    return result

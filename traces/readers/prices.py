@@ -4,7 +4,7 @@ For: public tables of prices by type and region, and probing traces. Not for: th
 for billing. A table is recognised by its columns. Sources: Cyclenerd's Google Cloud price lists (Apache-2.0,
 2022 to 2026), coroot's AWS and Azure prices (Apache-2.0, 2023 to 2024), ec2instances.info (MIT, 2017-11-12),
 SkyPilot's spot traces (no licence stated: read, never shipped). Caveats: spot prices of Google's GPU machines
-look too low where spot is less than a quarter of on-demand (`suspect`); AWS's do not move after 2024-05-14.
+look too low where spot is less than a quarter of on-demand; AWS's do not move after 2024-05-14.
 """
 
 from __future__ import annotations
@@ -48,11 +48,6 @@ class PriceChanges:
     day: NDArray[np.datetime64]
     on_demand_usd_h: Real
     spot_usd_h: Real
-
-    @property
-    def suspect(self) -> NDArray[np.bool_]:
-        """Whether the spot price is too low to be believed, bool[n]."""
-        return np.asarray(self.spot_usd_h < LEAST_SPOT_SHARE * self.on_demand_usd_h)
 
     def of(self, name: str, region: str) -> PriceChanges:
         """Returns the rows of one type in one region, by day. Raises TraceError if there are none."""

@@ -12,7 +12,7 @@ from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
 from traces.prometheus.matrix import MatrixReader
 from traces.readers.table import MOST_FILE_BYTES
-from traces.schema import MOST_READ_CELLS, UsageTrace
+from traces.schema import MOST_READ_CELLS
 from twinbed import TraceError
 from twinbed.files import MIB, open_regular
 
@@ -20,18 +20,6 @@ from twinbed.files import MIB, open_regular
 def recognises(head: bytes) -> bool:
     """Returns whether a file that begins like this may be such an answer."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b'{"', b"{\n", b"{ ", b"{\r"))
-
-
-def read(
-    path: Path,
-    *,
-    step_s: float | None = None,
-    replica_label: str | None = None,
-    hold_s: float = HOLD_S,
-    max_cells: int = MOST_READ_CELLS,
-) -> UsageTrace:
-    """Returns the trace in saved answers; the options are those of `history`."""
-    return history(path, step_s, replica_label, hold_s, max_cells).trace
 
 
 def history(

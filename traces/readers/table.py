@@ -149,7 +149,7 @@ class _CheckedText:
 
 @contextmanager
 def _opened(path: Path, most_rows: int = MOST_CELLS) -> Iterator[_CheckedText]:
-    """The checked text of a CSV, plain or gzipped. Raises TraceError for what cannot be read as that."""
+    """Open a CSV, plain or gzipped, as checked text. Raises TraceError for what is neither."""
     if not path.exists():
         raise TraceError(f"{path}: no such file")
     with open_regular(path, MOST_FILE_BYTES, TraceError) as file:

@@ -54,7 +54,7 @@ def read(path: Path, source: str | None = None) -> Throughputs:
     batch = [f" batch {size:g}" if size > 0 else "" for size in rows["batch_size"]]
     names = rows["model"] + batch
     types, models = tuple(sorted(set(rows["gpu"]))), tuple(sorted(set(names)))
-    found: dict[int, Floats] = {}
+    result: dict[int, Floats] = {}
     for gpus, group in rows.groupby("num_gpus"):
         speeds = np.full((len(models), len(types), 2), np.nan)
         model = [models.index(name) for name in names[group.index]]
@@ -63,5 +63,5 @@ def read(path: Path, source: str | None = None) -> Throughputs:
         speeds[model, kind, spread] = group[_COLUMNS[-1]]
         together = np.nan_to_num(speeds[:, :, 0])
         apart = np.where(np.isnan(speeds[:, :, 1]), together, speeds[:, :, 1])
-        found[int(str(gpus))] = np.stack((together, apart), axis=2)
-    return Throughputs(types, models, found)
+        result[int(str(gpus))] = np.stack((together, apart), axis=2)
+    return Throughputs(types, models, result)

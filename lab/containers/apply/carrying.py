@@ -213,9 +213,9 @@ class Applier:
 
     def _put_back(self, made: Made, state: State, why: str, back: Back) -> None:
         target = self._places.target(made.target)
-        found, wanted = number(made.found), number(made.wanted)
+        former, wanted = number(made.found), number(made.wanted)
         now = target.read().get(made.quantity, math.nan)
-        if not min(found, wanted) <= now <= max(found, wanted):
+        if not min(former, wanted) <= now <= max(former, wanted):
             note = (
                 f"{made.target}: {made.quantity} is {worded(now)} now, which somebody else set; left as it is"
             )
@@ -231,7 +231,7 @@ class Applier:
             after=made.found,
             why=why,
         )
-        target.put_back(made.quantity, found, state.records[made.target])
+        target.put_back(made.quantity, former, state.records[made.target])
         back.done += 1
 
     def _note(self, what: str, state: State, **said: str | float) -> None:

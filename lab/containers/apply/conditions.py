@@ -100,10 +100,10 @@ class Figures:
         steps, happened = dict(self.steps), dict(islice(self.happened.copy().items(), _MOST_LISTED))
         labels = [(name,) for name in happened]
         columns = {
-            "periods": [one.periods for one in happened.values()],
-            "throttled_periods": [one.throttled for one in happened.values()],
-            "oom_kills": [one.oom for one in happened.values()],
-            "restarts": [one.restarts for one in happened.values()],
+            "periods": [container.periods for container in happened.values()],
+            "throttled_periods": [container.throttled for container in happened.values()],
+            "oom_kills": [container.oom for container in happened.values()],
+            "restarts": [container.restarts for container in happened.values()],
         }
         return [
             *plain({f"twinbed_apply_{name}_total": self.noted[what] for what, name in _EVENTS.items()}),

@@ -1,4 +1,4 @@
-"""What an apply needs to take its changes back, on disk before the first of them is made.
+"""Keeps on disk what an apply needs to take its changes back, before it makes the first change.
 
 For: one file per apply, and the lock that lets one apply work at a time. Not for: the audit, which is never
 read back (testbed.containers.attach.audit). A file whose phase is `carrying` while nobody holds the lock is
@@ -102,8 +102,8 @@ class Journal:
     def next(self) -> Path:
         """Return the file of a new apply."""
         newest = self.newest()
-        found = _NAME.fullmatch(newest.name) if newest is not None else None
-        return self.folder / f"apply-{int(found[1]) + 1 if found else 1:06d}.json"
+        match = _NAME.fullmatch(newest.name) if newest is not None else None
+        return self.folder / f"apply-{int(match[1]) + 1 if match else 1:06d}.json"
 
     def load(self, path: Path) -> State:
         """Return what a file says."""

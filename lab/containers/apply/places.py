@@ -23,19 +23,19 @@ class Host:
     def candidates(self) -> list[Candidate]:
         """See Places."""
         return [
-            Candidate(found.name, found.container.name, found.container.labels, found.container.pod)
-            for found in finding.everyone(self._driver)
-            if found.container is not None
+            Candidate(group.name, group.container.name, group.container.labels, group.container.pod)
+            for group in finding.everyone(self._driver)
+            if group.container is not None
         ]
 
     def named(self, text: str) -> list[str]:
         """See Places."""
-        return [found.name for found in finding.find(names.parse(text), self._driver)]
+        return [group.name for group in finding.find(names.parse(text), self._driver)]
 
     def target(self, name: str) -> LimitedContainer:
         """See Places."""
-        (found, *_) = finding.find(names.parse(name), self._driver)
-        return LimitedContainer(found, self._driver)
+        (group, *_) = finding.find(names.parse(name), self._driver)
+        return LimitedContainer(group, self._driver)
 
     def close(self) -> None:
         """See Places: nothing stays open."""

@@ -59,19 +59,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The changes of an apply, refused ones among them, and what is to be said about the rest."""
+    """The changes of an apply, refused ones among them, and notes on rows without changes."""
 
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
 
     @property
     def to_do(self) -> tuple[Change, ...]:
-        """What is carried out."""
+        """The changes that are carried out."""
         return tuple(change for change in self.changes if not change.refused)
 
     @property
     def refused(self) -> tuple[Change, ...]:
-        """What is not."""
+        """The changes that are not carried out."""
         return tuple(change for change in self.changes if change.refused)
 
 

@@ -1,8 +1,8 @@
 """Watches containers whose limits have changed, and says when that has to be taken back.
 
-For: what happened to each since the change, through restarts, against the conditions. Not for: taking back
-(carrying.py). A container that restarts has a new cgroup, whose counters begin at zero and whose limits may
-be the old ones: whoever watches is told, and sets them again.
+For: comparing what happened to each container since the change, also over restarts, with the conditions. Not
+for: taking back (carrying.py). A container that restarts has a new cgroup, whose counters begin at zero and
+whose limits may be the old ones: whoever watches is told, and sets them again.
 """
 
 from __future__ import annotations

@@ -121,4 +121,4 @@ def core_speed() -> dict[str, Value]:
 
 def _version(text: str) -> tuple[str, ...]:
     """Return the kernel's first two numbers and the version of cgroups, as far as the text says them."""
-    return tuple(found[1] for word in (r"(\d+\.\d+)", r"cgroup v(\d)") if (found := re.search(word, text)))
+    return tuple(match[1] for word in (r"(\d+\.\d+)", r"cgroup v(\d)") if (match := re.search(word, text)))

@@ -54,8 +54,8 @@ LEAST_ANSWERED = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """program: fields of lab.containers.calibrate.values.Program except loop_cores; residuals: relative
-    errors of the fitted twin's CPU and latency."""
+    """What was measured. program: fields of lab.containers.calibrate.values.Program except loop_cores;
+    residuals: relative errors of the fitted twin's CPU and latency."""
 
     program: dict[str, Value]
     residuals: dict[str, Value]

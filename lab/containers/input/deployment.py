@@ -30,7 +30,7 @@ from control.allocator.ports import Allocator
 from lab.ask import guard
 from lab.ask import policy as policies
 from lab.ask.problems import validated
-from lab.ask.section import Command, Environment
+from lab.ask.section import DESCRIBED, Command, Environment
 from testbed.containers.attach import names
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
@@ -70,7 +70,7 @@ PolicyText = Annotated[str, AfterValidator(_policy)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(**DESCRIBED, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class AttachPaths(_Strict):
@@ -85,34 +85,23 @@ class ContainerEntry(_Strict):
 
     name: Name = Field(description="Name of letters, digits, - and _, used once in the file.")
     agent: Name = Field(description="Agent of the host that the container is on.")
-    command: Command | None = Field(
-        default=None, description="Command to run, without a shell; text is split by a shell's rules."
-    )
-    env: Environment = Field(
-        default_factory=dict, description="Environment variables, in addition to the agent's."
-    )
-    runtime: RuntimeName = Field(
-        default="process",
-        description="How the command runs: as a process of the host in a cgroup of its own, or as an OCI "
-        "container (runc) that sees the host's files read-only.",
-    )
-    attach: CgroupPath | AttachPaths | None = Field(
-        default=None,
-        description="Path of an existing cgroup instead of a command, as in /proc/PID/cgroup; two paths, for "
-        "cpu and memory, if they differ between hierarchies.",
-    )
-    container: NameOfContainer | None = Field(
-        default=None,
-        description="Running containers by name instead of a command: docker:NAME, podman:NAME, "
-        "compose:PROJECT/SERVICE, pod:NAME or systemd:UNIT. They join when they start, and again after a "
-        "restart.",
-    )
-    peak_cores: PositiveFloat | None = Field(
-        default=None, description="Profiled CPU peak for policies that need it, cores."
-    )
-    peak_bytes: PositiveInt | None = Field(
-        default=None, description="Profiled memory peak for policies that need it, bytes."
-    )
+    command: Command | None = None
+    """Command to run, without a shell; text is split by a shell's rules."""
+    env: Environment = Field(default_factory=dict)
+    """Environment variables, in addition to the agent's."""
+    runtime: RuntimeName = "process"
+    """How the command runs: as a process of the host in a cgroup of its own, or as an OCI container (runc)
+    that sees the host's files read-only."""
+    attach: CgroupPath | AttachPaths | None = None
+    """Path of an existing cgroup instead of a command, as in /proc/PID/cgroup; two paths, for cpu and memory,
+    if they differ between hierarchies."""
+    container: NameOfContainer | None = None
+    """Running containers by name instead of a command: docker:NAME, podman:NAME, compose:PROJECT/SERVICE,
+    pod:NAME or systemd:UNIT. They join when they start, and again after a restart."""
+    peak_cores: PositiveFloat | None = None
+    """Profiled CPU peak for policies that need it, cores."""
+    peak_bytes: PositiveInt | None = None
+    """Profiled memory peak for policies that need it, bytes."""
 
     @field_validator("command", "env")
     @classmethod
@@ -141,28 +130,23 @@ class WatchEntry(_Strict):
     """Cgroups that join the application when they appear below a parent, and leave it when they disappear."""
 
     agent: Name = Field(description="Agent of the host that the cgroups are on.")
-    parent: CgroupPath = Field(
-        description="Path of the parent, as `attach`; only its direct children are watched."
-    )
-    pattern: str = Field(
-        default="*", min_length=1, max_length=256, description="Pattern of their names, with * and ?."
-    )
+    parent: CgroupPath
+    """Path of the parent, as `attach`; only its direct children are watched."""
+    pattern: str = Field(default="*", min_length=1, max_length=256)
+    """Pattern of their names, with * and ?."""
 
 
 class ApplicationEntry(_Strict):
     """A Distributed Container: all containers of one tenant, on any number of hosts, under two limits."""
 
     name: Name = Field(description="Name of the application, used once in the file.")
-    cpu_limit_cores: PositiveFloat = Field(
-        description="Ω: the most that the CPU limits of all containers add up to, cores."
-    )
-    memory_limit_bytes: int = Field(
-        ge=PAGE_BYTES, description="M: the most that the memory limits of all containers add up to, bytes."
-    )
+    cpu_limit_cores: PositiveFloat
+    """Ω: the most that the CPU limits of all containers add up to, cores."""
+    memory_limit_bytes: int = Field(ge=PAGE_BYTES)
+    """M: the most that the memory limits of all containers add up to, bytes."""
     containers: list[ContainerEntry] = Field(default_factory=list, description="Its containers.")
-    watch: list[WatchEntry] = Field(
-        default_factory=list, description="Cgroups that join it when they appear."
-    )
+    watch: list[WatchEntry] = Field(default_factory=list)
+    """Cgroups that join it when they appear."""
 
 
 class DeploymentFile(_Strict):

@@ -43,7 +43,7 @@ class Replay:
 
     @property
     def profile(self) -> History | None:
-        """What the profiled peaks are the peaks of: the profile run, or the trace that is replayed itself."""
+        """The use whose peaks are the profiled peaks: that of the profile run, or of the replayed trace."""
         load = self.workload
         if self.history is not None or not isinstance(load, Workload):
             return self.history
@@ -62,7 +62,7 @@ class Source(Protocol):
 
     @property
     def inputs(self) -> tuple[dict[str, Any], ...]:
-        """The inputs for the manifest: role, sha256, source, …."""
+        """The inputs as the manifest names them: role, sha256, source, and more by kind."""
 
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """Return `resolved` (RunSpec.resolved) without what depends on where a file lies."""

@@ -32,25 +32,19 @@ DEFAULT_POLICIES = ("escra", "autopilot", "vpa", "static")
 class TraceInput(Section):
     """The recorded trace to replay, and which part of it."""
 
-    source: str = Field(
-        min_length=1,
-        description="Name of a shipped recording, or a path, relative to the scenario file, else to the "
-        "working directory.",
-    )
+    source: str = Field(min_length=1)
+    """Name of a shipped recording, or a path, relative to the scenario file, else to the working
+    directory."""
     format: str | None = Field(default=None, description="Format of the trace; recognised when left out.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the format's reader.")
-    containers: list[str] | None = Field(
-        default=None, description="Replay only these containers.", min_length=1
-    )
-    max_containers: PositiveInt | None = Field(
-        default=None, description="Replay at most this many containers, the first ones."
-    )
-    start_s: NonNegativeFloat | None = Field(
-        default=None, description="Skip this many seconds at the start of the trace."
-    )
-    end_s: PositiveFloat | None = Field(
-        default=None, description="Stop this many seconds after the start of the trace."
-    )
+    containers: list[str] | None = Field(default=None, min_length=1)
+    """Replay only these containers."""
+    max_containers: PositiveInt | None = None
+    """Replay at most this many containers, the first ones."""
+    start_s: NonNegativeFloat | None = None
+    """Skip this many seconds at the start of the trace."""
+    end_s: PositiveFloat | None = None
+    """Stop this many seconds after the start of the trace."""
 
 
 class Step(Section):
@@ -58,9 +52,8 @@ class Step(Section):
 
     duration_s: PositiveFloat = Field(description="Length, seconds; rounded to whole periods.")
     cpu_cores: NonNegativeFloat = Field(description="CPU work that arrives per second, cores.")
-    memory_bytes: int | None = Field(
-        default=None, ge=0, description="Working set, bytes; that of the container when left out."
-    )
+    memory_bytes: int | None = Field(default=None, ge=0)
+    """Working set, bytes; that of the container when left out."""
 
 
 class SyntheticContainer(Section):
@@ -85,65 +78,40 @@ class JobInput(Section):
     The recording is made without limits, once on each machine, and kept in ~/.cache/twinbed/jobs.
     """
 
-    file: str = Field(
-        min_length=1,
-        description="File of containers as for `twinbed record --file`, in the host's network; relative to "
-        "the scenario file, else to the working directory. `python` is the interpreter that runs twinbed.",
-    )
-    duration_s: PositiveFloat = Field(
-        default=30.0, le=3600.0, description="How long the job is recorded and replayed, seconds."
-    )
+    file: str = Field(min_length=1)
+    """File of containers as for `twinbed record --file`, in the host's network; relative to the scenario
+    file, else to the working directory. `python` is the interpreter that runs twinbed."""
+    duration_s: PositiveFloat = Field(default=30.0, le=3600.0)
+    """How long the job is recorded and replayed, seconds."""
 
 
 class ServicesInput(Section):
     """Clients that send requests to an application of services, and the hosts of its containers."""
 
-    app: str = Field(
-        min_length=1,
-        description="Name of a shipped application, or the path of its file, relative to the scenario file, "
-        "else to the working directory.",
-    )
-    arrivals: ArrivalSpec = Field(
-        description="When requests arrive: the name of a shipped pattern, or a mapping with its `kind`."
-    )
-    duration_s: PositiveFloat = Field(
-        default=300.0, le=1e6, description="How long clients send requests, seconds."
-    )
-    hosts: PositiveInt = Field(
-        default=3,
-        le=100_000,
-        description="Number of hosts, each with host_cores cores; containers are placed on them in turn.",
-    )
-    cpu_scale: PositiveFloat = Field(
-        default=1.0, le=1e6, description="Factor on every CPU time of the application."
-    )
-    connections: NonNegativeInt = Field(
-        default=0,
-        description="Most requests that all clients together have open at once; 0: no limit. Further "
-        "requests wait, and their latency counts from when they were due.",
-    )
-    client_queue: NonNegativeInt = Field(
-        default=1_000_000,
-        le=10_000_000,
-        description="Most requests that wait for a connection; further ones are turned away.",
-    )
-    client_timeout_s: PositiveFloat | None = Field(
-        default=None,
-        description="Time after which a client gives up, counted from when its request was due, seconds; "
-        "null: never.",
-    )
-    phases: PositiveInt = Field(
-        default=4,
-        le=1000,
-        description="Number of offsets, evenly spread over a period, from which each container's CFS period "
-        "draws its own; 1: all periods end together.",
-    )
-    program: Literal["none", "twinbed"] = Field(
-        default="none",
-        description="What the twin's containers run. `none`: exactly the declared demand; `twinbed`: the "
-        "testbed's "
-        "service program, with its costs from the calibration, beside its control loop and load generator.",
-    )
+    app: str = Field(min_length=1)
+    """Name of a shipped application, or the path of its file, relative to the scenario file, else to the
+    working directory."""
+    arrivals: ArrivalSpec
+    """When requests arrive: the name of a shipped pattern, or a mapping with its `kind`."""
+    duration_s: PositiveFloat = Field(default=300.0, le=1e6)
+    """How long clients send requests, seconds."""
+    hosts: PositiveInt = Field(default=3, le=100_000)
+    """Number of hosts, each with host_cores cores; containers are placed on them in turn."""
+    cpu_scale: PositiveFloat = Field(default=1.0, le=1e6)
+    """Factor on every CPU time of the application."""
+    connections: NonNegativeInt = 0
+    """Most requests that all clients together have open at once; 0: no limit. Further requests wait, and
+    their latency counts from when they were due."""
+    client_queue: NonNegativeInt = Field(default=1_000_000, le=10_000_000)
+    """Most requests that wait for a connection; further ones are turned away."""
+    client_timeout_s: PositiveFloat | None = None
+    """Time after which a client gives up, counted from when its request was due, seconds; null: never."""
+    phases: PositiveInt = Field(default=4, le=1000)
+    """Number of offsets, evenly spread over a period, from which each container's CFS period draws its own;
+    1: all periods end together."""
+    program: Literal["none", "twinbed"] = "none"
+    """What the twin's containers run. `none`: exactly the declared demand; `twinbed`: the testbed's service
+    program, with its costs from the calibration, beside its control loop and load generator."""
 
 
 class HpaInput(Section):
@@ -153,23 +121,18 @@ class HpaInput(Section):
     """
 
     replicas: PositiveInt = Field(default=1, description="Replicas of each workload at the start.")
-    target_utilisation: PositiveFloat | None = Field(
-        default=None, description="CPU use over requests that it aims at (averageUtilization / 100); 0.8."
-    )
+    target_utilisation: PositiveFloat | None = None
+    """CPU use over requests that it aims at (averageUtilization / 100); 0.8."""
     min_replicas: PositiveInt | None = Field(default=None, description="Fewest replicas; 1.")
     max_replicas: PositiveInt | None = Field(default=None, le=1000, description="Most replicas; 10.")
-    sync_interval_s: PositiveFloat | None = Field(
-        default=None, description="Time between two of its decisions, seconds; 15."
-    )
-    tolerance: NonNegativeFloat | None = Field(
-        default=None, description="Deviation from the target, as a fraction, that changes nothing; 0.1."
-    )
-    downscale_window_s: NonNegativeFloat | None = Field(
-        default=None, description="Fewer replicas than wanted at any time in this window do not come, s; 300."
-    )
-    readiness_s: NonNegativeFloat | None = Field(
-        default=None, description="Age from which a replica's CPU use counts, seconds; 30."
-    )
+    sync_interval_s: PositiveFloat | None = None
+    """Time between two of its decisions, seconds; 15."""
+    tolerance: NonNegativeFloat | None = None
+    """Deviation from the target, as a fraction, that changes nothing; 0.1."""
+    downscale_window_s: NonNegativeFloat | None = None
+    """Fewer replicas than wanted at any time in this window do not come, s; 300."""
+    readiness_s: NonNegativeFloat | None = None
+    """Age from which a replica's CPU use counts, seconds; 30."""
 
     @model_validator(mode="after")
     def _starts_within_bounds(self) -> Self:
@@ -182,114 +145,81 @@ class HpaInput(Section):
 class Budget(Section):
     """Global limits of every application (Ω and M), the same for every policy."""
 
-    cpu_cores: PositiveFloat | Literal["cluster"] = Field(
-        description="Ω: the most CPU that an application's limits add up to, cores; `cluster`: the cores of "
-        "all hosts together, in a scenario with services."
-    )
-    memory_bytes: PositiveInt | None = Field(
-        default=None,
-        description="M: the most memory that an application's limits add up to, bytes; made from "
-        "budget_factor when left out.",
-    )
+    cpu_cores: PositiveFloat | Literal["cluster"]
+    """Ω: the most CPU that an application's limits add up to, cores; `cluster`: the cores of all hosts
+    together, in a scenario with services."""
+    memory_bytes: PositiveInt | None = None
+    """M: the most memory that an application's limits add up to, bytes; made from budget_factor when left
+    out."""
 
 
 class Profile(Section):
     """How the peaks were profiled from which static limits and budgets are made."""
 
-    interval_s: PositiveFloat = Field(
-        default=1.0,
-        description="Length of the intervals of which a CPU peak is the largest mean, seconds. A longer "
-        "interval "
-        "averages more of a spike away, so a policy built on such a peak throttles inside the spike.",
-    )
-    arrivals: ArrivalSpec | None = Field(
-        default=None,
-        description="When requests arrive in the profile, as services.arrivals: one profile for all "
-        "workloads. The run's own arrivals with other random numbers when left out.",
-    )
-    cold_start: bool = Field(
-        default=False,
-        description="Whether the profile begins with the start of every container: machine.restart_cpu_s of "
-        "CPU time on all threads that the container has.",
-    )
-    history: bool = Field(
-        default=True,
-        description="Whether the histories of policies that learn from use (Autopilot) begin with the "
-        "profile, in a scenario with services.",
-    )
+    interval_s: PositiveFloat = 1.0
+    """Length of the intervals of which a CPU peak is the largest mean, seconds. A longer interval averages
+    more of a spike away, so a policy built on such a peak throttles inside the spike."""
+    arrivals: ArrivalSpec | None = None
+    """When requests arrive in the profile, as services.arrivals: one profile for all workloads. The run's own
+    arrivals with other random numbers when left out."""
+    cold_start: bool = False
+    """Whether the profile begins with the start of every container: machine.restart_cpu_s of CPU time on all
+    threads that the container has."""
+    history: bool = True
+    """Whether the histories of policies that learn from use (Autopilot) begin with the profile, in a scenario
+    with services."""
 
 
 class Refine(Section):
     """Burstiness inside an interval of a trace that is coarser than the period; defaults come from traces."""
 
     cv: NonNegativeFloat | None = Field(default=None, description="Coefficient of variation of CPU use.")
-    correlation_s: NonNegativeFloat | None = Field(
-        default=None, description="Correlation time of the bursts, seconds."
-    )
-    repeats: Annotated[int, Field(ge=0, le=20)] = Field(
-        default=2,
-        description="How often each run of a coarse trace is repeated with other random numbers, and once "
-        "with flat samples, to say how much of a saving refinement invents; 0: not at all.",
-    )
+    correlation_s: NonNegativeFloat | None = None
+    """Correlation time of the bursts, seconds."""
+    repeats: Annotated[int, Field(ge=0, le=20)] = 2
+    """How often each run of a coarse trace is repeated with other random numbers, and once with flat samples,
+    to say how much of a saving refinement invents; 0: not at all."""
 
 
 class MachineOverrides(Section):
     """Single values of the calibration replaced, for all hosts."""
 
-    telemetry_delay_s: NonNegativeFloat | None = Field(
-        default=None, description="Time from a period's end until its statistics are read, seconds."
-    )
-    telemetry_jitter_s: NonNegativeFloat | None = Field(
-        default=None, description="Standard deviation of that time, seconds."
-    )
-    quota_write_delay_s: NonNegativeFloat | None = Field(
-        default=None, description="Time from a decision until its CPU quota is in force, seconds."
-    )
-    oom_grant_delay_s: NonNegativeFloat | None = Field(
-        default=None,
-        description="Time from when a container is held at its memory limit until a raised limit is in "
-        "force, seconds.",
-    )
-    reclaim_delay_s: NonNegativeFloat | None = Field(
-        default=None,
-        description="Time from a request to reclaim memory until limits are lowered and reported, seconds.",
-    )
-    restart_s: NonNegativeFloat | None = Field(
-        default=None, description="Start-up time of a container that is restarted or was killed, seconds."
-    )
-    restart_cpu_s: NonNegativeFloat | None = Field(
-        default=None,
-        description="CPU time of that start-up, on one thread under the container's quota, seconds.",
-    )
-    burst_s: NonNegativeFloat | None = Field(
-        default=None,
-        description="CPU time that a container may carry over from one period to the next (CFS burst), "
-        "seconds.",
-    )
-    network_delay_s: NonNegativeFloat | None = Field(
-        default=None, description="One-way delay of a message between the controller and a host, seconds."
-    )
-    telemetry_loss: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="Share of the period statistics that are lost, 0 to 1."
-    )
+    telemetry_delay_s: NonNegativeFloat | None = None
+    """Time from a period's end until its statistics are read, seconds."""
+    telemetry_jitter_s: NonNegativeFloat | None = None
+    """Standard deviation of that time, seconds."""
+    quota_write_delay_s: NonNegativeFloat | None = None
+    """Time from a decision until its CPU quota is in force, seconds."""
+    oom_grant_delay_s: NonNegativeFloat | None = None
+    """Time from when a container is held at its memory limit until a raised limit is in force, seconds."""
+    reclaim_delay_s: NonNegativeFloat | None = None
+    """Time from a request to reclaim memory until limits are lowered and reported, seconds."""
+    restart_s: NonNegativeFloat | None = None
+    """Start-up time of a container that is restarted or was killed, seconds."""
+    restart_cpu_s: NonNegativeFloat | None = None
+    """CPU time of that start-up, on one thread under the container's quota, seconds."""
+    burst_s: NonNegativeFloat | None = None
+    """CPU time that a container may carry over from one period to the next (CFS burst), seconds."""
+    network_delay_s: NonNegativeFloat | None = None
+    """One-way delay of a message between the controller and a host, seconds."""
+    telemetry_loss: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of the period statistics that are lost, 0 to 1."""
 
 
 class Price(Section):
     """Price of a reserved core-hour and GiB-hour, and where it is from."""
 
     cpu_core_hour: NonNegativeFloat = Field(default=0.031611, description="Price of a core for an hour.")
-    memory_gib_hour: NonNegativeFloat = Field(
-        default=0.004237, description="Price of a GiB of memory for an hour."
-    )
+    memory_gib_hour: NonNegativeFloat = 0.004237
+    """Price of a GiB of memory for an hour."""
     currency: str = Field(default="USD", description="Currency of both prices.")
-    source: str = Field(
-        default="Google Compute Engine, N1 predefined, us-central1, on demand: the rates that give the "
-        "listed n1-standard-4 0.189999, n1-highcpu-16 0.5667888 and n1-highmem-8 0.473212 per hour",
-        description="Where the prices are from.",
+    source: str = (
+        "Google Compute Engine, N1 predefined, us-central1, on demand: the rates that give the "
+        "listed n1-standard-4 0.189999, n1-highcpu-16 0.5667888 and n1-highmem-8 0.473212 per hour"
     )
-    as_of: datetime.date | None = Field(
-        default=datetime.date(2026, 7, 22), description="Day on which the source was read."
-    )
+    """Where the prices are from."""
+    as_of: datetime.date | None = datetime.date(2026, 7, 22)
+    """Day on which the source was read."""
 
 
 class ContainerScenario(Scenario):
@@ -298,66 +228,41 @@ class ContainerScenario(Scenario):
     policies: list[PolicyText] = policies_by_default(DEFAULT_POLICIES)
     trace: TraceInput | None = Field(default=None, description="Replay a recorded trace.")
     workload: SyntheticWorkload | None = Field(default=None, description="Run a demand that is written down.")
-    job: JobInput | None = Field(
-        default=None, description="Run commands on the testbed, a recording on the twin."
-    )
-    services: ServicesInput | None = Field(
-        default=None, description="Run an application of services with clients."
-    )
-    serverless: ServerlessInput | None = Field(
-        default=None, description="Run the pods of a serverless function."
-    )
+    job: JobInput | None = None
+    """Run commands on the testbed, a recording on the twin."""
+    services: ServicesInput | None = None
+    """Run an application of services with clients."""
+    serverless: ServerlessInput | None = None
+    """Run the pods of a serverless function."""
     period_s: float = Field(default=0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
-    report_interval_s: float | None = Field(
-        default=None,
-        ge=0.01,
-        le=60.0,
-        description="Time between two reports of a container, seconds; null: one when each period ends. "
-        "Otherwise reports fall into the middle of periods, where a quota write refills the container's "
-        "runtime.",
-    )
-    budget: Budget | None = Field(
-        default=None, description="Global limits of each application; made from budget_factor when left out."
-    )
-    budget_factor: PositiveFloat = Field(
-        default=1.5,
-        description="Global limits as this factor times the sum of the application's profiled peaks.",
-    )
-    host_cores: PositiveFloat | None = Field(
-        default=None, description="Cores of each host; those of the trace when left out."
-    )
-    hosts: PositiveInt | None = Field(
-        default=None,
-        le=100_000,
-        description="Number of hosts on which the containers of a trace, a workload or a job are placed in "
-        "turn; when left out: one for a recording, a job, and a workload with host_cores; else each "
-        "container has a host of its own.",
-    )
-    cpu_weight: PositiveFloat | dict[str, PositiveFloat] | None = Field(
-        default=None,
-        description="The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: "
-        "one number for all, or one per container name; 100 when left out.",
-    )
-    hpa: HpaInput | None = Field(
-        default=None,
-        description="Let the Horizontal Pod Autoscaler change the number of replicas, in a replay of a trace "
-        "or a workload on the twin.",
-    )
-    host_memory_bytes: PositiveInt | None = Field(
-        default=None,
-        description="Memory that each host has for the containers, bytes; null: enough for all. Where it is "
-        "full, the kernel takes page cache back from all of them, and then kills the largest.",
-    )
-    threads: PositiveFloat | dict[str, PositiveFloat] | None = Field(
-        default=None,
-        description="Number of CPUs that a container can keep busy: one number for all, or one per "
-        "container name.",
-    )
+    report_interval_s: float | None = Field(default=None, ge=0.01, le=60.0)
+    """Time between two reports of a container, seconds; null: one when each period ends. Otherwise reports
+    fall into the middle of periods, where a quota write refills the container's runtime."""
+    budget: Budget | None = None
+    """Global limits of each application; made from budget_factor when left out."""
+    budget_factor: PositiveFloat = 1.5
+    """Global limits as this factor times the sum of the application's profiled peaks."""
+    host_cores: PositiveFloat | None = None
+    """Cores of each host; those of the trace when left out."""
+    hosts: PositiveInt | None = Field(default=None, le=100_000)
+    """Number of hosts on which the containers of a trace, a workload or a job are placed in turn; when left
+    out: one for a recording, a job, and a workload with host_cores; else each container has a host of its
+    own."""
+    cpu_weight: PositiveFloat | dict[str, PositiveFloat] | None = None
+    """The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: one number for
+    all, or one per container name; 100 when left out."""
+    hpa: HpaInput | None = None
+    """Let the Horizontal Pod Autoscaler change the number of replicas, in a replay of a trace or a workload
+    on the twin."""
+    host_memory_bytes: PositiveInt | None = None
+    """Memory that each host has for the containers, bytes; null: enough for all. Where it is full, the kernel
+    takes page cache back from all of them, and then kills the largest."""
+    threads: PositiveFloat | dict[str, PositiveFloat] | None = None
+    """Number of CPUs that a container can keep busy: one number for all, or one per container name."""
     profile: Profile = Field(default=Profile(), description="How peaks were profiled.")
     refine: Refine = Field(default=Refine(), description="How a coarse trace is made finer.")
-    machine: MachineOverrides = Field(
-        default=MachineOverrides(), description="Single values of the calibration replaced."
-    )
+    machine: MachineOverrides = MachineOverrides()
+    """Single values of the calibration replaced."""
     price: Price = Field(default=Price(), description="What reservations cost.")
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,7 +46,7 @@ ON_TIME_S = 0.010
 def run(
     spec: RunSpec, store: RunStore, *, repeat: int = 0, progress: Progress | None = None, fresh: bool = True
 ) -> Run:
-    """Carries one run out here and stores it, replacing an earlier run of the same id.
+    """Carry out one run on this machine and store it, replacing an earlier run of the same id.
 
     repeat: which of several equal runs it is; it is part of the id. fresh: False opens a run that the store
     has already. Raises BackendError where the machine refuses (no root, no cgroups: before anything is
@@ -99,42 +99,36 @@ def on_this_machine(question: Scenario) -> ContainerScenario:
 
     Raises BackendError for conditions that it cannot meet.
     """
-    scenario = container_scenario(question)
-    cores = float(os.cpu_count() or 1)
-    if scenario.serverless is not None:
-        raise BackendError(f"{scenario.name}: serverless scenarios cannot be run here; use --backend twin")
-    if scenario.host_cores not in (None, cores):
-        raise BackendError(
-            f"{scenario.name}: host_cores: {scenario.host_cores:g}, and this machine has {cores:g}; "
-            f"--set host_cores={cores:g} asks the question for this machine"
-        )
-    if scenario.hosts not in (None, 1):
-        raise BackendError(
-            f"{scenario.name}: hosts: {scenario.hosts}, and this machine is one; "
-            "--set hosts=1 asks the question for this machine"
-        )
-    if scenario.cpu_weight is not None:
-        raise BackendError(
-            f"{scenario.name}: cpu_weight: the testbed has only the weights that a policy decides"
-        )
-    if names := scenario.reading_spans():
-        raise BackendError(
-            f"{scenario.name}: policies: {names[0]}: the testbed records no spans of requests; "
-            "use --backend twin"
-        )
-    if scenario.hpa is not None:
-        raise BackendError(f"{scenario.name}: hpa: the testbed starts no replicas; use --backend twin")
+    scenario, cores = container_scenario(question), float(os.cpu_count() or 1)
+    for problem in _unmet(scenario, cores):
+        raise BackendError(f"{scenario.name}: {problem}")
     changes: dict[str, Any] = {"host_cores": cores}
     if scenario.services is None:
         changes["hosts"] = 1
-    if scenario.services is not None:
-        if scenario.services.hosts != 1:
-            raise BackendError(
-                f"{scenario.name}: services.hosts: {scenario.services.hosts}, and this machine is one; "
-                "--set services.hosts=1 asks the question for this machine"
-            )
+    else:
         changes["services"] = scenario.services.model_copy(update={"program": "twinbed"})
     return scenario.model_copy(update=changes)
+
+
+def _unmet(scenario: ContainerScenario, cores: float) -> Iterator[str]:
+    """Yield what this machine, which has `cores`, cannot do for the scenario, with the cure."""
+    if scenario.serverless is not None:
+        yield "serverless scenarios cannot be run here; use --backend twin"
+    if scenario.host_cores not in (None, cores):
+        yield (
+            f"host_cores: {scenario.host_cores:g}, and this machine has {cores:g}; "
+            f"--set host_cores={cores:g} asks the question for this machine"
+        )
+    services_hosts = None if scenario.services is None else scenario.services.hosts
+    for key, hosts in (("hosts", scenario.hosts), ("services.hosts", services_hosts)):
+        if hosts not in (None, 1):
+            yield f"{key}: {hosts}, and this machine is one; --set {key}=1 asks the question for this machine"
+    if scenario.cpu_weight is not None:
+        yield "cpu_weight: the testbed has only the weights that a policy decides"
+    if names := scenario.reading_spans():
+        yield f"policies: {names[0]}: the testbed records no spans of requests; use --backend twin"
+    if scenario.hpa is not None:
+        yield "hpa: the testbed starts no replicas; use --backend twin"
 
 
 def _carry_out(

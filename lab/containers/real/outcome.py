@@ -71,7 +71,7 @@ def _series(observed: ObservedSeries, periods: int) -> Series:
 
 
 def _fitted(values: NDArray[Any], periods: int) -> NDArray[Any]:
-    """[T, N] values with exactly `periods` rows, zeros after the last."""
+    """Return [T, N] values with exactly `periods` rows: cut, or filled up with zeros."""
     if len(values) >= periods:
         return np.ascontiguousarray(values[:periods])
     missing = np.zeros((periods - len(values), values.shape[1]), values.dtype)
@@ -79,7 +79,7 @@ def _fitted(values: NDArray[Any], periods: int) -> NDArray[Any]:
 
 
 def _events(observed: Observed, end_s: float) -> Events:
-    """Those of the run's time line: what happened while it was being ended is no part of it."""
+    """Return the events before the run's end, s. What happened while it was being stopped is left out."""
     events = observed.events
     rows = [
         row

@@ -1,8 +1,8 @@
 """A job's demand: recorded once on this machine without limits, kept, and replayed as a trace.
 
 For: scenarios with a `job`: the twin replays the recording, the testbed runs the job itself. Not for: what
-users record (`twinbed record`) nor the recordings that ship. One is told by the job and the machine; it is
-made where there is none yet, which needs what the testbed needs.
+users record (`twinbed record`) nor the recordings that ship. A recording belongs to a job and a machine.
+Where there is none yet, it is made, which needs root and cgroups.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class JobSource:
     inputs: tuple[dict[str, Any], ...]
 
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
-        """The job counts by what it runs, wherever its file lies."""
+        """Name the job by what it runs, and leave out where its file lies."""
         plain = self.recording.settle(scenario, resolved)
         return plain | {"job": {"name": self.request.name, "duration_s": self.job.duration_s}}
 
     def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
-        """The recording as the workload of a job."""
+        """Return the recording as the workload of a job."""
         replay = self.recording.prepare(scenario, machine, seed)
         if not isinstance(replay.workload, Workload):
             raise InvariantError("a job's recording is no trace")
@@ -55,8 +55,10 @@ class JobSource:
 
 
 def load_source(scenario: ContainerScenario) -> JobSource:
-    """The scenario's job; records it where this machine has no recording of it yet. Raises ScenarioError for
-    what is wrong with the job's file, BackendError where nothing can be recorded."""
+    """Return the scenario's job with its recording, which is made if this machine has none.
+
+    Raises ScenarioError for what is wrong with the job's file, BackendError where nothing can be recorded.
+    """
     if scenario.job is None:
         raise ScenarioError(f"{scenario.name}: no job")
     request = from_file(Path(scenario.job.file), None)
@@ -76,20 +78,20 @@ def load_source(scenario: ContainerScenario) -> JobSource:
 
 
 def folder() -> Path:
-    """Where this machine's recordings of jobs are kept."""
+    """Return the folder of this machine's recordings of jobs."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "twinbed" / "jobs"
 
 
 def _with_our_python(spec: ContainerSpec) -> ContainerSpec:
-    """A `python` is the one that runs here: the one that has the packages."""
+    """Return the container with `python` replaced by this interpreter, which has the packages."""
     if spec.command[0] != "python":
         return spec
     return replace(spec, command=(sys.executable, *spec.command[1:]))
 
 
 def _identity(request: Request, duration_s: float) -> str:
-    """Of the commands with the scripts beside the file that they run, and of the machine."""
+    """Return a SHA-256 of the commands, of the scripts beside the file that they run, and of the machine."""
     scripts = {
         word: hashlib.sha256((spec.directory / word).read_bytes()).hexdigest()
         for spec in request.specs

@@ -21,8 +21,7 @@ from lab.runs.store import Run
 
 _LEGEND = (
     "Lower is better in every line{exception}, but the lines pull against each other: slack is what is "
-    "reserved and "
-    "not used, {price} is what too little slack costs."
+    "reserved and not used, {price} is what too little slack costs."
 )
 _MOST_FACTS = 3
 """Number of different texts of a fact that are shown before the rest is counted."""

@@ -186,12 +186,8 @@ def given(spec: RunSpec, replay: Replay) -> str:
 
 
 def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
-    workload, policy, seed, machine = (
-        replay.workload,
-        policy_of(spec, replay),
-        streams(spec.seed)[1],
-        machine_of(spec),
-    )
+    workload, policy = replay.workload, policy_of(spec, replay)
+    seed, machine = streams(spec.seed)[1], machine_of(spec)
     if isinstance(workload, ServerlessWorkload):
         from twin.containers.serverless import simulate_serverless
 

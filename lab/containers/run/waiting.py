@@ -76,10 +76,10 @@ def waiting(run: Run) -> Waiting:
     columns: dict[str, pd.Series] = {}
     sent_s = roots["start_s"].to_numpy() - requests["at_s"].to_numpy()[roots["request"]]
     for key, chosen in (("slow", slow), ("typical", typical)):
-        found: Blame = blame(spans, paths, roots["request"].to_numpy(np.int64)[chosen])
-        index = names[found.owner]
-        columns[f"{key}_wait_s"] = pd.Series(found.wait_s, index=index)
-        columns[f"{key}_work_s"] = pd.Series(found.work_s, index=index)
+        blamed: Blame = blame(spans, paths, roots["request"].to_numpy(np.int64)[chosen])
+        index = names[blamed.owner]
+        columns[f"{key}_wait_s"] = pd.Series(blamed.wait_s, index=index)
+        columns[f"{key}_work_s"] = pd.Series(blamed.work_s, index=index)
         if (sent_s[chosen] > 0.0).any():
             columns[f"{key}_wait_s"][CLIENTS] = float(sent_s[chosen].mean())
     rows = pd.DataFrame(columns).fillna(0.0)
@@ -92,20 +92,20 @@ def waiting(run: Run) -> Waiting:
 
 def explained(run: Run) -> Result:
     """Return the services by their waiting in slow requests, with a sentence. Raises ScenarioError."""
-    found = waiting(run)
+    waits = waiting(run)
     facts: Record = {
         "run": run.id,
         "policy": run.policy,
-        "slow": f"{found.slow:,} answered requests from p99 on, {_ms(found.slow_s)} in the mean",
-        "typical": f"{found.typical:,} drawn requests around p50, {_ms(found.typical_s)} in the mean",
+        "slow": f"{waits.slow:,} answered requests from p99 on, {_ms(waits.slow_s)} in the mean",
+        "typical": f"{waits.typical:,} drawn requests around p50, {_ms(waits.typical_s)} in the mean",
     }
-    rows = tuple(_record(row) for row in found.rows.to_dict("records"))
-    return Result(_COLUMNS, rows, facts, notes=tuple(told(found)))
+    rows = tuple(_record(row) for row in waits.rows.to_dict("records"))
+    return Result(_COLUMNS, rows, facts, notes=tuple(told(waits)))
 
 
-def told(found: Waiting) -> list[str]:
+def told(waits: Waiting) -> list[str]:
     """Return in plain words which services' waiting makes the p99."""
-    rows, more_s = found.rows, found.slow_s - found.typical_s
+    rows, more_s = waits.rows, waits.slow_s - waits.typical_s
     whole = float(rows["slow_wait_s"].sum())
     if whole <= 0.0:
         return ["Slow requests hardly wait: they are slow because they need more CPU work."]
@@ -114,7 +114,7 @@ def told(found: Waiting) -> list[str]:
     names = [f"{service} ({share:.0%} of it)" for service, share in parts]
     work = float((rows["slow_work_s"] - rows["typical_work_s"]).sum())
     texts = [
-        f"The slowest 1 % take {_ms(found.slow_s)}, and wait for {_ms(whole)} of that, mostly in "
+        f"The slowest 1 % take {_ms(waits.slow_s)}, and wait for {_ms(whole)} of that, mostly in "
         f"{_listed(names)}."
     ]
     if more_s > 0:

@@ -96,14 +96,27 @@ def judged(scenario: str, variant: str, policy: str, twin: Sequence[Run], testbe
     """Return a cell with the judgement of each quantity of these runs."""
     kept, disturbed = divided(testbed)
     ours, theirs = [measures(run) for run in twin], [measures(run) for run in kept]
-    judgements = tuple(
-        judge(
-            quantity, [values[quantity.key] for values in ours], [values[quantity.key] for values in theirs]
-        )
+    own = tuple(_own(quantity, kept, theirs) for quantity in QUANTITIES)
+    return Cell(
+        scenario,
+        variant,
+        policy,
+        tuple(twin),
+        tuple(kept),
+        judged_values(ours, theirs),
+        own,
+        tuple(disturbed),
+    )
+
+
+def judged_values(
+    twin: Sequence[dict[str, float]], testbed: Sequence[dict[str, float]]
+) -> tuple[Judgement, ...]:
+    """Return the judgement of each quantity. twin, testbed: `measures` of each run."""
+    return tuple(
+        judge(quantity, [values[quantity.key] for values in twin], [own[quantity.key] for own in testbed])
         for quantity in QUANTITIES
     )
-    own = tuple(_own(quantity, kept, theirs) for quantity in QUANTITIES)
-    return Cell(scenario, variant, policy, tuple(twin), tuple(kept), judgements, own, tuple(disturbed))
 
 
 def _own(quantity: Quantity, runs: Sequence[Run], values: Sequence[dict[str, float]]) -> tuple[int, int]:

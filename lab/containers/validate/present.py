@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from lab.containers.validate.both import Cell
+from lab.containers.validate.both import Cell, judged_values
 from lab.containers.validate.measures import MOST_CPU, measures
 from lab.containers.validate.rule import (
     LEAST_REPEATS,
@@ -19,7 +19,6 @@ from lab.containers.validate.rule import (
     Judgement,
     Quantity,
     Verdict,
-    judge,
     share,
 )
 from lab.runs.formats import Column, Record, Result
@@ -103,8 +102,8 @@ def own(cells: Sequence[Cell]) -> Iterator[str]:
     if math.isnan(whole):
         return
     parts = ((quantity.title, own_share(cells, quantity.key)) for quantity, _, _ in by_quantity(cells))
-    each = "; ".join(f"{title} {part:.0%}" for title, part in parts if not math.isnan(part))
-    yield f"The machine itself: one repeat agrees with the others in {whole:.0%} ({each})."
+    quantities = "; ".join(f"{title} {part:.0%}" for title, part in parts if not math.isnan(part))
+    yield f"The machine itself: one repeat agrees with the others in {whole:.0%} ({quantities})."
 
 
 def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
@@ -112,8 +111,9 @@ def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
     effect."""
     left = sum(len(cell.disturbed) for cell in cells)
     if left:
-        first = [judgement for cell in cells for judgement in _of_first_runs(cell)]
-        counted = [judgement for judgement in first if judgement.verdict.counts]
+        counted = [
+            judgement for cell in cells for judgement in _of_first_runs(cell) if judgement.verdict.counts
+        ]
         good = sum(judgement.verdict.agrees for judgement in counted)
         yield (
             f"{left} of {left + sum(len(cell.testbed) for cell in cells)} runs on the testbed were disturbed "
@@ -124,14 +124,10 @@ def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
         )
 
 
-def _of_first_runs(cell: Cell) -> Iterator[Judgement]:
-    """Yield the judgements as if no run had been left out or repeated."""
+def _of_first_runs(cell: Cell) -> tuple[Judgement, ...]:
+    """Return the judgements as if no run had been left out or repeated."""
     runs = [run for run in (*cell.testbed, *cell.disturbed) if run.manifest["repeat"] < LEAST_REPEATS]
-    ours, theirs = ([measures(run) for run in side] for side in (cell.twin, runs))
-    for quantity in QUANTITIES:
-        yield judge(
-            quantity, [values[quantity.key] for values in ours], [values[quantity.key] for values in theirs]
-        )
+    return judged_values(*([measures(run) for run in side] for side in (cell.twin, runs)))
 
 
 def company(cells: Sequence[Cell]) -> Iterator[str]:

@@ -83,7 +83,7 @@ def test_a_server_is_read_as_by_traces_import(twinbed):
             "--until", START_S + 600, "--format", "json",
         )  # fmt: skip
     assert ended.code == 0, ended.err
-    rows = {row["name"]: row for row in json.loads(ended.out)["rows"]}
+    rows = {row["name"]: row for row in ended.rows}
     assert set(rows) == {"shop/db/app", "shop/web/app"}
     assert rows["shop/db/app"]["current"]["cpu_limit_cores"] == 2
     assert rows["shop/web/app"]["verdict"] == "leave"

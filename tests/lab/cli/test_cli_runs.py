@@ -27,7 +27,7 @@ def test_runs_are_listed_with_their_policy_and_seed(twinbed, run):
 
 
 def test_listing_for_machines_has_the_metrics(twinbed, run):
-    (row,) = json.loads(twinbed("runs", "list", "--format", "json").out)["rows"]
+    (row,) = twinbed("runs", "list", "--format", "json").rows
     assert (row["id"], row["cost"]) == (run.id, 1.0)
 
 
@@ -45,7 +45,7 @@ def test_a_run_is_shown_with_what_determined_it(twinbed, run):
 
 def test_a_table_of_a_run_is_shown(twinbed, run):
     ended = twinbed("runs", "show", run.id, "--table", "events", "--format", "json")
-    (row,) = json.loads(ended.out)["rows"]
+    (row,) = ended.rows
     assert (row["container"], row["kind"]) == ("db", "kill")
 
 
@@ -77,7 +77,7 @@ def test_sql_answers_from_all_runs(twinbed, run):
     ended = twinbed(
         "runs", "query", "SELECT run, count(*) AS n FROM periods GROUP BY run", "--format", "json"
     )
-    assert json.loads(ended.out)["rows"] == [{"run": run.id, "n": 80}]
+    assert ended.rows == [{"run": run.id, "n": 80}]
 
 
 def test_sql_that_makes_no_sense_is_one_line(twinbed, run):
@@ -111,7 +111,7 @@ def two(store_path):
 
 def listed(twinbed, *filters):
     ended = twinbed("runs", "list", *filters, "--format", "json")
-    return [row["id"] for row in json.loads(ended.out)["rows"]]
+    return [row["id"] for row in ended.rows]
 
 
 def test_runs_are_listed_by_tag_policy_scenario_and_age(twinbed, two):
@@ -128,7 +128,7 @@ def test_runs_are_listed_by_tag_policy_scenario_and_age(twinbed, two):
 def test_a_listing_has_sizes_and_tags(twinbed, run):
     twinbed("runs", "tag", run.id, "b")
     twinbed("runs", "tag", run.id, "a")
-    (row,) = json.loads(twinbed("runs", "list", "--format", "json").out)["rows"]
+    (row,) = twinbed("runs", "list", "--format", "json").rows
     assert row["tags"] == "a b"
     assert row["bytes"] == sum(file.stat().st_size for file in run.path.iterdir())
     assert "a b" in twinbed("runs", "list").out

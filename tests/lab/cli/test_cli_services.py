@@ -43,7 +43,7 @@ def test_latency_comes_first_and_says_what_was_asked_of_what(twinbed, tmp_path, 
 
 def test_json_has_every_metric_even_those_that_nobody_has(twinbed, tmp_path, app):
     ended = twinbed("run", scenario_file(tmp_path, app), "--format", "json")
-    row = json.loads(ended.out)["rows"][0]
+    row = ended.rows[0]
     assert row["latency_p99_s"] > 0
     assert row["makespan_s"] is None
 
@@ -59,7 +59,7 @@ def test_what_varies_stands_in_the_labels_and_can_be_fixed(twinbed, tmp_path, ap
 def test_stored_requests_are_shown_queried_and_exported_with_their_run(twinbed, tmp_path, app, csv_path):
     twinbed("run", scenario_file(tmp_path, app))
     twinbed("whatif", csv_path, "--policy", "static")
-    ids = json.loads(twinbed("runs", "list", "--format", "json").out)["rows"]
+    ids = twinbed("runs", "list", "--format", "json").rows
     with_requests = next(row["id"] for row in ids if row["throughput_rps"])
     shown = twinbed("runs", "show", with_requests)
     assert shown.code == 0
@@ -68,7 +68,7 @@ def test_stored_requests_are_shown_queried_and_exported_with_their_run(twinbed, 
     counted = twinbed(
         "runs", "query", "SELECT run, count(*) AS n FROM requests GROUP BY run", "--format", "json"
     )
-    rows = json.loads(counted.out)["rows"]
+    rows = counted.rows
     assert [row["run"] for row in rows] == [with_requests]
     assert rows[0]["n"] > 50
     assert twinbed("runs", "export", with_requests, tmp_path / "out").code == 0
@@ -85,12 +85,11 @@ MISSING = {"web": {"handlers": {"page": {"cpu_ms": 1.0, "calls": ["bd.find"]}}},
 @pytest.mark.parametrize(
     ("changed", "wanted"),
     [
-        pytest.param({"services": CYCLE}, "cycle: web.page → db.find → web.page", id="cyclic graph"),
-        pytest.param({"services": MISSING}, "no service 'bd'; did you mean 'db'?", id="missing service"),
-        pytest.param(
+        ({"services": CYCLE}, "cycle: web.page → db.find → web.page"),
+        ({"services": MISSING}, "no service 'bd'; did you mean 'db'?"),
+        (
             {"requests": {"page": {"handler": "web.pag"}}},
             "requests.page.handler: web has no handler 'pag'; did you mean 'page'?",
-            id="missing handler",
         ),
     ],
 )
@@ -106,31 +105,21 @@ def test_a_bad_application_is_refused_with_file_and_place(twinbed, tmp_path, sto
 @pytest.mark.parametrize(
     ("within", "changes", "wanted"),
     [
-        pytest.param({"app": "hipstershop"}, {}, "did you mean 'hipster_shop'?", id="unknown application"),
-        pytest.param({"app": "gone.yaml"}, {}, "gone.yaml: No such file", id="no application file"),
-        pytest.param({"arrivals": "brust"}, {}, "services.arrivals", id="unknown arrivals"),
-        pytest.param(
-            {"arrivals": {"kind": "fixed", "rate_rps": 0.0}}, {}, "services.arrivals", id="zero-rate arrivals"
-        ),
-        pytest.param(
-            {"arrivals": {"kind": "fixed", "rate_rps": -1.0}}, {}, "services.arrivals", id="negative rate"
-        ),
-        pytest.param(
-            {"arrivals": {"kind": "rates", "file": "gone.csv"}}, {}, "gone.csv", id="no arrivals file"
-        ),
-        pytest.param({"duration_s": 0.0}, {}, "services.duration_s", id="no time"),
-        pytest.param({"hosts": 0}, {}, "services.hosts", id="no hosts"),
-        pytest.param({"phasen": 2}, {}, "services.phasen: unknown key; did you mean 'phases'?", id="unknown"),
-        pytest.param(
-            {}, {"budget": {"cpu_cores": 0.0, "memory_bytes": 1}}, "budget.cpu_cores", id="global limit of 0"
-        ),
-        pytest.param({}, {"policies": ["static:factor=0"]}, "static.factor", id="limit of 0"),
-        pytest.param({}, {"host_cores": 0.0}, "host_cores", id="host of 0 cores"),
-        pytest.param(
-            {}, {"vary": {"services.hosts": [1, 0]}}, "services.hosts=0 (vary)", id="one of what varies"
-        ),
-        pytest.param({}, {"vary": {"services.host": [1]}}, "did you mean 'hosts'?", id="unknown key varies"),
-        pytest.param({}, {"trace": {"source": "x"}}, "give one of", id="a trace as well"),
+        ({"app": "hipstershop"}, {}, "did you mean 'hipster_shop'?"),
+        ({"app": "gone.yaml"}, {}, "gone.yaml: No such file"),
+        ({"arrivals": "brust"}, {}, "services.arrivals"),
+        ({"arrivals": {"kind": "fixed", "rate_rps": 0.0}}, {}, "services.arrivals"),
+        ({"arrivals": {"kind": "fixed", "rate_rps": -1.0}}, {}, "services.arrivals"),
+        ({"arrivals": {"kind": "rates", "file": "gone.csv"}}, {}, "gone.csv"),
+        ({"duration_s": 0.0}, {}, "services.duration_s"),
+        ({"hosts": 0}, {}, "services.hosts"),
+        ({"phasen": 2}, {}, "services.phasen: unknown key; did you mean 'phases'?"),
+        ({}, {"budget": {"cpu_cores": 0.0, "memory_bytes": 1}}, "budget.cpu_cores"),
+        ({}, {"policies": ["static:factor=0"]}, "static.factor"),
+        ({}, {"host_cores": 0.0}, "host_cores"),
+        ({}, {"vary": {"services.hosts": [1, 0]}}, "services.hosts=0 (vary)"),
+        ({}, {"vary": {"services.host": [1]}}, "did you mean 'hosts'?"),
+        ({}, {"trace": {"source": "x"}}, "give one of"),
     ],
 )
 def test_a_bad_scenario_of_services_is_refused_and_named(

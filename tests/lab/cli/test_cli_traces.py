@@ -17,7 +17,7 @@ from traces.prometheus import kept
 
 
 def test_formats_and_shipped_recordings_are_listed(twinbed):
-    rows = json.loads(twinbed("traces", "list", "--format", "json").out)["rows"]
+    rows = twinbed("traces", "list", "--format", "json").rows
     assert [row["name"] for row in rows] == [*shipped(), *FORMATS]
 
 
@@ -34,7 +34,7 @@ def test_a_trace_is_inspected_with_usage_per_container(twinbed, csv_path):
 def test_a_container_without_memory_has_no_memory_figures(twinbed, tmp_path):
     path = tmp_path / "cpu.csv"
     path.write_text("time,web\n0,1\n1,2\n")
-    (row,) = json.loads(twinbed("traces", "inspect", path, "--format", "json").out)["rows"]
+    (row,) = twinbed("traces", "inspect", path, "--format", "json").rows
     assert row["memory_mean_mib"] is None
     assert "–" in twinbed("traces", "inspect", path).out
 
@@ -101,7 +101,7 @@ def test_reader_options_reach_the_reader(twinbed, csv_path, tmp_path):
 
 
 def test_every_parameter_of_every_policy_is_listed_with_unit_default_range_and_reason(twinbed):
-    rows = json.loads(twinbed("policies", "show", "--format", "json").out)["rows"]
+    rows = twinbed("policies", "show", "--format", "json").rows
     assert {row["policy"] for row in rows} == set(POLICIES)
     rows = [row for row in rows if row["policy"] != "unlimited"]
     assert all(row["unit"] and row["why"] and row["range"] and row["default"] for row in rows)
@@ -153,7 +153,7 @@ def test_a_history_becomes_two_files(twinbed, tmp_path):
             "--until", START_S + 600, "--step", "30s", "--out", out, "--format", "json",
         )  # fmt: skip
     assert ended.code == 0, ended.err
-    (row,) = json.loads(ended.out)["rows"]
+    (row,) = ended.rows
     assert (row["containers"], row["workloads"], row["intervals"]) == (2, 2, 20)
     history = kept.read(out)
     assert history.trace.containers == ("shop/db-0/app", "shop/web-7d4b9c6f5-x2k4z/app")

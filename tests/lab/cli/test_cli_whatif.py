@@ -143,7 +143,7 @@ def test_a_report_is_one_file_and_says_where_it_is(twinbed, csv_path, tmp_path):
     twinbed("whatif", csv_path, "--policy", "escra")
     target = tmp_path / "out.html"
     ended = twinbed("report", "mine-escra", "--html", target, "--format", "json")
-    assert json.loads(ended.out)["rows"][0]["bytes"] == target.stat().st_size
+    assert ended.rows[0]["bytes"] == target.stat().st_size
     assert target.read_text().startswith("<!doctype html>")
 
 

@@ -1,7 +1,5 @@
 """`twinbed policies`, and code of a user's own in the verbs that take it."""
 
-import json
-
 import pytest
 
 SPOT = '''
@@ -178,7 +176,7 @@ def folder(tmp_path):
 
 
 def test_every_sort_is_listed_and_explained(twinbed):
-    rows = json.loads(twinbed("policies", "--format", "json").out)["rows"]
+    rows = twinbed("policies", "--format", "json").rows
     assert {row["sort"] for row in rows} == {
         "policy",
         "scheduler",
@@ -221,7 +219,7 @@ def test_a_check_says_which_promise_is_broken(twinbed, folder, name, code, said)
     sample = ("--sample", folder / "cores.txt") if name.startswith("reader") else ()
     ended = twinbed("policies", "check", f"{folder}/{name}", *sample, "--format", "json")
     assert (ended.code, ended.err) == (code, "")
-    rows = json.loads(ended.out)["rows"]
+    rows = ended.rows
     assert any(said in row["detail"] for row in rows)
     assert any(row["kept"] == "NO" for row in rows) == bool(code)
 
@@ -242,7 +240,7 @@ def test_a_policy_of_ones_own_is_checked_on_this_machine(twinbed, folder):
     ended = twinbed(
         "policies", "check", f"{folder}/policy.py:Greedy", "--backend", "testbed", "--format", "json"
     )
-    kept = {row["promise"]: row["kept"] for row in json.loads(ended.out)["rows"]}
+    kept = {row["promise"]: row["kept"] for row in ended.rows}
     assert kept["containers live under it on the testbed"] == "yes"
 
 
@@ -254,7 +252,7 @@ def test_an_error_in_a_run_is_one_line_that_names_file_class_and_method(twinbed,
 
 def test_whatif_takes_policies_with_commas_beside_others(twinbed, folder, csv_path):
     asked = f"static,{folder}/policy.py:Greedy(interval_s=2, initial_factor=1.0)"
-    rows = json.loads(twinbed("whatif", csv_path, "--policy", asked, "--format", "json").out)["rows"]
+    rows = twinbed("whatif", csv_path, "--policy", asked, "--format", "json").rows
     assert [row["policy"] for row in rows] == ["static", "policy.py:Greedy(initial_factor=1.0, interval_s=2)"]
 
 
@@ -265,7 +263,7 @@ def test_spot_takes_a_policy_of_ones_own(twinbed, folder, tmp_path):
         "--work", "4h", "--deadline", "8h", "--starts", 3, "--policy",
         f"greedy,{folder}/spot.py:Sure(reason=1)",
     )  # fmt: skip
-    rows = json.loads(twinbed("spot", market, *asked, "--format", "json").out)["rows"]
+    rows = twinbed("spot", market, *asked, "--format", "json").rows
     assert {row["policy"] for row in rows} == {"optimum", "greedy", "spot.py:Sure(reason=1)"}
 
 

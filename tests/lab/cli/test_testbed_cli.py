@@ -75,7 +75,7 @@ def test_status_lists_runs_and_says_how_to_remove_what_is_left(twinbed, here):
     assert shown.code == 1
     assert "left over" in shown.out
     assert "twinbed testbed down removes what is left over." in shown.out
-    rows = json.loads(twinbed("testbed", "status", "--format", "json").out)["rows"]
+    rows = twinbed("testbed", "status", "--format", "json").rows
     assert [each["state"] for each in rows] == ["live", "left over"]
     assert rows[1]["networks"] == 2
 
@@ -144,7 +144,7 @@ def test_up_makes_what_the_file_and_the_options_say(twinbed, tmp_path, monkeypat
     assert made == [Plan("lab1", hosts=3, bfd=BfdTimers(0.1, 3), fast_path=True)]
     assert "tb-lab1-h2e0" in shown.out
     assert "sudo twinbed testbed down lab1" in shown.out
-    rows = json.loads(twinbed("testbed", "up", "--format", "json").out)["rows"]
+    rows = twinbed("testbed", "up", "--format", "json").rows
     assert [each["address"] for each in rows] == ["10.0.1.1/16", "10.0.2.1/16"]
 
 
@@ -184,7 +184,7 @@ def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monke
     assert "VNI" in shown
     assert "PSN" not in shown
     assert "1 packets decoded, 3 of other protocols." in shown
-    (row,) = json.loads(twinbed("testbed", "capture", "h0", "--format", "json").out)["rows"]
+    (row,) = twinbed("testbed", "capture", "h0", "--format", "json").rows
     assert (row["at_ms"], row["vni"], row["sequence"]) == (1.5, 100, None)
 
 

@@ -56,11 +56,14 @@ def check(original: UsageTrace, found: UsageTrace, step_s: float) -> None:
     np.testing.assert_allclose(memory[whole], expected.memory_bytes[whole], rtol=1e-9)
 
 
-@pytest.mark.parametrize(
+ON_BOTH = pytest.mark.parametrize(
     ("server", "text"),
     [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
     ids=["prometheus", "victoria-metrics"],
 )
+
+
+@ON_BOTH
 def test_a_recording_comes_back_as_its_means_per_step(server, text, tmp_path):
     recording = bursty()
     with server(tmp_path, text(samples(recording))) as url:
@@ -68,11 +71,7 @@ def test_a_recording_comes_back_as_its_means_per_step(server, text, tmp_path):
     check(recording, found, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("server", "text"),
-    [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
-    ids=["prometheus", "victoria-metrics"],
-)
+@ON_BOTH
 def test_a_public_set_comes_back(server, text, tmp_path, public_data):
     pods = load(public_data("nezha_pod_metrics_1min"))
     with server(tmp_path, text(samples(pods))) as url:
@@ -80,11 +79,7 @@ def test_a_public_set_comes_back(server, text, tmp_path, public_data):
     check(pods, found, 60.0)
 
 
-@pytest.mark.parametrize(
-    ("server", "text"),
-    [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
-    ids=["prometheus", "victoria-metrics"],
-)
+@ON_BOTH
 def test_scrapes_between_the_edges_move_a_mean_by_less_than_a_scrape(server, text, tmp_path):
     """A server answers at an edge with its last scrape, which is up to d (one scrape interval) old.
 
@@ -169,11 +164,7 @@ def stated(rows: int) -> Iterator[tuple[str, str, float, float]]:
             yield "kube_pod_owner", f'namespace="shop",pod="{pod}",{owner},job="state"', 1.0, at_s
 
 
-@pytest.mark.parametrize(
-    ("server", "text"),
-    [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
-    ids=["prometheus", "victoria-metrics"],
-)
+@ON_BOTH
 def test_every_pod_is_asked_for_by_its_own_name_in_batches(server, text, tmp_path, monkeypatch):
     monkeypatch.setattr("lab.connect.prometheus.MOST_PODS", 1)
     question = Question('namespace="shop",job="kubelet"', START_S, START_S + 30.0 * 39, 30.0)

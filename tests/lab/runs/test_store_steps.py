@@ -16,8 +16,9 @@ import pytest
 from lab.runs import publishing
 from lab.runs.publishing import machine
 from lab.runs.store import RunStore
+from tests.lab.killed_steps import killed_before
 from tests.lab.runs import store_steps
-from tests.lab.runs.store_steps import RUN, killed_before
+from tests.lab.runs.store_steps import RUN
 from tests.lab.runs.test_run_store import manifest, tables
 from twinbed.ownership import is_mine
 
@@ -57,7 +58,7 @@ def test_a_run_is_whole_or_gone_wherever_a_process_is_killed(tmp_path, work, for
     root, seen = tmp_path / "runs", set()
     for step in itertools.count(1):
         second = begin(root, work, former=former)
-        killed = killed_before(step, getattr(store_steps, work), str(root))
+        killed = killed_before(step, getattr(store_steps, work), root)
         opened = RunStore(root)
         assert not opened.list()["problem"].any(), step
         assert opened.open(OTHER).verify() == []

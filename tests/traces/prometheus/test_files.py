@@ -165,7 +165,7 @@ def test_a_partial_answer_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({**matrices(usage_trace())[0], "isPartial": True}))
     with pytest.raises(TraceError, match="says that this answer is partial"):
-        query_range.read(path)
+        query_range.history(path)
 
 
 def test_far_times_do_not_make_a_large_trace(tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """An application as a user writes it: services, their handlers and calls, and the requests of clients.
 
-For: checking such a file, with the key of what is wrong, and generating its JSON schema. Not for: finding
-nor for the arrays that the twin runs (graph.py).
+For: checking such a file, with the key of what is wrong, and generating its JSON schema. Not for: finding the
+file (lab.ask.shipped), nor for the arrays that the twin runs (graph.py).
 """
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,7 +26,7 @@ from pydantic import (
 
 from control.services import container_names, cycle
 from lab.ask import guard, shipped
-from lab.ask.problems import validated
+from lab.ask.problems import nearest, validated
 from lab.ask.section import Section
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
@@ -38,42 +37,29 @@ class Memory(Section):
     """A container's memory: that of the idle process, its caches, and what each visit holds."""
 
     base_mib: NonNegativeFloat = Field(default=64.0, le=1e6, description="Memory of the idle process, MiB.")
-    request_kib: NonNegativeFloat = Field(
-        default=256.0, le=1e9, description="Memory that a visit holds while it has a worker, KiB."
-    )
-    cache_mib: NonNegativeFloat = Field(
-        default=0.0, le=1e6, description="Memory that its caches grow to, MiB."
-    )
-    cache_request_kib: NonNegativeFloat = Field(
-        default=0.0,
-        le=1e9,
-        description="Memory that each finished visit adds to the caches until they are full, KiB.",
-    )
+    request_kib: NonNegativeFloat = Field(default=256.0, le=1e9)
+    """Memory that a visit holds while it has a worker, KiB."""
+    cache_mib: NonNegativeFloat = Field(default=0.0, le=1e6)
+    """Memory that its caches grow to, MiB."""
+    cache_request_kib: NonNegativeFloat = Field(default=0.0, le=1e9)
+    """Memory that each finished visit adds to the caches until they are full, KiB."""
 
 
 class Settings(Section):
     """How a service's containers run and make calls; in `defaults` for all services, or in one service."""
 
     replicas: PositiveInt = Field(default=1, le=1000, description="Number of containers of the service.")
-    threads: PositiveFloat = Field(
-        default=8.0, le=4096, description="Number of CPUs that a container can keep busy at once."
-    )
-    workers: PositiveInt = Field(
-        default=256, le=1_000_000, description="Most visits that a container serves at once."
-    )
-    queue: NonNegativeInt = Field(
-        default=1024,
-        le=10_000_000,
-        description="Most visits that wait for a worker of a container; further ones are dropped.",
-    )
+    threads: PositiveFloat = Field(default=8.0, le=4096)
+    """Number of CPUs that a container can keep busy at once."""
+    workers: PositiveInt = Field(default=256, le=1_000_000)
+    """Most visits that a container serves at once."""
+    queue: NonNegativeInt = Field(default=1024, le=10_000_000)
+    """Most visits that wait for a worker of a container; further ones are dropped."""
     memory: Memory = Field(default=Memory(), description="Memory of a container.")
-    timeout_s: PositiveFloat | None = Field(
-        default=None,
-        description="Time after which the service gives up a call that it makes, seconds; null: never.",
-    )
-    retries: NonNegativeInt = Field(
-        default=0, le=100, description="Number of further attempts at a call that failed or timed out."
-    )
+    timeout_s: PositiveFloat | None = None
+    """Time after which the service gives up a call that it makes, seconds; null: never."""
+    retries: NonNegativeInt = Field(default=0, le=100)
+    """Number of further attempts at a call that failed or timed out."""
     backoff_s: NonNegativeFloat = Field(default=0.0, description="Wait before each further attempt, seconds.")
 
 
@@ -81,26 +67,16 @@ class Call(Section):
     """A call to a handler. If only `call` is given, its text alone is enough: `service.handler`."""
 
     call: Target = Field(description="The handler to call, as `service.handler`.")
-    probability: float = Field(
-        default=1.0, gt=0, le=1, description="Probability that a visit makes the call."
-    )
-    times: PositiveInt = Field(
-        default=1,
-        le=1000,
-        description="Number of times: one after another, or at once if the call stands in a list of "
-        "parallel calls.",
-    )
-    timeout_s: PositiveFloat | None = Field(
-        default=None,
-        description="Time after which the call is given up, seconds; the service's when left out; null: "
-        "never.",
-    )
-    retries: NonNegativeInt | None = Field(
-        default=None, le=100, description="Number of further attempts; the service's when left out."
-    )
-    backoff_s: NonNegativeFloat | None = Field(
-        default=None, description="Wait before each further attempt, seconds; the service's when left out."
-    )
+    probability: float = Field(default=1.0, gt=0, le=1)
+    """Probability that a visit makes the call."""
+    times: PositiveInt = Field(default=1, le=1000)
+    """Number of times: one after another, or at once if the call stands in a list of parallel calls."""
+    timeout_s: PositiveFloat | None = None
+    """Time after which the call is given up, seconds; the service's when left out; null: never."""
+    retries: NonNegativeInt | None = Field(default=None, le=100)
+    """Number of further attempts; the service's when left out."""
+    backoff_s: NonNegativeFloat | None = None
+    """Wait before each further attempt, seconds; the service's when left out."""
 
 
 def _spelt_out(calls: Any) -> Any:
@@ -128,19 +104,14 @@ class Handler(Section):
     calls."""
 
     cpu_ms: PositiveFloat = Field(le=1e7, description="Mean CPU time of a visit without its calls, ms.")
-    distribution: Literal["fixed", "exponential", "lognormal"] = Field(
-        default="lognormal", description="How the CPU time of a visit varies."
-    )
-    cv: PositiveFloat = Field(
-        default=0.5,
-        le=100,
-        description="Coefficient of variation, for lognormal only; that of exponential is 1.",
-    )
+    distribution: Literal["fixed", "exponential", "lognormal"] = "lognormal"
+    """How the CPU time of a visit varies."""
+    cv: PositiveFloat = Field(default=0.5, le=100)
+    """Coefficient of variation, for lognormal only; that of exponential is 1."""
     calls: Annotated[list[Stage], BeforeValidator(_spelt_out, json_schema_input_type=_AsWritten)] = Field(
-        default_factory=list,
-        max_length=1000,
-        description="Calls, made one after another; calls in a list inside this list are made in parallel.",
+        default_factory=list, max_length=1000
     )
+    """Calls, made one after another; calls in a list inside this list are made in parallel."""
 
     def stages(self) -> Iterator[tuple[tuple[int, ...], tuple[Call, ...]]]:
         """Yield (key under `calls`, the calls made at once) of each stage in order, with `times` written
@@ -156,14 +127,11 @@ class Service(Settings):
     """A service. It has these keys and those of Settings; keys that are left out are taken from
     `defaults`."""
 
-    component: str = Field(
-        default="", description="Its role in a word, for readers: gateway, jvm, database, …"
-    )
-    connections: dict[Name, PositiveInt] = Field(
-        default_factory=dict,
-        description="Most calls to a callee that are open at once, over all containers of this service, by "
-        "the callee's name; further calls wait in line. No limit when left out.",
-    )
+    component: str = ""
+    """Its role in a word, for readers: gateway, jvm, database, …"""
+    connections: dict[Name, PositiveInt] = Field(default_factory=dict)
+    """Most calls to a callee that are open at once, over all containers of this service, by the callee's
+    name; further calls wait in line. No limit when left out."""
     handlers: dict[Name, Handler] = Field(min_length=1, description="Its operations by name.")
 
 
@@ -171,9 +139,8 @@ class Request(Section):
     """A kind of request that clients send."""
 
     handler: Target = Field(description="The handler that it calls, as `service.handler`.")
-    weight: NonNegativeFloat = Field(
-        default=1.0, le=1e9, description="Weight of this kind among all requests."
-    )
+    weight: NonNegativeFloat = Field(default=1.0, le=1e9)
+    """Weight of this kind among all requests."""
 
 
 class AppSpec(Section):
@@ -183,9 +150,8 @@ class AppSpec(Section):
     title: str = Field(default="", description="Title for people.")
     source: str = Field(default="", description="Where the shape of the application is from.")
     assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
-    network_s: NonNegativeFloat = Field(
-        default=0.0002, le=10.0, description="Time that a call takes to another container and back, seconds."
-    )
+    network_s: NonNegativeFloat = Field(default=0.0002, le=10.0)
+    """Time that a call takes to another container and back, seconds."""
     defaults: Settings = Field(default=Settings(), description="Settings of all services.")
     services: dict[Name, Service] = Field(min_length=1, description="Services by name.")
     requests: dict[Name, Request] = Field(min_length=1, description="Kinds of requests by name.")
@@ -233,10 +199,10 @@ class AppSpec(Section):
     def _check_target(self, target: str, where: str) -> None:
         service, _, handler = target.partition(".")
         if service not in self.services:
-            raise ValueError(f"{where}: no service {service!r}; {_nearest(service, self.services)}")
+            raise ValueError(f"{where}: no service {service!r}; {nearest(service, self.services)}")
         handlers = self.services[service].handlers
         if handler not in handlers:
-            raise ValueError(f"{where}: {service} has no handler {handler!r}; {_nearest(handler, handlers)}")
+            raise ValueError(f"{where}: {service} has no handler {handler!r}; {nearest(handler, handlers)}")
 
     def _check_connections(self) -> None:
         for service, spec in self.services.items():
@@ -249,7 +215,7 @@ class AppSpec(Section):
             for callee in spec.connections:
                 where = f"services.{service}.connections.{callee}"
                 if callee not in self.services:
-                    raise ValueError(f"{where}: no service {callee!r}; {_nearest(callee, self.services)}")
+                    raise ValueError(f"{where}: no service {callee!r}; {nearest(callee, self.services)}")
                 if callee not in called:
                     raise ValueError(f"{where}: {service} never calls {callee}")
 
@@ -273,11 +239,6 @@ class AppSpec(Section):
 def app_schema_json() -> str:
     """Return the JSON schema of an application's file, as kept in scenarios/apps/schema.json."""
     return json.dumps(AppSpec.model_json_schema(), indent=1, sort_keys=True) + "\n"
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
 
 
 def load_app(name_or_path: str | Path) -> AppSpec:

@@ -49,12 +49,10 @@ class Burst(Section):
 
     kind: Literal["burst"]
     base_rps: _Rate = 50.0
-    burst_rps: _Rate = Field(
-        default=600.0, description="Rate of the burst, in addition to the base, requests/s."
-    )
-    every_s: PositiveFloat = Field(
-        default=20.0, description="Length of a cycle, which is quiet first and then has the burst, seconds."
-    )
+    burst_rps: _Rate = 600.0
+    """Rate of the burst, in addition to the base, requests/s."""
+    every_s: PositiveFloat = 20.0
+    """Length of a cycle, which is quiet first and then has the burst, seconds."""
     length_s: PositiveFloat = Field(default=10.0, description="Length of a burst, seconds.")
     scale: _Scale = 1.0
 
@@ -75,9 +73,8 @@ class AlibabaLike(Section):
     kind: Literal["alibaba_like"]
     low_rps: _Rate = 56.0
     high_rps: _Rate = 548.0
-    correlation_s: PositiveFloat = Field(
-        default=30.0, description="Time after which the rate's autocorrelation has fallen to 1/e, seconds."
-    )
+    correlation_s: PositiveFloat = 30.0
+    """Time after which the rate's autocorrelation has fallen to 1/e, seconds."""
     step_s: float = Field(default=1.0, ge=0.001, description="Time for which a rate holds, seconds.")
     scale: _Scale = 1.0
 
@@ -93,16 +90,12 @@ class Rates(Section):
 
     kind: Literal["rates"]
     file: str = Field(min_length=1, description="CSV file with the columns t_s and rps, at equal intervals.")
-    spacing: Literal["poisson", "even"] = Field(
-        default="poisson",
-        description="Time between requests: exponentially distributed, or equal while a rate holds.",
-    )
-    start_s: NonNegativeFloat = Field(
-        default=0.0, description="Skip this much at the start of the file, in its own time, seconds."
-    )
-    speed: PositiveFloat = Field(
-        default=1.0, description="Factor by which the file is played faster; its rates stay the same."
-    )
+    spacing: Literal["poisson", "even"] = "poisson"
+    """Time between requests: exponentially distributed, or equal while a rate holds."""
+    start_s: NonNegativeFloat = 0.0
+    """Skip this much at the start of the file, in its own time, seconds."""
+    speed: PositiveFloat = 1.0
+    """Factor by which the file is played faster; its rates stay the same."""
     scale: _Scale = 1.0
 
 
@@ -110,15 +103,12 @@ class Timestamps(Section):
     """Requests at the times in a file."""
 
     kind: Literal["timestamps"]
-    file: str = Field(
-        min_length=1, description="CSV file with a time column; times count from the first one."
-    )
-    start_s: NonNegativeFloat = Field(
-        default=0.0, description="Skip this much at the start of the file, in its own time, seconds."
-    )
-    speed: PositiveFloat = Field(
-        default=1.0, description="Factor by which the file is played faster, which raises the rate as much."
-    )
+    file: str = Field(min_length=1)
+    """CSV file with a time column; times count from the first one."""
+    start_s: NonNegativeFloat = 0.0
+    """Skip this much at the start of the file, in its own time, seconds."""
+    speed: PositiveFloat = 1.0
+    """Factor by which the file is played faster, which raises the rate as much."""
 
 
 _Kind = Fixed | Exponential | Burst | AlibabaLike | Rates | Timestamps

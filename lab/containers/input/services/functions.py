@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from control.allocator.model import Application
 from control.services import Draw
 from lab.containers.input.ceilings import applications
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import ContainerScenario
 from lab.containers.input.services.arrivals import generate
-from lab.containers.input.services.serverless import Function, Length, Part, Pod, ServerlessInput
+from lab.containers.input.services.serverless import Length, Part, Pod, ServerlessInput
 from twin.containers.model import Machine
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload, Step
 from twinbed import ScenarioError
@@ -63,7 +62,7 @@ class ServerlessSource:
                 "start_s": 0.0,
                 "application": function.name,
                 "arrivals": _described(asked),
-                "requests": _count(workload.load),
+                "requests": load.tasks if isinstance(load := workload.load, Batch) else len(load.at_s),
                 "hosts": asked.hosts,
                 "max_pods": count,
             },
@@ -89,10 +88,16 @@ def _workload(
     scenario: ContainerScenario, asked: ServerlessInput, seed: np.random.SeedSequence
 ) -> ServerlessWorkload:
     function = asked.function
-    pods = _pods(asked)
+    pods = min(filter(None, (asked.max_pods, asked.batch.workers if asked.batch else None)))
     cores = DEFAULT_HOST_CORES if scenario.host_cores is None else scenario.host_cores
     return ServerlessWorkload(
-        application=_application(scenario, function, pods),
+        application=applications(
+            scenario,
+            (function.name,),
+            np.zeros(pods, np.int64),
+            np.full(pods, function.pod.cores),
+            np.full(pods, function.pod.memory_mib * _MIB, np.int64),
+        )[0],
         pod=_pod(function.pod),
         steps=tuple(_step(part) for part in function.parts),
         load=_load(asked, seed),
@@ -105,11 +110,6 @@ def _workload(
     )
 
 
-def _pods(asked: ServerlessInput) -> int:
-    bounds = [asked.max_pods, None if asked.batch is None else asked.batch.workers]
-    return min(bound for bound in bounds if bound is not None)
-
-
 def _load(asked: ServerlessInput, seed: np.random.SeedSequence) -> Invocations | Batch:
     if asked.batch is not None:
         return Batch(asked.batch.tasks, asked.batch.workers, asked.batch.retries)
@@ -120,21 +120,11 @@ def _load(asked: ServerlessInput, seed: np.random.SeedSequence) -> Invocations |
     return Invocations(np.arange(0.0, asked.duration_s, asked.interval_s))
 
 
-def _count(load: Invocations | Batch) -> int:
-    return load.tasks if isinstance(load, Batch) else len(load.at_s)
-
-
 def _described(asked: ServerlessInput) -> str:
     """Return the load in words."""
     if asked.batch is not None:
         return f"one batch for {asked.batch.workers} workers"
     return f"every {asked.interval_s:g} s" if asked.arrivals is None else asked.arrivals.kind
-
-
-def _application(scenario: ContainerScenario, function: Function, pods: int) -> Application:
-    app = np.zeros(pods, np.int64)
-    peak_bytes = np.full(pods, function.pod.memory_mib * _MIB, np.int64)
-    return applications(scenario, (function.name,), app, np.full(pods, function.pod.cores), peak_bytes)[0]
 
 
 def _pod(pod: Pod) -> PodSpec:

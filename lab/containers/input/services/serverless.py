@@ -32,11 +32,8 @@ class Length(Section):
 
     mean_s: NonNegativeFloat = Field(description="Mean, seconds.")
     distribution: Distribution = Field(default="lognormal", description="How the time varies.")
-    cv: PositiveFloat = Field(
-        default=0.5,
-        le=100,
-        description="Coefficient of variation, for lognormal only; that of exponential is 1.",
-    )
+    cv: PositiveFloat = Field(default=0.5, le=100)
+    """Coefficient of variation, for lognormal only; that of exponential is 1."""
 
 
 class Part(Section):
@@ -45,11 +42,8 @@ class Part(Section):
     cpu_s: NonNegativeFloat | None = Field(default=None, description="Mean CPU time, seconds.")
     wait_s: NonNegativeFloat | None = Field(default=None, description="Mean wait without CPU, seconds.")
     distribution: Distribution = Field(default="lognormal", description="How the time varies.")
-    cv: PositiveFloat = Field(
-        default=0.5,
-        le=100,
-        description="Coefficient of variation, for lognormal only; that of exponential is 1.",
-    )
+    cv: PositiveFloat = Field(default=0.5, le=100)
+    """Coefficient of variation, for lognormal only; that of exponential is 1."""
     what: str = Field(default="", description="What happens in this part, for readers.")
 
     @model_validator(mode="after")
@@ -62,39 +56,24 @@ class Part(Section):
 class Pod(Section):
     """The pods of the function, which are all alike."""
 
-    cores: PositiveFloat = Field(
-        default=1.0,
-        le=4096,
-        description="CPU that the owner asked for, cores; policies take it for the pod's peak.",
-    )
-    memory_mib: PositiveInt = Field(
-        default=256,
-        le=1_000_000,
-        description="Memory that the owner asked for, MiB; policies take it for the pod's peak.",
-    )
-    threads: PositiveInt = Field(
-        default=1, le=1024, description="Number of threads that share CPU work evenly."
-    )
-    start: Length = Field(
-        default=Length(mean_s=2.0, cv=0.3),
-        description="Time from the request for a pod to a running process; its limits count during that "
-        "time.",
-    )
-    initialise: Length = Field(
-        default=Length(mean_s=0.5, cv=0.3), description="CPU work before the first invocation."
-    )
-    keep_alive_s: NonNegativeFloat = Field(
-        default=600.0, description="Time after which an idle pod ends, seconds."
-    )
-    base_mib: NonNegativeFloat = Field(
-        default=40.0, le=1e6, description="Memory of the started process, MiB."
-    )
-    retained_mib: NonNegativeFloat = Field(
-        default=20.0, le=1e6, description="Memory that initialisation adds until the pod ends, MiB."
-    )
-    working_mib: NonNegativeFloat = Field(
-        default=60.0, le=1e6, description="Memory that a CPU part adds while it lasts, MiB."
-    )
+    cores: PositiveFloat = Field(default=1.0, le=4096)
+    """CPU that the owner asked for, cores; policies take it for the pod's peak."""
+    memory_mib: PositiveInt = Field(default=256, le=1_000_000)
+    """Memory that the owner asked for, MiB; policies take it for the pod's peak."""
+    threads: PositiveInt = Field(default=1, le=1024)
+    """Number of threads that share CPU work evenly."""
+    start: Length = Length(mean_s=2.0, cv=0.3)
+    """Time from the request for a pod to a running process; its limits count during that time."""
+    initialise: Length = Length(mean_s=0.5, cv=0.3)
+    """CPU work before the first invocation."""
+    keep_alive_s: NonNegativeFloat = 600.0
+    """Time after which an idle pod ends, seconds."""
+    base_mib: NonNegativeFloat = Field(default=40.0, le=1e6)
+    """Memory of the started process, MiB."""
+    retained_mib: NonNegativeFloat = Field(default=20.0, le=1e6)
+    """Memory that initialisation adds until the pod ends, MiB."""
+    working_mib: NonNegativeFloat = Field(default=60.0, le=1e6)
+    """Memory that a CPU part adds while it lasts, MiB."""
 
 
 class Function(Section):
@@ -104,9 +83,8 @@ class Function(Section):
     title: str = Field(default="", description="Title for people.")
     assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
     pod: Pod = Field(default=Pod(), description="Its pods.")
-    parts: list[Part] = Field(
-        min_length=1, max_length=100, description="Parts of an invocation, one after another."
-    )
+    parts: list[Part] = Field(min_length=1, max_length=100)
+    """Parts of an invocation, one after another."""
 
 
 class BatchJob(Section):
@@ -114,9 +92,8 @@ class BatchJob(Section):
 
     tasks: PositiveInt = Field(le=1_000_000, description="Number of tasks.")
     workers: PositiveInt = Field(le=100_000, description="Most pods at once.")
-    retries: NonNegativeInt = Field(
-        default=1, le=100, description="How often a task is started again after its pod was killed."
-    )
+    retries: NonNegativeInt = Field(default=1, le=100)
+    """How often a task is started again after its pod was killed."""
 
 
 _START = (
@@ -190,33 +167,21 @@ def _allow_text(schema: dict[str, Any]) -> None:
 class ServerlessInput(Section):
     """A function and the load on it: invocations every interval_s, by `arrivals`, or a batch."""
 
-    function: Annotated[Function, BeforeValidator(_named)] = Field(
-        description="A function, or the name of a shipped one.", json_schema_extra=_allow_text
-    )
-    interval_s: PositiveFloat | None = Field(
-        default=None, description="Time from one invocation to the next, seconds."
-    )
-    arrivals: ArrivalSpec | None = Field(
-        default=None,
-        description="When the function is invoked: the name of a shipped pattern, or a mapping with its "
-        "`kind`.",
-    )
+    function: Annotated[Function, BeforeValidator(_named)] = Field(json_schema_extra=_allow_text)
+    """A function, or the name of a shipped one."""
+    interval_s: PositiveFloat | None = None
+    """Time from one invocation to the next, seconds."""
+    arrivals: ArrivalSpec | None = None
+    """When the function is invoked: the name of a shipped pattern, or a mapping with its `kind`."""
     batch: BatchJob | None = Field(default=None, description="A batch of tasks instead of invocations.")
-    duration_s: PositiveFloat = Field(
-        default=600.0, le=1e6, description="Length of the run, seconds; a batch that is done ends it earlier."
-    )
-    max_pods: PositiveInt | None = Field(
-        default=None, le=100_000, description="Most pods at once; the batch's workers when left out."
-    )
-    hosts: PositiveInt = Field(
-        default=3, le=10_000, description="Number of hosts; pods are placed on them in turn."
-    )
-    phases: PositiveInt = Field(
-        default=4,
-        le=100,
-        description="Number of offsets, evenly spread over a period, at which the pods' periods begin; 1: "
-        "all together.",
-    )
+    duration_s: PositiveFloat = Field(default=600.0, le=1e6)
+    """Length of the run, seconds; a batch that is done ends it earlier."""
+    max_pods: PositiveInt | None = Field(default=None, le=100_000)
+    """Most pods at once; the batch's workers when left out."""
+    hosts: PositiveInt = Field(default=3, le=10_000)
+    """Number of hosts; pods are placed on them in turn."""
+    phases: PositiveInt = Field(default=4, le=100)
+    """Number of offsets, evenly spread over a period, at which the pods' periods begin; 1: all together."""
 
     @model_validator(mode="after")
     def _one_load(self) -> ServerlessInput:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import pathlib
 import shutil
-import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lab.containers.apply.journal import Journal
 from tests.lab.containers.apply.apply_world import FOUND, WANTED, World, advice, row
+from tests.lab.killed_steps import killed_before
 
 BOTH = advice(row("a"), row("b"))
 LEAST_STEPS = {"apply": 25, "undo": 15, "recover": 15}
 """Fewer would mean that the steps are not seen."""
 
-_PLACES = (
+PLACES = (
     *((os, name) for name in ("open", "write", "fsync", "replace", "unlink")),
     (pathlib.Path, "write_text"),
 )
@@ -48,36 +46,6 @@ def recover(root: str) -> None:
     world = opened(root)
     with Journal(world.state).held():
         world.applier().recover()
-
-
-def killed_before(step: int, work: Callable[[str], object], root: Path) -> bool:
-    """Do the work in a process of its own; return whether it was killed, or had fewer steps and ended."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    process = context.Process(target=_child, args=(step, work, str(root)))
-    process.start()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
-    return process.exitcode != 0
-
-
-def _child(step: int, work: Callable[[str], object], root: str) -> None:
-    taken = 0
-
-    def counted(function):
-        def step_by_step(*args, **options):
-            nonlocal taken
-            taken += 1
-            if taken == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **options)
-
-        return step_by_step
-
-    for owner, name in _PLACES:
-        setattr(owner, name, counted(getattr(owner, name)))
-    work(root)
-    os._exit(0)
 
 
 def limits(world: World) -> set[tuple[float, float]]:

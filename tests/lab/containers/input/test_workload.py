@@ -174,11 +174,7 @@ def test_synthetic_steps_become_demand_and_shorter_containers_leave():
 
 
 @pytest.mark.parametrize(
-    ("containers", "said"),
-    [
-        ([("a", 1.0), ("a", 1.0)], "'a' appears twice"),
-        ([("a", 1e12)], "is over"),
-    ],
+    ("containers", "said"), [([("a", 1.0), ("a", 1.0)], "'a' appears twice"), ([("a", 1e12)], "is over")]
 )
 def test_a_synthetic_workload_that_cannot_be_is_refused(containers, said):
     written = [{"name": n, "steps": [{"duration_s": d, "cpu_cores": 1}]} for n, d in containers]
