@@ -57,6 +57,7 @@ _DETAILS = (
 _BESIDES = Column("besides", "Besides")
 _ENDPOINTS = (
     Column("endpoint", "Endpoint"),
+    Column("vni", "VNI", decimals=0),
     Column("address", "Address"),
     Column("mac", "MAC"),
     Column("host", "Host"),
@@ -307,6 +308,7 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
     rows = tuple(
         {
             "endpoint": end.namespace,
+            "vni": end.vni,
             "address": f"{end.address}/{end.prefix_length}",
             "mac": end.mac,
             "host": host.namespace,

@@ -120,20 +120,25 @@ def run_inside(
 
 
 def graph(name: _Name = "fabric") -> None:
-    """Print a fabric that is up as a Mermaid diagram: ToRs, hosts, endpoints and their links."""
+    """Print a fabric that is up as a Mermaid diagram: ToRs, hosts, storage, endpoints and their links."""
     typer.echo(diagram(_loaded(name)))
 
 
 def diagram(fabric: Fabric) -> str:
     """Returns the diagram's text."""
     lines = ["graph TD"]
+    if fabric.plan.peer_link:
+        lines.append("  t0[t0] ---|peer| t1[t1]")
     for host in fabric.hosts:
+        drawn = f"h{host.index}[(h{host.index} storage)]" if host.storage else f"h{host.index}[h{host.index}]"
         for uplink in host.uplinks:
             tor = fabric.tors[uplink.tor]
-            lines.append(f"  t{tor.index}[t{tor.index}] ---|{uplink.device}| h{host.index}[h{host.index}]")
+            lines.append(f"  t{tor.index}[t{tor.index}] ---|{uplink.device}| {drawn}")
         for end in host.endpoints:
             part = _part(end.namespace)
-            lines.append(f"  h{host.index} ---|{end.representor}| {part}([{part} {end.address}])")
+            lines.append(
+                f"  h{host.index} ---|{end.representor}| {part}([{part} {end.address} VNI {end.vni}])"
+            )
     return "\n".join(lines)
 
 

@@ -20,9 +20,13 @@ MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
 VXLAN_PORT = 4789
 """UDP port of VXLAN (RFC 7348)."""
 
+PEER = "peer"
+"""Device of a ToR's link to the other ToR."""
+
 LONGEST_NAME = 20
 _NAME = re.compile(r"[a-z0-9](-?[a-z0-9])*")
 _MTU_BYTES = (1280, 9000)
+_PEERS = 2
 
 
 class Daemon(StrEnum):
@@ -38,8 +42,10 @@ class Plan:
     """A fabric to be made. Every host has an uplink to every ToR. Raises ScenarioError for a bad value.
 
     name: the fabric's name; fabrics with different names can be up together.
-    hosts, tors: their numbers; endpoints: namespaces for applications, per host.
-    vni: VXLAN network identifier of the overlay.
+    hosts, tors: their numbers; storage: hosts besides, whose role is storage.
+    tenants: VXLAN network identifier (VNI) of each tenant; no tenant sees another's frames.
+    endpoints: namespaces for applications, per host and tenant.
+    peer_link: the two ToRs have a link to each other, over which they route around lost uplinks.
     rate_bps: rate of every uplink, both ways (None: as fast as the machine).
     mtu_bytes: MTU of the applications' devices.
     bfd: timers of every uplink.
@@ -53,8 +59,10 @@ class Plan:
     name: str = "fabric"
     hosts: int = 2
     tors: int = 2
+    storage: int = 0
+    tenants: tuple[int, ...] = (100,)
     endpoints: int = 1
-    vni: int = 100
+    peer_link: bool = False
     rate_bps: float | None = None
     mtu_bytes: int = 1500
     bfd: BfdTimers = BfdTimers()  # noqa: RUF009  (frozen)
@@ -73,8 +81,16 @@ class Plan:
             )
         _within("hosts", self.hosts, 2, MOST_HOSTS)
         _within("tors", self.tors, 2, MOST_TORS)
-        _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS)
-        _within("vni", self.vni, 1, MAX_VNI)
+        _within("storage", self.storage, 0, MOST_HOSTS - self.hosts)
+        if not self.tenants or len({*self.tenants}) < len(self.tenants):
+            raise ScenarioError(f"tenants: {[*self.tenants]} needs a VNI for each tenant, each another one")
+        for number, vni in enumerate(self.tenants):
+            _within(f"tenants.{number}", vni, 1, MAX_VNI)
+        _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS // len(self.tenants))
+        if self.peer_link and self.tors != _PEERS:
+            raise ScenarioError(
+                f"peer_link: joins the two ToRs of a rack; with tors: {self.tors} leave it out"
+            )
         _within("mtu_bytes", self.mtu_bytes, *_MTU_BYTES)
         _within("bfd.multiplier", self.bfd.multiplier, 2, 255)
         _within("bfd.interval_s", self.bfd.interval_s, 0.01, 60.0)
@@ -88,8 +104,8 @@ class Plan:
 class Endpoint:
     """An application's namespace with one device, as a VF would be.
 
-    representor: the device's other end, in the host's namespace and bridge; address: IPv4; prefix_length: of
-    the overlay's subnet; mac: the device's.
+    representor: the device's other end, in the host's namespace and its tenant's bridge; address: IPv4;
+    prefix_length: of the overlay's subnet; mac: the device's; vni: its tenant's.
     """
 
     namespace: str
@@ -98,6 +114,7 @@ class Endpoint:
     address: str
     prefix_length: int
     mac: str
+    vni: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +133,39 @@ class Uplink:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """A host. loopback: IPv4 of its tunnel endpoint; tunnel: its VXLAN device, which is in its bridge."""
+class Segment:
+    """A tenant's part of a host. tunnel: the VXLAN device, which is in the bridge."""
 
-    namespace: str
-    index: int
-    asn: int
-    loopback: str
-    uplinks: tuple[Uplink, ...]
+    vni: int
     bridge: str
     tunnel: str
     endpoints: tuple[Endpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """A host. loopback: IPv4 of its tunnel endpoint; segments: by tenant; storage: its role is storage."""
+
+    namespace: str
+    index: int
+    asn: int
+    loopback: str
+    uplinks: tuple[Uplink, ...]
+    segments: tuple[Segment, ...]
+    storage: bool
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints of all tenants."""
+        return tuple(end for segment in self.segments for end in segment.endpoints)
+
+
+@dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by host index; addresses: their IPv4; router_id: BGP's, as IPv4."""
+    """A switch. ports: its devices by host index; addresses: their IPv4; router_id: BGP's, as IPv4.
+
+    peer: IPv4 of its end of the link to the other ToR, on the device PEER (None: there is no such link).
+    """
 
     namespace: str
     index: int
@@ -139,6 +173,7 @@ class Tor:
     router_id: str
     ports: tuple[str, ...]
     addresses: tuple[str, ...]
+    peer: str | None
 
 
 @dataclass(frozen=True, slots=True)

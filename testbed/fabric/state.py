@@ -77,8 +77,9 @@ def read(name: str) -> FabricState:
     path = state_folder(name) / _FILE
     try:
         written = json.loads(path.read_text())
-        plan = {**written["plan"], "bfd": BfdTimers(**written["plan"]["bfd"])}
-        return FabricState(Plan(**plan), written["lasting"])
+        plan = written["plan"]
+        read = {"bfd": BfdTimers(**plan["bfd"]), "tenants": tuple(plan["tenants"])}
+        return FabricState(Plan(**{**plan, **read}), written["lasting"])
     except PermissionError as error:
         raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error
     except FileNotFoundError:

@@ -126,8 +126,8 @@ def _missing_at_host(fabric: Fabric, host: Host) -> list[str]:
     uplinks = {uplink.device for uplink in host.uplinks}
     routes = _next_hops(host.namespace)
     tunnels = {
-        (entry["mac"], entry["dst"])
-        for entry in _table(host.namespace, "bridge", "-j", "fdb", "show", "dev", host.tunnel)
+        (entry["ifname"], entry["mac"], entry["dst"])
+        for entry in _table(host.namespace, "bridge", "-j", "fdb", "show")
         if "dst" in entry
     }
     missing = []
@@ -136,9 +136,10 @@ def _missing_at_host(fabric: Fabric, host: Host) -> list[str]:
             continue
         lacking = uplinks - routes.get(other.loopback, set())
         missing += [f"{host.namespace}: {other.loopback} by {device}" for device in sorted(lacking)]
-        for mac in (_BROADCAST, *(end.mac for end in other.endpoints)):
-            if (mac, other.loopback) not in tunnels:
-                missing.append(f"{host.namespace}: {mac} at {other.loopback}")
+        for segment in other.segments:
+            for mac in (_BROADCAST, *(end.mac for end in segment.endpoints)):
+                if (segment.tunnel, mac, other.loopback) not in tunnels:
+                    missing.append(f"{host.namespace}: {mac} at {other.loopback} over {segment.tunnel}")
     return missing
 
 
@@ -157,7 +158,9 @@ def _missing_sessions(router: Host | Tor) -> list[str]:
     except BackendError as error:
         return [str(error)]
     peers = json.loads(answer)
-    wanted = len(router.uplinks) if isinstance(router, Host) else len(router.ports)
+    wanted = (
+        len(router.uplinks) if isinstance(router, Host) else len(router.ports) + (router.peer is not None)
+    )
     up_now = sum(peer["status"] == "up" for peer in peers)
     return [] if up_now >= wanted else [f"{router.namespace}: {up_now} of {wanted} BFD sessions"]
 

@@ -30,8 +30,14 @@ class PlanFile(BaseModel):
     name: str = Field(default=_DEFAULT.name, description="Several stand side by side under different names.")
     hosts: int = Field(default=_DEFAULT.hosts, description="With a loopback, a bridge and a tunnel each.")
     tors: int = Field(default=_DEFAULT.tors, description="Switches at the edge.")
-    endpoints: int = Field(default=_DEFAULT.endpoints, description="Namespaces for applications, per host.")
-    vni: int = Field(default=_DEFAULT.vni, description="Of the overlay.")
+    storage: int = Field(default=_DEFAULT.storage, description="Hosts besides, in the role of storage.")
+    tenants: tuple[int, ...] = Field(
+        default=_DEFAULT.tenants, description="VNI of each tenant; none sees another's frames."
+    )
+    endpoints: int = Field(
+        default=_DEFAULT.endpoints, description="Namespaces for applications, per host and tenant."
+    )
+    peer_link: bool = Field(default=False, description="A link between the two ToRs.")
     rate_bps: float | None = Field(default=None, description="Of every uplink, both ways.")
     mtu_bytes: int = Field(default=_DEFAULT.mtu_bytes, description="Of the applications' devices.")
     bfd: str = Field(default="5x50", description="MULTIPLIERxINTERVAL, the latter in milliseconds.")

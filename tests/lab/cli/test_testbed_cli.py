@@ -139,9 +139,10 @@ def test_up_makes_what_the_file_and_the_options_say(twinbed, tmp_path, monkeypat
 
     monkeypatch.setattr(fabric_up, "up", make)
     file = tmp_path / "plan.yaml"
-    file.write_text("name: lab1\nhosts: 4\nbfd: 3x100\n")
+    file.write_text("name: lab1\nhosts: 4\nbfd: 3x100\ntenants: [7, 8]\nstorage: 1\npeer_link: true\n")
     shown = twinbed("testbed", "up", file, "--hosts", 3, "--fast-path")
-    assert made == [Plan("lab1", hosts=3, bfd=BfdTimers(0.1, 3), fast_path=True)]
+    wanted = Plan("lab1", hosts=3, storage=1, tenants=(7, 8), peer_link=True, bfd=BfdTimers(0.1, 3))
+    assert made == [replace(wanted, fast_path=True)]
     assert "tb-lab1-h2e0" in shown.out
     assert "sudo twinbed testbed down lab1" in shown.out
     rows = json.loads(twinbed("testbed", "up", "--format", "json").out)["rows"]
@@ -285,5 +286,15 @@ def test_fault_refuses_what_it_cannot_do(twinbed, broken, options, said):
 def test_graph_shows_every_link(twinbed, broken):
     shown = twinbed("testbed", "graph").out
     assert "t1[t1] ---|tor1| h0[h0]" in shown
-    assert "h1 ---|vf0| h1e0([h1e0 10.0.2.1])" in shown
+    assert "h1 ---|vf0| h1e0([h1e0 10.0.2.1 VNI 100])" in shown
     assert shown.count("---") == 2 * 2 + 2
+
+
+def test_graph_shows_tenants_storage_and_the_link_between_the_tors(twinbed, monkeypatch):
+    plan = Plan(storage=1, tenants=(100, 200), peer_link=True)
+    monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(plan))
+    shown = twinbed("testbed", "graph").out
+    assert "t0[t0] ---|peer| t1[t1]" in shown
+    assert "t1[t1] ---|tor1| h2[(h2 storage)]" in shown
+    assert "h2 ---|vf1| h2e1([h2e1 10.0.3.2 VNI 200])" in shown
+    assert shown.count("---") == 1 + 3 * 2 + 3 * 2

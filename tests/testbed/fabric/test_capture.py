@@ -132,7 +132,7 @@ def test_a_real_fabrics_bfd_and_vxlan_packets_are_captured(fabric: Fabric, tmp_p
     bfd = next(packet for packet in packets if packet.protocol == "BFD" and packet.bfd_state == "Up")
     assert (bfd.bfd_multiplier, bfd.bfd_interval_s) == (5, 0.05)
     tunnelled = next(packet for packet in packets if packet.protocol == "VXLAN")
-    assert tunnelled.vni == fabric.plan.vni
+    assert tunnelled.vni == fabric.plan.tenants[0]
     assert {tunnelled.source, tunnelled.destination} == {host.loopback for host in fabric.hosts}
     assert {packet.device for packet in packets} <= {uplink.device for uplink in fabric.hosts[0].uplinks}
     assert len(rdpcap(str(tmp_path / "h0.pcap"))) == len(packets) + others
