@@ -305,7 +305,7 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
     """Returns the table of a fabric's endpoints. names: what the user's topology calls the hosts and the
     ToRs."""
-    rows = tuple(
+    rows: tuple[Record, ...] = tuple(
         {
             "endpoint": end.namespace,
             "vni": end.vni,

@@ -1,4 +1,4 @@
-"""Tenants of a real fabric never see each other's frames; storage and the ToRs' own link serve all of them."""
+"""Tenants of a real fabric never see each other's frames; storage and the ToRs' own link serve them all."""
 
 from __future__ import annotations
 
