@@ -26,6 +26,9 @@ LOST_OUT, LOST_IN = "lost_out", "lost_in"
 NTF_MASTER, NUD_NOARP = 0x04, 0x40
 """linux/neighbour.h: an entry of the bridge above the device; an entry that does not age ("static")."""
 
+LEAVES = ("parent 1:1", "parent 1:2")
+"""Places of a shaped link's queues: routing's, and the applications'."""
+
 _QUEUE_S = 0.05
 """Longest queue of a shaped link, s at its rate."""
 
@@ -76,9 +79,7 @@ def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
             for segment in part.segments:
                 _overlay(kernel, plan, part, segment)
     feed(part.namespace, ("nft", "-f", "-"), _spread(part) if isinstance(part, Host) else _faults(part))
-    if plan.rate_bps is not None:
-        lines = [line for device, _ in uplinks for line in _rate(device, plan.rate_bps, _uplink_mtu(plan))]
-        feed(part.namespace, ("tc", "-batch", "-"), "\n".join([*lines, ""]))
+    shape(plan, part.namespace, [device for device, _ in uplinks])
 
 
 def admit(
@@ -124,6 +125,13 @@ def _uplink_mtu(plan: Plan) -> int:
     return plan.mtu_bytes + VXLAN_OVERHEAD_BYTES
 
 
+def shape(plan: Plan, namespace: str, uplinks: Sequence[str]) -> None:
+    """Give devices the plan's rate, if it has one. Raises BackendError if the machine refuses."""
+    if plan.rate_bps is not None:
+        lines = [line for device in uplinks for line in _rate(device, plan.rate_bps, _uplink_mtu(plan))]
+        feed(namespace, ("tc", "-batch", "-"), "\n".join([*lines, ""]))
+
+
 def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
     """Return tc's commands for a shaped device with two classes.
 
@@ -131,7 +139,6 @@ def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
     are dropped with them. Switches have such a class as well.
     """
     burst_bytes = max(round(rate_bps / 8 * _BURST_S), 10 * mtu_bytes)
-    queue_bytes = max(round(rate_bps / 8 * _QUEUE_S), 20 * mtu_bytes)
     own_bps = rate_bps * _CONTROL_SHARE
     burst = f"burst {burst_bytes} cburst {burst_bytes}"
     shared = f"ceil {rate_bps:.0f}bit {burst}"
@@ -140,9 +147,21 @@ def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
         f"class add dev {device} parent 1: classid 1:9 htb rate {rate_bps:.0f}bit {shared}",
         f"class add dev {device} parent 1:9 classid 1:1 htb rate {own_bps:.0f}bit {shared} prio 0",
         f"class add dev {device} parent 1:9 classid 1:2 htb rate {rate_bps - own_bps:.0f}bit {shared} prio 1",
-        f"qdisc add dev {device} parent 1:2 bfifo limit {queue_bytes}",
+        _queue(device, rate_bps, mtu_bytes),
         f"filter add dev {device} parent 1: protocol ip u32 match ip tos 0xc0 0xff flowid 1:1",
     ]
+
+
+def _queue(device: str, rate_bps: float, mtu_bytes: int) -> str:
+    queue_bytes = max(round(rate_bps / 8 * _QUEUE_S), 20 * mtu_bytes)
+    return f"qdisc replace dev {device} {LEAVES[1]} bfifo limit {queue_bytes}"
+
+
+def whole(plan: Plan, device: str) -> str:
+    """Return tc's commands that replace netem (faults.degrade) by what an uplink has without it."""
+    if plan.rate_bps is None:
+        return f"qdisc del dev {device} root\n"
+    return f"qdisc del dev {device} {LEAVES[0]}\n{_queue(device, plan.rate_bps, _uplink_mtu(plan))}\n"
 
 
 def _spread(host: Host) -> str:

@@ -7,11 +7,12 @@ are in seconds, rates in bits per second.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from control.fabric import MAX_VNI, BfdTimers, Fault
+from control.fabric import MAX_VNI, BfdTimers, Direction, Fault
 from twinbed import ScenarioError
 
 MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
@@ -38,6 +39,48 @@ class Daemon(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Impairment:
+    """What impairs a host's link. Without loss, delay and corruption the link is broken.
+
+    host, uplink: their indices; silent: a broken link keeps its carrier; one_way: the only direction.
+    loss, corrupt: shares of the packets, 0 to 1; delay_s: of every packet. flap_s: length of a turn, impaired
+    and repaired alike; at_s: when it begins, s after the fabric is up; for_s: when it ends after that (None:
+    never).
+    """
+
+    host: int
+    uplink: int
+    silent: bool = False
+    one_way: Direction | None = None
+    loss: float | None = None
+    delay_s: float | None = None
+    corrupt: float | None = None
+    flap_s: float | None = None
+    at_s: float = 0.0
+    for_s: float | None = None
+
+    @property
+    def link(self) -> str:
+        """The link's name, as users write it."""
+        return f"h{self.host}:tor{self.uplink}"
+
+    @property
+    def needs_netem(self) -> bool:
+        """Whether only a kernel with netem can do it."""
+        return self.delay_s is not None or self.corrupt is not None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it begins later, flaps or ends."""
+        return self.at_s > 0 or self.flap_s is not None or self.for_s is not None
+
+    def overlaps(self, other: Impairment) -> bool:
+        """Return whether both impair the same link at the same time."""
+        ends_s = [one.at_s + (math.inf if one.for_s is None else one.for_s) for one in (self, other)]
+        return self.link == other.link and self.at_s < ends_s[1] and other.at_s < ends_s[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A fabric to be made. Every host has an uplink to every ToR. Raises ScenarioError for a bad value.
 
@@ -54,6 +97,7 @@ class Plan:
     fast_path: a process at every host stops using a dead uplink before routing does.
     bfd_plane: BFD's packets and timers are those of our own process behind bfdd, in hosts and ToRs.
     rto_min_s: TCP's smallest retransmission timeout on the applications' routes (None: the kernel's 0.2).
+    impairments: of links, from when the fabric has converged.
     """
 
     name: str = "fabric"
@@ -71,6 +115,7 @@ class Plan:
     fast_path: bool = False
     bfd_plane: bool = False
     rto_min_s: float | None = None
+    impairments: tuple[Impairment, ...] = ()
 
     def __post_init__(self) -> None:
         # `run-…` would look like a container's network (testbed.containers.ownership).
@@ -98,6 +143,12 @@ class Plan:
             _within("rate_bps", self.rate_bps, 1e6, 1e12)
         if self.rto_min_s is not None:
             _within("rto_min_s", self.rto_min_s, 0.001, 10.0)
+        for number, impairment in enumerate(self.impairments):
+            key = f"impairments.{number}"
+            _within(f"{key}.link: h", impairment.host, 0, self.hosts + self.storage - 1)
+            _within(f"{key}.link: tor", impairment.uplink, 0, self.tors - 1)
+            if any(impairment.overlaps(other) for other in self.impairments[:number]):
+                raise ScenarioError(f"{key}: {impairment.link} is impaired already then; let that end before")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from control.fabric import BfdTimers
 from lab.ask import guard
 from lab.ask.problems import describe
+from lab.fabric.real.impairments import ImpairmentFile, impairment
 from testbed.fabric.model import Plan
 from twinbed import ScenarioError
 
@@ -52,6 +53,9 @@ class PlanFile(BaseModel):
         default=False, description="Our own process behind bfdd sends BFD's packets and judges silence."
     )
     rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout.")
+    impairments: tuple[ImpairmentFile, ...] = Field(
+        default=(), description="Of links, from when the fabric has converged; as of `testbed fault`."
+    )
 
     @field_validator("bfd")
     @classmethod
@@ -78,6 +82,9 @@ def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
     assert timers is not None
     bfd = BfdTimers(int(timers["interval_ms"]) / 1e3, int(timers["multiplier"]))
     try:
-        return Plan(**{**checked.model_dump(), "bfd": bfd})
+        impaired = [
+            impairment(asked, f"impairments.{number}.") for number, asked in enumerate(checked.impairments)
+        ]
+        return Plan(**{**checked.model_dump(), "bfd": bfd, "impairments": tuple(impaired)})
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None

@@ -197,6 +197,11 @@ def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monke
         ("bfd: 50ms", "plan.yaml: bfd: expected MULTIPLIERxINTERVAL with the interval in ms, as 5x50"),
         ("- hosts", "plan.yaml: expected keys, as `hosts: 4`"),
         ("hosts: two", "plan.yaml: hosts: "),
+        ("impairments: [{loss: 5%}]", "plan.yaml: impairments.0.link: missing"),
+        ("impairments: [{link: h0:tor0, loss: 5}]", "plan.yaml: impairments.0.loss: Input should be a valid"),
+        ("impairments: [{link: h0:tor0, at: 5%}]", "plan.yaml: impairments.0.at: 5%: expected a number and"),
+        ("impairments: [{link: h0:tor2}]", "plan.yaml: impairments.0.link: tor: 2 is not possible"),
+        ("impairments: [{link: h0:tor1}, {link: h0:tor1}]", "impairments.1: h0:tor1 is impaired already"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_by_its_key(twinbed, tmp_path, text, said):
@@ -247,7 +252,8 @@ def broken(monkeypatch):
     """What was done to the links of a fabric that is up, in order."""
     done: list[tuple[object, ...]] = []
     monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(Plan(name)))
-    for verb in ("inject", "lose", "clear", "mend"):
+    monkeypatch.setattr(fabric_doctor, "has_netem", lambda: False)
+    for verb in ("inject", "lose", "clear", "mend", "degrade"):
         monkeypatch.setattr(
             faults, verb, lambda _, fault, *rest, verb=verb: done.append((verb, fault.silent, *rest))
         )
@@ -260,12 +266,19 @@ def test_fault_breaks_a_link_until_it_is_cleared(twinbed, broken):
     assert "--clear" in said
     broken.clear()
     twinbed("testbed", "fault", "h0:tor1", "--clear")
-    repair = [("mend", False), ("clear", True), ("clear", False)]
+    repair = [("mend", True), ("clear", True), ("clear", False)]
     assert broken == repair
     broken.clear()
-    twinbed("testbed", "fault", "h0:tor1", "--silent", "--flap", "1ms", "--seconds", "0.02")
+    twinbed("testbed", "fault", "h0:tor1", "--silent", "--flap", "1ms", "--for", "20ms")
     assert broken[0] == ("inject", True)
     assert [verb for verb, _ in broken[-3:]] == ["mend", "clear", "clear"]
+
+
+def test_fault_delays_and_corrupts_where_the_kernel_has_netem(twinbed, broken, monkeypatch):
+    monkeypatch.setattr(fabric_doctor, "has_netem", lambda: True)
+    options = ("--delay", "2ms", "--corrupt", "1%", "--loss", "3%")
+    assert twinbed("testbed", "fault", "h0:tor1", *options).code == 0
+    assert broken == [("lose", True, 0.03), ("degrade", True, 0.002, 0.01)]
 
 
 @pytest.mark.parametrize(
@@ -273,9 +286,12 @@ def test_fault_breaks_a_link_until_it_is_cleared(twinbed, broken):
     [
         (("tor1",), "h0:tor1"),
         (("h0:tor1", "--loss", "5"), "5%"),
-        (("h0:tor1", "--flap", "soon"), "10s"),
-        (("h0:tor1", "--delay", "2ms"), "netem"),
-        (("h0:tor1", "--one-way", "up"), "out or in"),
+        (("h0:tor1", "--flap", "soon"), "flap: soon: expected a number and a unit"),
+        (("h0:tor1", "--loss", "0%"), "loss: 0% is no share"),
+        (("h0:tor1", "--silent", "--loss", "5%"), "leave out loss"),
+        (("h0:tor1", "--delay", "2ms"), "the VM's has it (python -m testbed.vm -- COMMAND)"),
+        (("h0:tor1", "--corrupt", "1%"), "need netem"),
+        (("h0:tor1", "--one-way", "up"), "'out' or 'in'"),
     ],
 )
 def test_fault_refuses_what_it_cannot_do(twinbed, broken, options, said):
