@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from testbed.containers.interrupts import Interrupts
-from testbed.fabric import devices, doctor, frr, impairments, leftovers, topology
+from testbed.fabric import capacity, devices, doctor, frr, impairments, leftovers, topology
 from testbed.fabric.bfd_plane import processes as planes
 from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
@@ -45,6 +45,7 @@ def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -
     """
     say = progress or (lambda _: None)
     doctor.require()
+    capacity.require(plan)
     for impairment in plan.impairments:
         impairments.require(impairment)
     fabric = fabric_of(plan)
