@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.fabric.model import Plan
-from testbed.fabric.ownership import NAMESPACES
 from twinbed import BackendError
 
 _PACKET_S = 0.65e-3
@@ -23,12 +22,11 @@ _PACKET_S = 0.65e-3
 _BUSY = 0.85
 """Largest share of the cores that BFD may use, so that routing and applications run at all."""
 
-_MIB = 1 << 20
-_ROUTER_BYTES, _FAST_PATH_BYTES, _NAMESPACE_BYTES = 25 * _MIB, 27 * _MIB, _MIB // 4
+_ROUTER_MIB, _FAST_PATH_MIB, _NAMESPACE_MIB = 25.0, 27.0, 0.25
 """Memory of FRR's daemons in a namespace, of a fast path, and of a namespace with a cable in the kernel."""
 
-_ROUTER_TASKS, _FAST_PATH_TASKS = 12, 2
-"""Processes and threads of FRR in a namespace, and of a fast path."""
+_ROUTER_TASKS = 12
+"""Threads of FRR in a namespace."""
 
 _NODE_FILES = 2
 """Files that are open for each namespace while cables are made: both ends of its shell's terminal."""
@@ -75,19 +73,17 @@ def _cores(plan: Plan, hosts: int) -> float:
     return 2 * sessions / plan.bfd.interval_s * _PACKET_S
 
 
-def _memory(plan: Plan, hosts: int) -> float:
-    fast = (hosts + plan.storage) * _FAST_PATH_BYTES * plan.fast_path
-    kernel = _namespaces(plan, hosts) * _NAMESPACE_BYTES
-    return (_routers(plan, hosts) * _ROUTER_BYTES + fast + kernel) / _MIB
+def _memory_mib(plan: Plan, hosts: int) -> float:
+    fast = (hosts + plan.storage) * _FAST_PATH_MIB * plan.fast_path
+    return _routers(plan, hosts) * _ROUTER_MIB + fast + _namespaces(plan, hosts) * _NAMESPACE_MIB
 
 
 def _tasks(plan: Plan, hosts: int) -> float:
-    fast = (hosts + plan.storage) * _FAST_PATH_TASKS * plan.fast_path
     # Shells of all namespaces run while cables are made, and FRR afterwards.
-    return max(_routers(plan, hosts) * _ROUTER_TASKS + fast, _namespaces(plan, hosts))
+    return max(_routers(plan, hosts) * _ROUTER_TASKS, _namespaces(plan, hosts))
 
 
-def _free_memory() -> float:
+def _free_memory_mib() -> float:
     line = next(row for row in Path("/proc/meminfo").read_text().splitlines() if "MemAvailable" in row)
     return int(line.split()[1]) / 1024
 
@@ -95,15 +91,6 @@ def _free_memory() -> float:
 def _free_tasks() -> float:
     running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     return min(_number("kernel/pid_max"), _number("kernel/threads-max")) - running
-
-
-def _free_namespaces() -> float:
-    made = len([*NAMESPACES.iterdir()]) if NAMESPACES.exists() else 0
-    return _number("user/max_net_namespaces") - made
-
-
-def _free_terminals() -> float:
-    return _number("kernel/pty/max") - _number("kernel/pty/nr")
 
 
 def _free_files() -> float:
@@ -121,14 +108,10 @@ _RESOURCES = (
         lambda: _BUSY * len(os.sched_getaffinity(0)),
         ", or more with slower timers (bfd)",
     ),
-    _Resource("MiB of memory", _memory, _free_memory),
+    _Resource("MiB of memory", _memory_mib, _free_memory_mib),
     _Resource("processes and threads", _tasks, _free_tasks),
-    _Resource("network namespaces", _namespaces, _free_namespaces),
-    _Resource("terminals", _namespaces, _free_terminals, ", or more with a larger kernel.pty.max"),
+    _Resource("network namespaces", _namespaces, lambda: _number("user/max_net_namespaces")),
     _Resource(
-        "open files",
-        lambda plan, hosts: _NODE_FILES * _namespaces(plan, hosts),
-        _free_files,
-        ", or more with a larger ulimit -n",
+        "open files", lambda plan, hosts: _NODE_FILES * _namespaces(plan, hosts), _free_files, " (ulimit -n)"
     ),
 )

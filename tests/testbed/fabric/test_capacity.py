@@ -33,7 +33,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         ("MiB of memory", 1000.0, 37),
         ("processes and threads", 1200.0, 98),
         ("network namespaces", 100.0, 49),
-        ("terminals", 4.0, 0),
+        ("network namespaces", 4.0, 0),
         ("open files", 204.0, 50),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -15,6 +16,7 @@ from control.fabric import Fault, FaultKind
 from kernel.tunnel import Tunnel
 from testbed.fabric import faults, leftovers
 from testbed.fabric.agent_process import Agents
+from testbed.fabric.apps.wire import ETH_P_ALL
 from testbed.fabric.links import in_namespace
 from testbed.fabric.model import Endpoint, Fabric, Plan
 from testbed.fabric.rules.seen import installed
@@ -43,32 +45,22 @@ def of(fabric: Fabric, host: int, vni: int) -> Endpoint:
     return end
 
 
-def listen(end: Endpoint) -> socket.socket:
-    """Return a socket that gets every frame at an endpoint's device, and sends there."""
-    with in_namespace(end.namespace):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-    wire.bind((end.device, 3))
-    wire.settimeout(0.02)
-    return wire
-
-
 def seen_at(source: Endpoint, others: list[Endpoint], *frames: Ether) -> list[set[bytes]]:
     """Return which of these frames every other endpoint sees within QUIET_S."""
-    sent = {bytes(frame) for frame in frames}
-    wires = [listen(end) for end in (source, *others)]
-    for frame in sent:
-        wires[0].send(frame)
-    got: list[set[bytes]] = [set() for _ in others]
-    end_s = time.monotonic() + QUIET_S
-    while time.monotonic() < end_s:
-        for wire, frames_there in zip(wires[1:], got, strict=True):
-            try:
-                frame = wire.recv(2048)
-            except TimeoutError:
-                continue
-            frames_there |= {one for one in sent if frame.startswith(one)}
-    for wire in wires:
-        wire.close()
+    sent, got = {bytes(frame) for frame in frames}, [set[bytes]() for _ in others]
+    with ExitStack() as opened:
+        wires = []
+        for end in (source, *others):
+            with in_namespace(end.namespace):
+                wires.append(opened.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW)))
+            wires[-1].bind((end.device, ETH_P_ALL))
+        for frame in sent:
+            wires[0].send(frame)
+        time.sleep(QUIET_S)
+        for wire, seen in zip(wires[1:], got, strict=True):
+            with suppress(BlockingIOError):
+                while packet := wire.recv(2048, socket.MSG_DONTWAIT):
+                    seen |= {frame for frame in sent if packet.startswith(frame)}
     return got
 
 
@@ -119,16 +111,14 @@ def test_rules_are_those_of_the_representors_own_tenant(shared: Fabric) -> None:
 
     def rules(host: int) -> set[tuple[str, int, int]]:
         """Return (representor, VNI, MAC) of all rules of a host."""
-        namespace = shared.hosts[host].namespace
-        found = installed(namespace)
-        with in_namespace(namespace):
+        found = installed(shared.hosts[host].namespace)
+        with in_namespace(shared.hosts[host].namespace):
             names = dict(socket.if_nameindex())
         columns = (found.device.tolist(), found.vni.tolist(), found.mac.tolist())
         return {(names[device], vni, mac) for device, vni, mac in zip(*columns, strict=True)}
 
     def wanted(host: int) -> set[tuple[str, int, int]]:
-        others = (other for other in shared.hosts if other.index != host)
-        far = [end for other in others for end in other.endpoints]
+        far = [end for other in shared.hosts if other.index != host for end in other.endpoints]
         return {
             (end.representor, end.vni, int(other.mac.replace(":", ""), 16))
             for end in shared.hosts[host].endpoints
