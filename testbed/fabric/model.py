@@ -127,8 +127,8 @@ class Plan:
         _within("hosts", self.hosts, 2, MOST_HOSTS)
         _within("tors", self.tors, 2, MOST_TORS)
         _within("storage", self.storage, 0, MOST_HOSTS - self.hosts)
-        if not self.tenants or len({*self.tenants}) < len(self.tenants):
-            raise ScenarioError(f"tenants: {[*self.tenants]} needs a VNI for each tenant, each another one")
+        if not 0 < len(self.tenants) == len({*self.tenants}) <= MOST_ENDPOINTS:
+            raise ScenarioError(f"tenants: give 1 to {MOST_ENDPOINTS} VNIs, no two alike")
         for number, vni in enumerate(self.tenants):
             _within(f"tenants.{number}", vni, 1, MAX_VNI)
         _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS // len(self.tenants))

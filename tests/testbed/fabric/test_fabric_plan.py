@@ -60,7 +60,7 @@ def test_the_largest_plan_has_names_and_addresses_for_everything() -> None:
         ({"hosts": 1}, "hosts: 1 is not possible; take 2 to 200"),
         ({"tors": 9}, "tors: 9 is not possible; take 2 to 8"),
         ({"tenants": (100, 0)}, "tenants.1: 0 is not possible"),
-        ({"tenants": (100, 100)}, "tenants: [100, 100] needs a VNI for each tenant, each another one"),
+        ({"tenants": (100, 100)}, "tenants: give 1 to 50 VNIs, no two alike"),
         ({"tenants": (1, 2), "endpoints": 26}, "endpoints: 26 is not possible; take 1 to 25"),
         ({"hosts": 199, "storage": 2}, "storage: 2 is not possible; take 0 to 1"),
         ({"tors": 3, "peer_link": True}, "peer_link: joins the two ToRs of a rack; with tors: 3"),
