@@ -68,7 +68,7 @@ def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, li
             parts.append(str(step))
             place = _inner(place, 0)
         elif isinstance(place, type) and issubclass(place, BaseModel):
-            siblings = list(place.model_fields)
+            siblings = [field.alias or name for name, field in place.model_fields.items()]
             parts.append(step)
             place = _plain(place.model_fields[step].annotation) if step in place.model_fields else None
         elif dataclasses.is_dataclass(place):

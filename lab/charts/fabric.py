@@ -58,6 +58,31 @@ def two_sides(frame: pd.DataFrame) -> tuple[alt.LayerChart, ...]:
     return tuple(panels)
 
 
+def ladders(frame: pd.DataFrame) -> alt.Chart:
+    """Draw when queue pairs send again and give up, a row for each NCCL.
+
+    Columns: nccl, at_s (s after the last progress), what (`sends again`, `gives up`).
+    """
+    kinds = ["sends again", "gives up"]
+    chart: alt.Chart = (
+        alt.Chart(frame, height=alt.Step(34))
+        .mark_point(filled=True, size=70, opacity=0.9)
+        .encode(
+            x=alt.X("at_s:Q", title="After the last progress (s)", scale=alt.Scale(type="log")),
+            y=alt.Y("nccl:N", title="NCCL", sort=None, axis=alt.Axis(labelLimit=260)),
+            color=alt.Color(
+                "what:N",
+                title=None,
+                scale=alt.Scale(domain=kinds, range=["#0072b2", _BROKEN]),
+                legend=alt.Legend(orient="top"),
+            ),
+            shape=alt.Shape("what:N", scale=alt.Scale(domain=kinds, range=["circle", "cross"]), legend=None),
+            tooltip=["nccl:N", "what:N", alt.Tooltip("at_s:Q", title="s", format=".3f")],
+        )
+    )
+    return chart
+
+
 def fleets(frame: pd.DataFrame) -> tuple[alt.Chart, ...]:
     """Draw two panels over sizes: how much a fleet trains, and what a scheme saves against none.
 

@@ -57,6 +57,7 @@ _DETAILS = (
 _BESIDES = Column("besides", "Besides")
 _ENDPOINTS = (
     Column("endpoint", "Endpoint"),
+    Column("vni", "VNI", decimals=0),
     Column("address", "Address"),
     Column("mac", "MAC"),
     Column("host", "Host"),
@@ -304,9 +305,10 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
     """Returns the table of a fabric's endpoints. names: what the user's topology calls the hosts and the
     ToRs."""
-    rows = tuple(
+    rows: tuple[Record, ...] = tuple(
         {
             "endpoint": end.namespace,
+            "vni": end.vni,
             "address": f"{end.address}/{end.prefix_length}",
             "mac": end.mac,
             "host": host.namespace,

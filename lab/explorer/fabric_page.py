@@ -17,15 +17,18 @@ import streamlit as st
 from control.fabric import BfdTimers, FaultKind, PlannedFault
 from lab.charts import fabric as charts
 from lab.explorer import html
+from lab.fabric import nccl
+from lab.fabric.calibrate.retries import RetryProfile, retry_profile
 from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
 from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples
 from twin.fabric.model import Handling, Scheme, Topology
 from twin.fabric.rdma import Link, stall_s
+from twin.fabric.retransmission import ladder
 from twin.fabric.timeline import timeline, with_queue_pairs
 from twin.fabric.topology import dual_tor
-from twinbed import StoreError
+from twinbed import ScenarioError, StoreError
 
 _BEFORE_S = 1.0
 """Time for which sessions run before the fault, s."""
@@ -53,6 +56,7 @@ def page() -> None:
     st.altair_chart(charts.edge(*_drawn(chosen.topology, chosen.fault)))
     _timeline(chosen)
     _timers(chosen)
+    _ladder()
     _fleets()
 
 
@@ -157,6 +161,31 @@ def _timers(chosen: _Chosen) -> None:
         "Silent faults; median of the worse direction. Stalls of the machine are those measured on the "
         "testbed: see [stalls] in the calibration."
     )
+
+
+def _ladder() -> None:
+    """Show when queue pairs send again after a loss and when they give up, by adapter and NCCL version."""
+    st.subheader("When a queue pair sends again", anchor=False)
+    adapters = list(RetryProfile)
+    adapter = st.selectbox(
+        "Adapter", adapters, index=adapters.index(RetryProfile.CX6_20_43), key="fabric_adapter"
+    )
+    profile = retry_profile(adapter, load_calibration().values)
+    rows: list[dict[str, object]] = []
+    for version, (timeout, retries) in nccl.queue_pairs().items():
+        try:
+            steps = ladder(profile, timeout, retries)
+        except ScenarioError as error:
+            st.caption(html.markdown(f"NCCL from {version}: {error}"))
+            continue
+        name = f"from {version} (timeout {timeout}, {retries} retries)"
+        rows += [{"nccl": name, "at_s": at_s, "what": "sends again"} for at_s in steps.rungs_s]
+        rows.append({"nccl": name, "at_s": steps.error_s, "what": "gives up"})
+    if rows:
+        st.altair_chart(charts.ladders(pd.DataFrame(rows)))
+        st.caption(
+            "A fault that ends before a retransmission is survived then; one that outlasts them is not."
+        )
 
 
 def _fleets() -> None:

@@ -94,6 +94,14 @@ def settings(version: str, variables: Settings) -> Settings:
     return {**folded, **variables}
 
 
+def queue_pairs() -> dict[str, tuple[int, int]]:
+    """Return the exponent of the ACK timeout and the retries, by the version from which they hold."""
+    timeout, retries = "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT"
+    firsts = sorted({row.first for row in table() if row.variable in (timeout, retries)})
+    versions = {version: defaults(version) for version in (".".join(map(str, first)) for first in firsts)}
+    return {version: (int(of[timeout]), int(of[retries])) for version, of in versions.items()}
+
+
 def notes(variables: Settings) -> Sequence[str]:
     """Return what a user should know of these variables, a sentence each."""
     return [f"{name} changes nothing: NCCL never reads it." for name in variables if name == UNUSED]

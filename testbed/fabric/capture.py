@@ -24,7 +24,7 @@ from scapy.sendrecv import sniff
 from scapy.utils import wrpcap
 
 from testbed.fabric.links import in_namespace
-from testbed.fabric.model import Fabric, Tor
+from testbed.fabric.model import PEER, Fabric, Tor
 from twinbed import BackendError, ScenarioError
 
 LONGEST_S, MOST_PACKETS = 600.0, 100_000
@@ -94,7 +94,8 @@ def devices_at(fabric: Fabric, place: str) -> tuple[str, tuple[str, ...]]:
     nodes: dict[str, tuple[str, tuple[str, ...]]] = {}
     for router in fabric.routers:
         if isinstance(router, Tor):
-            nodes[f"t{router.index}"] = router.namespace, router.ports
+            peer = (PEER,) if router.peer else ()
+            nodes[f"t{router.index}"] = router.namespace, (*router.ports, *peer)
             continue
         uplinks = tuple(uplink.device for uplink in router.uplinks)
         nodes[f"h{router.index}"] = router.namespace, uplinks

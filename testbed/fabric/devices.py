@@ -12,7 +12,7 @@ from ipaddress import ip_interface
 
 from control.fabric import VXLAN_OVERHEAD_BYTES
 from testbed.fabric.links import run_in, write_sysctls
-from testbed.fabric.model import VXLAN_PORT, Endpoint, Fabric, Host, Plan, Tor
+from testbed.fabric.model import PEER, VXLAN_PORT, Endpoint, Fabric, Host, Plan, Segment, Tor
 from testbed.fabric.plan import UPLINK_PREFIX_LENGTH
 from testbed.fabric.rtnetlink import Rtnetlink
 from twinbed import BackendError
@@ -25,6 +25,9 @@ LOST_OUT, LOST_IN = "lost_out", "lost_in"
 
 NTF_MASTER, NUD_NOARP = 0x04, 0x40
 """linux/neighbour.h: an entry of the bridge above the device; an entry that does not age ("static")."""
+
+LEAVES = ("parent 1:1", "parent 1:2")
+"""Places of a shaped link's queues: routing's, and the applications'."""
 
 _QUEUE_S = 0.05
 """Longest queue of a shaped link, s at its rate."""
@@ -67,46 +70,46 @@ def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
             uplinks = [(uplink.device, uplink.address) for uplink in part.uplinks]
         else:
             uplinks = list(zip(part.ports, part.addresses, strict=True))
+            uplinks += [(PEER, part.peer)] if part.peer else []
         for device, address in uplinks:
             kernel("link", "set", device, mtu=_uplink_mtu(plan))
             kernel("addr", "add", device, address=address, prefixlen=UPLINK_PREFIX_LENGTH)
             kernel("link", "set", device, state="up")
         if isinstance(part, Host):
-            _overlay(kernel, plan, part)
+            for segment in part.segments:
+                _overlay(kernel, plan, part, segment)
     feed(part.namespace, ("nft", "-f", "-"), _spread(part) if isinstance(part, Host) else _faults(part))
-    if plan.rate_bps is not None:
-        lines = [line for device, _ in uplinks for line in _rate(device, plan.rate_bps, _uplink_mtu(plan))]
-        feed(part.namespace, ("tc", "-batch", "-"), "\n".join([*lines, ""]))
+    shape(plan, part.namespace, [device for device, _ in uplinks])
 
 
 def admit(
-    kernel: Rtnetlink, host: Host, device: str, mac: str, address: str, mtu_bytes: int, verb: str = "add"
+    kernel: Rtnetlink, bridge: str, device: str, mac: str, address: str, mtu_bytes: int, verb: str = "add"
 ) -> None:
-    """Make a device a representor: put it into the host's bridge and announce its application's address.
+    """Make a device a representor: put it into a tenant's bridge and announce its application's address.
 
     verb: "add", or "replace" if entries may be left over from an earlier device.
     """
-    kernel("link", "set", device, mtu=mtu_bytes, master=kernel.index(host.bridge), state="up")
+    kernel("link", "set", device, mtu=mtu_bytes, master=kernel.index(bridge), state="up")
     # EVPN announces this entry (type 2), so that other hosts need not ask by broadcast.
-    kernel("neigh", verb, host.bridge, dst=address, lladdr=mac, state="permanent")
+    kernel("neigh", verb, bridge, dst=address, lladdr=mac, state="permanent")
     # A static entry. A learned one would age while nobody talks, and its type-2 route would go with it.
     kernel("fdb", verb, device, lladdr=mac, state=NUD_NOARP, flags=NTF_MASTER)
 
 
-def _overlay(kernel: Rtnetlink, plan: Plan, host: Host) -> None:
+def _overlay(kernel: Rtnetlink, plan: Plan, host: Host, segment: Segment) -> None:
     # With an address of its own: the bridge would otherwise take its ports' address, and lose all its
     # neighbours whenever that changes.
     address = f"02:01:00:00:00:{host.index:02x}"
     bridge = {"kind": "bridge", "br_stp_state": 0, "br_mcast_snooping": 0}
-    kernel("link", "add", host.bridge, address=address, **bridge)
-    tunnel = {"kind": "vxlan", "vxlan_id": plan.vni, "vxlan_local": host.loopback, "vxlan_port": VXLAN_PORT}
-    kernel("link", "add", host.tunnel, **tunnel, vxlan_learning=0)
-    kernel("link", "set", host.tunnel, mtu=plan.mtu_bytes, master=kernel.index(host.bridge))
-    kernel("brport", "set", host.tunnel, neigh_suppress=1, learning=0)
-    kernel("link", "set", host.bridge, state="up")
-    kernel("link", "set", host.tunnel, state="up")
-    for end in host.endpoints:
-        admit(kernel, host, end.representor, end.mac, end.address, plan.mtu_bytes)
+    kernel("link", "add", segment.bridge, address=address, **bridge)
+    tunnel = {"kind": "vxlan", "vxlan_id": segment.vni, "vxlan_local": host.loopback}
+    kernel("link", "add", segment.tunnel, **tunnel, vxlan_port=VXLAN_PORT, vxlan_learning=0)
+    kernel("link", "set", segment.tunnel, mtu=plan.mtu_bytes, master=kernel.index(segment.bridge))
+    kernel("brport", "set", segment.tunnel, neigh_suppress=1, learning=0)
+    kernel("link", "set", segment.bridge, state="up")
+    kernel("link", "set", segment.tunnel, state="up")
+    for end in segment.endpoints:
+        admit(kernel, segment.bridge, end.representor, end.mac, end.address, plan.mtu_bytes)
 
 
 def _endpoint(kernel: Rtnetlink, plan: Plan, end: Endpoint) -> None:
@@ -122,6 +125,13 @@ def _uplink_mtu(plan: Plan) -> int:
     return plan.mtu_bytes + VXLAN_OVERHEAD_BYTES
 
 
+def shape(plan: Plan, namespace: str, uplinks: Sequence[str]) -> None:
+    """Give devices the plan's rate, if it has one. Raises BackendError if the machine refuses."""
+    if plan.rate_bps is not None:
+        lines = [line for device in uplinks for line in _rate(device, plan.rate_bps, _uplink_mtu(plan))]
+        feed(namespace, ("tc", "-batch", "-"), "\n".join([*lines, ""]))
+
+
 def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
     """Return tc's commands for a shaped device with two classes.
 
@@ -129,7 +139,6 @@ def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
     are dropped with them. Switches have such a class as well.
     """
     burst_bytes = max(round(rate_bps / 8 * _BURST_S), 10 * mtu_bytes)
-    queue_bytes = max(round(rate_bps / 8 * _QUEUE_S), 20 * mtu_bytes)
     own_bps = rate_bps * _CONTROL_SHARE
     burst = f"burst {burst_bytes} cburst {burst_bytes}"
     shared = f"ceil {rate_bps:.0f}bit {burst}"
@@ -138,9 +147,21 @@ def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
         f"class add dev {device} parent 1: classid 1:9 htb rate {rate_bps:.0f}bit {shared}",
         f"class add dev {device} parent 1:9 classid 1:1 htb rate {own_bps:.0f}bit {shared} prio 0",
         f"class add dev {device} parent 1:9 classid 1:2 htb rate {rate_bps - own_bps:.0f}bit {shared} prio 1",
-        f"qdisc add dev {device} parent 1:2 bfifo limit {queue_bytes}",
+        _queue(device, rate_bps, mtu_bytes),
         f"filter add dev {device} parent 1: protocol ip u32 match ip tos 0xc0 0xff flowid 1:1",
     ]
+
+
+def _queue(device: str, rate_bps: float, mtu_bytes: int) -> str:
+    queue_bytes = max(round(rate_bps / 8 * _QUEUE_S), 20 * mtu_bytes)
+    return f"qdisc replace dev {device} {LEAVES[1]} bfifo limit {queue_bytes}"
+
+
+def whole(plan: Plan, device: str) -> str:
+    """Return tc's commands that replace netem (faults.degrade) by what an uplink has without it."""
+    if plan.rate_bps is None:
+        return f"qdisc del dev {device} root\n"
+    return f"qdisc del dev {device} {LEAVES[0]}\n{_queue(device, plan.rate_bps, _uplink_mtu(plan))}\n"
 
 
 def _spread(host: Host) -> str:

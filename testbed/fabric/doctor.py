@@ -58,6 +58,14 @@ class _Trial:
     cure: str = _KERNEL
 
 
+_NETEM = _Trial(
+    "link delay",
+    "impairments of links by delay and corrupt; without it the VM has them",
+    ("ip link add veth0 type veth peer name veth1", "tc qdisc add dev veth0 root netem delay 1ms"),
+    needed=False,
+    cure="make test-vm",
+)
+
 _TRIALS = (
     _Trial(
         "overlay",
@@ -106,12 +114,7 @@ _TRIALS = (
         needed=False,
         cure="make test-vm",
     ),
-    _Trial(
-        "link delay",
-        "links with a delay or loss; they are refused without it",
-        ("ip link add veth0 type veth peer name veth1", "tc qdisc add dev veth0 root netem delay 1ms"),
-        needed=False,
-    ),
+    _NETEM,
 )
 
 
@@ -122,6 +125,11 @@ def require() -> None:
     missing = _missing_packages()
     if missing:
         raise BackendError(f"a fabric needs {', '.join(missing)}, not installed here; {_INSTALL}")
+
+
+def has_netem() -> bool:
+    """Return whether this kernel can delay and corrupt packets; it is tried. Needs root."""
+    return _try(_NETEM).status == "ok"
 
 
 def examine() -> tuple[Finding, ...]:

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from control.fabric import Direction, Fault, FaultKind
-from testbed.fabric import frr, nftables
+from testbed.fabric import devices, frr, nftables
 from testbed.fabric.devices import LOST_IN, LOST_OUT, TABLE
-from testbed.fabric.links import in_namespace
+from testbed.fabric.links import in_namespace, run_in
 from testbed.fabric.model import Daemon, DaemonFault, Fabric, Host, Injected, Tor
 from twinbed import BackendError, ScenarioError
 
@@ -26,6 +26,9 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
 
 _INTERFACE_REQUEST = struct.Struct("16sH22x")
 _Part = TypeVar("_Part")
+_HELD_PACKETS = 100_000
+"""Most packets that a delayed link holds: 80 ms of small ones at 1 Gbit/s."""
+
 _DRAWS = 10_000
 """Steps of a share of lost packets: a hundredth of a per cent."""
 
@@ -95,12 +98,30 @@ def lose(fabric: Fabric, fault: Fault, share: float) -> None:
         nftables.run(f"table netdev {_lossy(ports[0])} {{ {chains} }}\n")
 
 
+def degrade(fabric: Fabric, fault: Fault, delay_s: float, corrupt: float) -> None:
+    """Delay the packets of a silent fault's link, and corrupt a share of them (0 to 1), until `mend`.
+
+    Both ends of the link delay what they send. Raises ScenarioError for a fault that this fabric cannot have,
+    BackendError if the machine refuses: it needs a kernel with netem.
+    """
+    netem = f"netem delay {delay_s * 1e6:.0f}us corrupt {corrupt:.4%} limit {_HELD_PACKETS}"
+    for way, namespace, device in _link_ends(fabric, fault):
+        if fault.one_way in (None, way):
+            leaves = devices.LEAVES if fabric.plan.rate_bps else ("root",)
+            lines = (f"qdisc replace dev {device} {leaf} {netem}\n" for leaf in leaves)
+            devices.feed(namespace, ("tc", "-batch", "-"), "".join(lines))
+
+
 def mend(fabric: Fabric, fault: Fault) -> None:
-    """End what `lose` began; nothing happens if there is nothing to end. Raises as `lose` does."""
+    """End what `lose` and `degrade` began; nothing happens if there is nothing to end. Raises as they do."""
+    for _, namespace, device in _link_ends(fabric, fault):
+        if "netem" in run_in(namespace, ("tc", "qdisc", "show", "dev", device)).stdout:
+            devices.feed(namespace, ("tc", "-batch", "-"), devices.whole(fabric.plan, device))
     tor, ports = _ports(fabric, fault)
     with in_namespace(tor.namespace):
-        # nftables refuses to delete a table that is not there, so it is added first.
-        nftables.run(f"add table netdev {_lossy(ports[0])}\ndelete table netdev {_lossy(ports[0])}\n")
+        for table in map(_lossy, ports):
+            # nftables refuses to delete a table that is not there, so it is added first.
+            nftables.run(f"add table netdev {table}\ndelete table netdev {table}\n")
 
 
 def clear_all(fabric: Fabric) -> None:
@@ -108,9 +129,8 @@ def clear_all(fabric: Fabric) -> None:
     for tor in fabric.tors:
         with in_namespace(tor.namespace):
             nftables.run("".join(f"flush set netdev {TABLE} {name}\n" for name in _SET_OF.values()))
-            for table in map(_lossy, tor.ports):
-                nftables.run(f"add table netdev {table}\ndelete table netdev {table}\n")
             _set_carrier(tor.ports, up=True)
+        mend(fabric, Fault(FaultKind.TOR, tor=tor.index))
     for router in fabric.routers:
         _restart(fabric, router)
 
@@ -158,6 +178,15 @@ def _ports(fabric: Fabric, fault: Fault) -> tuple[Tor, Sequence[str]]:
     host = _at(fabric.hosts, "host", fault.host)
     uplink = _at(host.uplinks, "uplink", fault.uplink)
     return fabric.tors[uplink.tor], (uplink.tor_device,)
+
+
+def _link_ends(fabric: Fabric, fault: Fault) -> Iterator[tuple[Direction, str, str]]:
+    """Yield (direction in which it sends, namespace, device) of both ends of every link of a fault."""
+    tor, ports = _ports(fabric, fault)
+    for port in ports:
+        host = fabric.hosts[tor.ports.index(port)]
+        yield Direction.OUT, host.namespace, host.uplinks[tor.index].device
+        yield Direction.IN, tor.namespace, port
 
 
 def _at(parts: Sequence[_Part], key: str, index: int) -> _Part:

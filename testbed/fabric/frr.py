@@ -201,7 +201,8 @@ def _bgpd(router: Host | Tor) -> str:
         neighbours = [uplink.gateway for uplink in router.uplinks]
         identity = router.loopback
     else:
-        neighbours = [_other_end(address) for address in router.addresses]
+        ends = (*router.addresses, *((router.peer,) if router.peer else ()))
+        neighbours = [_other_end(address) for address in ends]
         identity = router.router_id
     lines = [
         f"hostname {router.namespace}",

@@ -106,7 +106,7 @@ def _guest(fabric: Fabric, host: Host) -> Iterator[Guest]:
         with suppress(BackendError):
             run_in(host.namespace, ("nft", "delete", "chain", "netdev", TABLE, _TAP))
             with Rtnetlink(host.namespace) as kernel:
-                kernel("neigh", "del", host.bridge, dst=address)
+                kernel("neigh", "del", host.segments[0].bridge, dst=address)
         os.close(tap)
 
 
@@ -137,6 +137,6 @@ def _run(host: Host, *command: str) -> None:
 def _admit(fabric: Fabric, host: Host, address: str, mac: str) -> None:
     """Make the tap a representor, as an endpoint's device is, and mark its packets."""
     with Rtnetlink(host.namespace) as kernel:
-        admit(kernel, host, _TAP, mac, address, fabric.plan.mtu_bytes, "replace")
+        admit(kernel, host.segments[0].bridge, _TAP, mac, address, fabric.plan.mtu_bytes, "replace")
     hook = f"{{ type filter hook ingress device {_TAP} priority 0; }}"
     _run(host, "nft", f"add chain netdev {TABLE} {_TAP} {hook}; {_MARK}")

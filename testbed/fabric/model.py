@@ -7,11 +7,12 @@ are in seconds, rates in bits per second.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from control.fabric import MAX_VNI, BfdTimers, Fault
+from control.fabric import MAX_VNI, BfdTimers, Direction, Fault
 from twinbed import ScenarioError
 
 MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
@@ -20,9 +21,13 @@ MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
 VXLAN_PORT = 4789
 """UDP port of VXLAN (RFC 7348)."""
 
+PEER = "peer"
+"""Device of a ToR's link to the other ToR."""
+
 LONGEST_NAME = 20
 _NAME = re.compile(r"[a-z0-9](-?[a-z0-9])*")
 _MTU_BYTES = (1280, 9000)
+_PEERS = 2
 
 
 class Daemon(StrEnum):
@@ -34,12 +39,56 @@ class Daemon(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Impairment:
+    """What impairs a host's link. Without loss, delay and corruption the link is broken.
+
+    host, uplink: their indices; silent: a broken link keeps its carrier; one_way: the only direction.
+    loss, corrupt: shares of the packets, 0 to 1; delay_s: of every packet. flap_s: length of a turn, impaired
+    and repaired alike; at_s: when it begins, s after the fabric is up; for_s: when it ends after that (None:
+    never).
+    """
+
+    host: int
+    uplink: int
+    silent: bool = False
+    one_way: Direction | None = None
+    loss: float | None = None
+    delay_s: float | None = None
+    corrupt: float | None = None
+    flap_s: float | None = None
+    at_s: float = 0.0
+    for_s: float | None = None
+
+    @property
+    def link(self) -> str:
+        """The link's name, as users write it."""
+        return f"h{self.host}:tor{self.uplink}"
+
+    @property
+    def needs_netem(self) -> bool:
+        """Whether only a kernel with netem can do it."""
+        return self.delay_s is not None or self.corrupt is not None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it begins later, flaps or ends."""
+        return self.at_s > 0 or self.flap_s is not None or self.for_s is not None
+
+    def overlaps(self, other: Impairment) -> bool:
+        """Return whether both impair the same link at the same time."""
+        ends_s = [one.at_s + (math.inf if one.for_s is None else one.for_s) for one in (self, other)]
+        return self.link == other.link and self.at_s < ends_s[1] and other.at_s < ends_s[0]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A fabric to be made. Every host has an uplink to every ToR. Raises ScenarioError for a bad value.
 
     name: the fabric's name; fabrics with different names can be up together.
-    hosts, tors: their numbers; endpoints: namespaces for applications, per host.
-    vni: VXLAN network identifier of the overlay.
+    hosts, tors: their numbers; storage: hosts besides, whose role is storage.
+    tenants: VXLAN network identifier (VNI) of each tenant; no tenant sees another's frames.
+    endpoints: namespaces for applications, per host and tenant.
+    peer_link: the two ToRs have a link to each other, over which they route around lost uplinks.
     rate_bps: rate of every uplink, both ways (None: as fast as the machine).
     mtu_bytes: MTU of the applications' devices.
     bfd: timers of every uplink.
@@ -48,13 +97,16 @@ class Plan:
     fast_path: a process at every host stops using a dead uplink before routing does.
     bfd_plane: BFD's packets and timers are those of our own process behind bfdd, in hosts and ToRs.
     rto_min_s: TCP's smallest retransmission timeout on the applications' routes (None: the kernel's 0.2).
+    impairments: of links, from when the fabric has converged.
     """
 
     name: str = "fabric"
     hosts: int = 2
     tors: int = 2
+    storage: int = 0
+    tenants: tuple[int, ...] = (100,)
     endpoints: int = 1
-    vni: int = 100
+    peer_link: bool = False
     rate_bps: float | None = None
     mtu_bytes: int = 1500
     bfd: BfdTimers = BfdTimers()  # noqa: RUF009  (frozen)
@@ -63,6 +115,7 @@ class Plan:
     fast_path: bool = False
     bfd_plane: bool = False
     rto_min_s: float | None = None
+    impairments: tuple[Impairment, ...] = ()
 
     def __post_init__(self) -> None:
         # `run-…` would look like a container's network (testbed.containers.ownership).
@@ -73,8 +126,16 @@ class Plan:
             )
         _within("hosts", self.hosts, 2, MOST_HOSTS)
         _within("tors", self.tors, 2, MOST_TORS)
-        _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS)
-        _within("vni", self.vni, 1, MAX_VNI)
+        _within("storage", self.storage, 0, MOST_HOSTS - self.hosts)
+        if not 0 < len(self.tenants) == len({*self.tenants}) <= MOST_ENDPOINTS:
+            raise ScenarioError(f"tenants: give 1 to {MOST_ENDPOINTS} VNIs, no two alike")
+        for number, vni in enumerate(self.tenants):
+            _within(f"tenants.{number}", vni, 1, MAX_VNI)
+        _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS // len(self.tenants))
+        if self.peer_link and self.tors != _PEERS:
+            raise ScenarioError(
+                f"peer_link: joins the two ToRs of a rack; with tors: {self.tors} leave it out"
+            )
         _within("mtu_bytes", self.mtu_bytes, *_MTU_BYTES)
         _within("bfd.multiplier", self.bfd.multiplier, 2, 255)
         _within("bfd.interval_s", self.bfd.interval_s, 0.01, 60.0)
@@ -82,14 +143,20 @@ class Plan:
             _within("rate_bps", self.rate_bps, 1e6, 1e12)
         if self.rto_min_s is not None:
             _within("rto_min_s", self.rto_min_s, 0.001, 10.0)
+        for number, impairment in enumerate(self.impairments):
+            key = f"impairments.{number}"
+            _within(f"{key}.link: h", impairment.host, 0, self.hosts + self.storage - 1)
+            _within(f"{key}.link: tor", impairment.uplink, 0, self.tors - 1)
+            if any(impairment.overlaps(other) for other in self.impairments[:number]):
+                raise ScenarioError(f"{key}: {impairment.link} is impaired already then; let that end before")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An application's namespace with one device, as a VF would be.
 
-    representor: the device's other end, in the host's namespace and bridge; address: IPv4; prefix_length: of
-    the overlay's subnet; mac: the device's.
+    representor: the device's other end, in the host's namespace and its tenant's bridge; address: IPv4;
+    prefix_length: of the overlay's subnet; mac: the device's; vni: its tenant's.
     """
 
     namespace: str
@@ -98,6 +165,7 @@ class Endpoint:
     address: str
     prefix_length: int
     mac: str
+    vni: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +184,39 @@ class Uplink:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """A host. loopback: IPv4 of its tunnel endpoint; tunnel: its VXLAN device, which is in its bridge."""
+class Segment:
+    """A tenant's part of a host. tunnel: the VXLAN device, which is in the bridge."""
 
-    namespace: str
-    index: int
-    asn: int
-    loopback: str
-    uplinks: tuple[Uplink, ...]
+    vni: int
     bridge: str
     tunnel: str
     endpoints: tuple[Endpoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """A host. loopback: IPv4 of its tunnel endpoint; segments: by tenant; storage: its role is storage."""
+
+    namespace: str
+    index: int
+    asn: int
+    loopback: str
+    uplinks: tuple[Uplink, ...]
+    segments: tuple[Segment, ...]
+    storage: bool
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints of all tenants."""
+        return tuple(end for segment in self.segments for end in segment.endpoints)
+
+
+@dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by host index; addresses: their IPv4; router_id: BGP's, as IPv4."""
+    """A switch. ports: its devices by host index; addresses: their IPv4; router_id: BGP's, as IPv4.
+
+    peer: IPv4 of its end of the link to the other ToR, on the device PEER (None: there is no such link).
+    """
 
     namespace: str
     index: int
@@ -139,6 +224,7 @@ class Tor:
     router_id: str
     ports: tuple[str, ...]
     addresses: tuple[str, ...]
+    peer: str | None
 
 
 @dataclass(frozen=True, slots=True)

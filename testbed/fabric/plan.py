@@ -7,7 +7,7 @@ several fabrics can have the same ones.
 
 from __future__ import annotations
 
-from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Tor, Uplink
+from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Segment, Tor, Uplink
 from testbed.fabric.ownership import namespace
 
 _FIRST_HOST_ASN, _FIRST_TOR_ASN = 65_100, 64_512
@@ -19,7 +19,7 @@ UPLINK_PREFIX_LENGTH = 31
 
 def fabric_of(plan: Plan) -> Fabric:
     """Return the parts of a fabric."""
-    hosts = tuple(_host(plan, index) for index in range(plan.hosts))
+    hosts = tuple(_host(plan, index) for index in range(plan.hosts + plan.storage))
     return Fabric(plan, hosts, tuple(_tor(plan, index) for index in range(plan.tors)))
 
 
@@ -34,13 +34,20 @@ def _host(plan: Plan, index: int) -> Host:
         _FIRST_HOST_ASN + index,
         f"10.255.0.{index + 1}",
         uplinks,
-        f"br{plan.vni}",
-        f"vx{plan.vni}",
-        tuple(_endpoint(plan, index, number) for number in range(plan.endpoints)),
+        tuple(_segment(plan, index, tenant) for tenant in range(len(plan.tenants))),
+        storage=index >= plan.hosts,
     )
 
 
-def _endpoint(plan: Plan, host: int, number: int) -> Endpoint:
+def _segment(plan: Plan, host: int, tenant: int) -> Segment:
+    vni, first = plan.tenants[tenant], tenant * plan.endpoints
+    numbers = range(first, first + plan.endpoints)
+    return Segment(
+        vni, f"br{vni}", f"vx{vni}", tuple(_endpoint(plan, host, number, vni) for number in numbers)
+    )
+
+
+def _endpoint(plan: Plan, host: int, number: int, vni: int) -> Endpoint:
     return Endpoint(
         namespace(plan.name, f"h{host}e{number}"),
         "eth0",
@@ -48,17 +55,20 @@ def _endpoint(plan: Plan, host: int, number: int) -> Endpoint:
         f"10.0.{host + 1}.{number + 1}",
         OVERLAY_PREFIX_LENGTH,
         f"02:00:00:00:{host:02x}:{number + 1:02x}",
+        vni,
     )
 
 
 def _tor(plan: Plan, index: int) -> Tor:
+    hosts = range(plan.hosts + plan.storage)
     return Tor(
         namespace(plan.name, f"t{index}"),
         index,
         _FIRST_TOR_ASN + index,
         f"10.254.0.{index + 1}",
-        tuple(_port(host) for host in range(plan.hosts)),
-        tuple(_uplink_address(index, host, 0) for host in range(plan.hosts)),
+        tuple(_port(host) for host in hosts),
+        tuple(_uplink_address(index, host, 0) for host in hosts),
+        f"172.31.0.{index}" if plan.peer_link else None,
     )
 
 

@@ -37,7 +37,6 @@ _PORT = 18515
 _START_S = 60.0
 _FAILED = re.compile(r"Failed status \d+|failed to|Couldn't|Unable", re.IGNORECASE)
 _LATENCY = re.compile(r"^\d+, ([\d.e+]+)$", re.MULTILINE)
-_BANDWIDTH = re.compile(r"^ *\d+ +\d+ +[\d.]+ +(?P<average>[\d.]+) ", re.MULTILINE)
 
 _PREPARE = f"""
 modprobe -a rdma_rxe rdma_ucm
@@ -75,14 +74,6 @@ class PingPong:
         return self.began_ns + np.rint(before_s * 1e9).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Result of a bandwidth test. average_bps: payload, bits per second; error: as in PingPong."""
-
-    average_bps: float
-    error: str | None
-
-
 def prepare(guest: Guest) -> None:
     """Give a VM its RDMA device. Raises BackendError if its kernel has none."""
     guest.do(_PREPARE)
@@ -114,16 +105,6 @@ def ping_pong(
     usec = [float(number) for number in _LATENCY.findall(ran.client.stdout)]
     # perftest reports half of a round trip.
     return PingPong(np.array(usec) * 2e-6, ran.began_ns, ran.ended_ns, _error(ran.client))
-
-
-def write_stream(
-    client: Guest, server: Guest, *, duration_s: int, timeout: int = TIMEOUT, size_bytes: int = 65_536
-) -> Stream:
-    """Run `ib_write_bw` from client to server. Raises as ping_pong does."""
-    options = f"-D {duration_s} -s {size_bytes} -u {timeout} --report_gbits"
-    ran = _pair(client, server, "ib_write_bw", options, duration_s + _START_S)
-    match = _BANDWIDTH.search(ran.client.stdout)
-    return Stream(float(match["average"]) * 1e9 if match else float("nan"), _error(ran.client))
 
 
 @dataclass(frozen=True, slots=True)

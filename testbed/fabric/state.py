@@ -18,7 +18,7 @@ from pathlib import Path
 
 from control.fabric import BfdTimers
 from testbed.containers.ownership import LOCK, RUN_ROOT, make_directory
-from testbed.fabric.model import Plan
+from testbed.fabric.model import Impairment, Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
 from twinbed import BackendError, ScenarioError
 from twinbed.ownership import Ownership, is_held, take
@@ -77,8 +77,10 @@ def read(name: str) -> FabricState:
     path = state_folder(name) / _FILE
     try:
         written = json.loads(path.read_text())
-        plan = {**written["plan"], "bfd": BfdTimers(**written["plan"]["bfd"])}
-        return FabricState(Plan(**plan), written["lasting"])
+        plan = written["plan"]
+        impaired = (Impairment(**written) for written in plan["impairments"])
+        plan |= {"tenants": tuple(plan["tenants"]), "impairments": tuple(impaired)}
+        return FabricState(Plan(**{**plan, "bfd": BfdTimers(**plan["bfd"])}), written["lasting"])
     except PermissionError as error:
         raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from mininet.net import Mininet
 from mininet.node import Node
 
 from testbed.fabric.links import environment_of
-from testbed.fabric.model import Fabric
+from testbed.fabric.model import PEER, Fabric
 from testbed.fabric.ownership import NAMESPACES
 from testbed.fabric.rtnetlink import Rtnetlink
 from twinbed import BackendError
@@ -89,11 +89,18 @@ def build(fabric: Fabric) -> None:
             ]
             with Rtnetlink(host.namespace) as kernel:
                 for far, names in (*uplinks, *ends):
-                    cable = {"cls": _Cable, "kernel": kernel, "number": len(net.links), "intf": _Plain}
-                    net.addLink(nodes[host.namespace], nodes[far], **names, **cable)
+                    _link(net, kernel, nodes[host.namespace], nodes[far], names)
+        if fabric.plan.peer_link:
+            left, right = (tor.namespace for tor in fabric.tors)
+            with Rtnetlink(left) as kernel:
+                _link(net, kernel, nodes[left], nodes[right], {"intfName1": PEER, "intfName2": PEER})
     finally:
         for node in net.hosts:
             node.terminate()
+
+
+def _link(net: Mininet, kernel: Rtnetlink, near: Node, far: Node, names: dict[str, str]) -> None:
+    net.addLink(near, far, **names, cls=_Cable, kernel=kernel, number=len(net.links), intf=_Plain)
 
 
 def _ip(*arguments: str) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from testbed.containers.interrupts import Interrupts
-from testbed.fabric import devices, doctor, frr, leftovers, topology
+from testbed.fabric import capacity, devices, doctor, frr, impairments, leftovers, topology
 from testbed.fabric.bfd_plane import processes as planes
 from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
@@ -45,12 +45,16 @@ def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -
     """
     say = progress or (lambda _: None)
     doctor.require()
+    capacity.require(plan)
+    for impairment in plan.impairments:
+        impairments.require(impairment)
     fabric = fabric_of(plan)
     with Interrupts() as interrupts:
         leftovers.make_way(plan.name)
         claim(FabricState(plan))
         try:
             _make(fabric, say)
+            impairments.launch(fabric)
             if lasting:
                 write(FabricState(plan, lasting=True))
         except BaseException:
@@ -126,8 +130,8 @@ def _missing_at_host(fabric: Fabric, host: Host) -> list[str]:
     uplinks = {uplink.device for uplink in host.uplinks}
     routes = _next_hops(host.namespace)
     tunnels = {
-        (entry["mac"], entry["dst"])
-        for entry in _table(host.namespace, "bridge", "-j", "fdb", "show", "dev", host.tunnel)
+        (entry["ifname"], entry["mac"], entry["dst"])
+        for entry in _table(host.namespace, "bridge", "-j", "fdb", "show")
         if "dst" in entry
     }
     missing = []
@@ -136,9 +140,10 @@ def _missing_at_host(fabric: Fabric, host: Host) -> list[str]:
             continue
         lacking = uplinks - routes.get(other.loopback, set())
         missing += [f"{host.namespace}: {other.loopback} by {device}" for device in sorted(lacking)]
-        for mac in (_BROADCAST, *(end.mac for end in other.endpoints)):
-            if (mac, other.loopback) not in tunnels:
-                missing.append(f"{host.namespace}: {mac} at {other.loopback}")
+        for segment in other.segments:
+            for mac in (_BROADCAST, *(end.mac for end in segment.endpoints)):
+                if (segment.tunnel, mac, other.loopback) not in tunnels:
+                    missing.append(f"{host.namespace}: {mac} at {other.loopback} over {segment.tunnel}")
     return missing
 
 
@@ -157,7 +162,9 @@ def _missing_sessions(router: Host | Tor) -> list[str]:
     except BackendError as error:
         return [str(error)]
     peers = json.loads(answer)
-    wanted = len(router.uplinks) if isinstance(router, Host) else len(router.ports)
+    wanted = (
+        len(router.uplinks) if isinstance(router, Host) else len(router.ports) + (router.peer is not None)
+    )
     up_now = sum(peer["status"] == "up" for peer in peers)
     return [] if up_now >= wanted else [f"{router.namespace}: {up_now} of {wanted} BFD sessions"]
 

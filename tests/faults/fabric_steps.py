@@ -211,7 +211,7 @@ class _Entries:
         with tempfile.TemporaryFile() as file:
             for number in range(count):
                 mac = f"02:88:00:00:{number // 256:02x}:{number % 256:02x}"
-                entry = f"{mac} dev {self._place.tunnel} dst {self._remote} self extern_learn"
+                entry = f"{mac} dev {self._place.segments[0].tunnel} dst {self._remote} self extern_learn"
                 file.write(f"fdb {verb} {entry}\n".encode())
             file.seek(0)
             command = ("bridge", "-force", "-batch", "-")

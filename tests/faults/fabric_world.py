@@ -96,7 +96,7 @@ class Episode:
 
     def wanted(self, host: Host) -> set[Rule]:
         """Return a rule for every address behind every other host, whoever put the address there."""
-        vni = self.fabric.plan.vni
+        vni = self.fabric.plan.tenants[0]
         return {
             (int(mac.replace(":", ""), 16), vni, _number(other.loopback))
             for other in self.fabric.hosts
@@ -199,7 +199,7 @@ def _foreign(host: Host) -> str:
     representor = host.endpoints[0].representor
     commands = (
         f"ip route show {FOREIGN_ROUTE}",
-        f"bridge fdb get {_foreign_mac(host)} br {host.bridge} dev {representor} master",
+        f"bridge fdb get {_foreign_mac(host)} br {host.segments[0].bridge} dev {representor} master",
         "nft list table inet theirs",
         f"tc filter show dev {representor} ingress pref 9",
     )

@@ -25,8 +25,9 @@ INSIDE = (
     "tests/testbed/containers/cgroup/test_limits.py",
     "tests/testbed/containers/cgroup/test_oom_trap.py",
     "tests/testbed/fabric/rules/test_flower_rules.py",
+    "tests/testbed/fabric/test_netem.py",
 )
-"""Tests that need what this machine's kernel may lack: BPF tracing, controllers in cgroup v2, tc's flower."""
+"""Tests of what this machine's kernel may lack: BPF tracing, cgroup v2's controllers, flower and netem."""
 
 LEFT_OUT = "not thousand and not policies and not linux-bpf and not linux-remote and not linux-podman"
 """Cases that do not run in the guest: a thousand traps, and what policies decide, because other cases set the

@@ -85,21 +85,6 @@ def false_downs_per_hour(timers: BfdTimers, stalls: Stalls, sessions: int) -> fl
     stalled machine serves an expired timer before the packets that wait.) Raises ScenarioError as
     check_timers does, and for stalls with impossible values.
     """
-    return sessions * _stalls_that_reach(timers, stalls, 0)
-
-
-def isolations_per_hour(timers: BfdTimers, stalls: Stalls, uplinks: int) -> float:
-    """Return how often in an hour a stall brings down all of a host's `uplinks` sessions at once.
-
-    Nothing reaches the host then until a session is up and used again, although every link works. Raises
-    ScenarioError as false_downs_per_hour does.
-    """
-    return _stalls_that_reach(timers, stalls, uplinks - 1)
-
-
-def _stalls_that_reach(timers: BfdTimers, stalls: Stalls, others: int) -> float:
-    """Return the stalls per hour that bring down a session and `others` more. The session that heard a packet
-    last decides."""
     check_timers(timers)
     if not (stalls.per_s >= 0.0 and stalls.floor_s > 0.0 and stalls.excess_s > 0.0):
         raise ScenarioError(
@@ -108,10 +93,10 @@ def _stalls_that_reach(timers: BfdTimers, stalls: Stalls, others: int) -> float:
     least, greatest = spacing(timers.multiplier)
     age_s = np.linspace(0.0, greatest * timers.interval_s, _STEPS + 1)
     # The end of a session that has heard nothing for longer decides, so its distribution is F².
-    below = 1 - (1 - _silence_below(age_s / timers.interval_s, least, greatest) ** 2) ** (1 + others)
+    below = _silence_below(age_s / timers.interval_s, least, greatest) ** 2
     longer = np.exp(np.minimum((stalls.floor_s + age_s - timers.detection_s) / stalls.excess_s, 0.0))
     share = float(np.sum((longer[1:] + longer[:-1]) / 2 * np.diff(below)))
-    return _SECONDS_PER_HOUR * stalls.per_s * share
+    return sessions * _SECONDS_PER_HOUR * stalls.per_s * share
 
 
 def _silence_below(age: Floats, least: float, greatest: float) -> Floats:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from control.fabric import BfdTimers
 from lab.ask import guard
 from lab.ask.problems import describe
+from lab.fabric.real.impairments import ImpairmentFile, impairment
 from testbed.fabric.model import Plan
 from twinbed import ScenarioError
 
@@ -30,8 +31,14 @@ class PlanFile(BaseModel):
     name: str = Field(default=_DEFAULT.name, description="Several stand side by side under different names.")
     hosts: int = Field(default=_DEFAULT.hosts, description="With a loopback, a bridge and a tunnel each.")
     tors: int = Field(default=_DEFAULT.tors, description="Switches at the edge.")
-    endpoints: int = Field(default=_DEFAULT.endpoints, description="Namespaces for applications, per host.")
-    vni: int = Field(default=_DEFAULT.vni, description="Of the overlay.")
+    storage: int = Field(default=_DEFAULT.storage, description="Hosts besides, in the role of storage.")
+    tenants: tuple[int, ...] = Field(
+        default=_DEFAULT.tenants, description="VNI of each tenant; none sees another's frames."
+    )
+    endpoints: int = Field(
+        default=_DEFAULT.endpoints, description="Namespaces for applications, per host and tenant."
+    )
+    peer_link: bool = Field(default=False, description="A link between the two ToRs.")
     rate_bps: float | None = Field(default=None, description="Of every uplink, both ways.")
     mtu_bytes: int = Field(default=_DEFAULT.mtu_bytes, description="Of the applications' devices.")
     bfd: str = Field(default="5x50", description="MULTIPLIERxINTERVAL, the latter in milliseconds.")
@@ -46,6 +53,9 @@ class PlanFile(BaseModel):
         default=False, description="Our own process behind bfdd sends BFD's packets and judges silence."
     )
     rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout.")
+    impairments: tuple[ImpairmentFile, ...] = Field(
+        default=(), description="Of links, from when the fabric has converged; as of `testbed fault`."
+    )
 
     @field_validator("bfd")
     @classmethod
@@ -72,6 +82,9 @@ def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
     assert timers is not None
     bfd = BfdTimers(int(timers["interval_ms"]) / 1e3, int(timers["multiplier"]))
     try:
-        return Plan(**{**checked.model_dump(), "bfd": bfd})
+        impaired = [
+            impairment(asked, f"impairments.{number}.") for number, asked in enumerate(checked.impairments)
+        ]
+        return Plan(**{**checked.model_dump(), "bfd": bfd, "impairments": tuple(impaired)})
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None

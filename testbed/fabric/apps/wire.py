@@ -126,7 +126,7 @@ def expected(fabric: Fabric, source: Host, uplink: Uplink, destination: Host) ->
         destination,
         source.endpoints[0],
         destination.endpoints[0],
-        fabric.plan.vni,
+        source.endpoints[0].vni,
     )
 
 

@@ -139,9 +139,10 @@ def test_up_makes_what_the_file_and_the_options_say(twinbed, tmp_path, monkeypat
 
     monkeypatch.setattr(fabric_up, "up", make)
     file = tmp_path / "plan.yaml"
-    file.write_text("name: lab1\nhosts: 4\nbfd: 3x100\n")
+    file.write_text("name: lab1\nhosts: 4\nbfd: 3x100\ntenants: [7, 8]\nstorage: 1\npeer_link: true\n")
     shown = twinbed("testbed", "up", file, "--hosts", 3, "--fast-path")
-    assert made == [Plan("lab1", hosts=3, bfd=BfdTimers(0.1, 3), fast_path=True)]
+    wanted = Plan("lab1", hosts=3, storage=1, tenants=(7, 8), peer_link=True, bfd=BfdTimers(0.1, 3))
+    assert made == [replace(wanted, fast_path=True)]
     assert "tb-lab1-h2e0" in shown.out
     assert "sudo twinbed testbed down lab1" in shown.out
     rows = twinbed("testbed", "up", "--format", "json").rows
@@ -196,6 +197,12 @@ def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monke
         ("bfd: 50ms", "plan.yaml: bfd: expected MULTIPLIERxINTERVAL with the interval in ms, as 5x50"),
         ("- hosts", "plan.yaml: expected keys, as `hosts: 4`"),
         ("hosts: two", "plan.yaml: hosts: "),
+        ("impairments: [{loss: 5%}]", "plan.yaml: impairments.0.link: missing"),
+        ("impairments: [{link: h0:tor0, loss: 5}]", "plan.yaml: impairments.0.loss: Input should be a valid"),
+        ("impairments: [{link: h0:tor0, at: 5%}]", "plan.yaml: impairments.0.at: 5%: expected a number and"),
+        ("impairments: [{link: h0:tor0, fort: 5s}]", "impairments.0.fort: unknown key; did you mean 'for'?"),
+        ("impairments: [{link: h0:tor2}]", "plan.yaml: impairments.0.link: tor: 2 is not possible"),
+        ("impairments: [{link: h0:tor1}, {link: h0:tor1}]", "impairments.1: h0:tor1 is impaired already"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_by_its_key(twinbed, tmp_path, text, said):
@@ -246,7 +253,8 @@ def broken(monkeypatch):
     """What was done to the links of a fabric that is up, in order."""
     done: list[tuple[object, ...]] = []
     monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(Plan(name)))
-    for verb in ("inject", "lose", "clear", "mend"):
+    monkeypatch.setattr(fabric_doctor, "has_netem", lambda: False)
+    for verb in ("inject", "lose", "clear", "mend", "degrade"):
         monkeypatch.setattr(
             faults, verb, lambda _, fault, *rest, verb=verb: done.append((verb, fault.silent, *rest))
         )
@@ -259,12 +267,19 @@ def test_fault_breaks_a_link_until_it_is_cleared(twinbed, broken):
     assert "--clear" in said
     broken.clear()
     twinbed("testbed", "fault", "h0:tor1", "--clear")
-    repair = [("mend", False), ("clear", True), ("clear", False)]
+    repair = [("mend", True), ("clear", True), ("clear", False)]
     assert broken == repair
     broken.clear()
-    twinbed("testbed", "fault", "h0:tor1", "--silent", "--flap", "1ms", "--seconds", "0.02")
+    twinbed("testbed", "fault", "h0:tor1", "--silent", "--flap", "1ms", "--for", "20ms")
     assert broken[0] == ("inject", True)
     assert [verb for verb, _ in broken[-3:]] == ["mend", "clear", "clear"]
+
+
+def test_fault_delays_and_corrupts_where_the_kernel_has_netem(twinbed, broken, monkeypatch):
+    monkeypatch.setattr(fabric_doctor, "has_netem", lambda: True)
+    options = ("--delay", "2ms", "--corrupt", "1%", "--loss", "3%")
+    assert twinbed("testbed", "fault", "h0:tor1", *options).code == 0
+    assert broken == [("lose", True, 0.03), ("degrade", True, 0.002, 0.01)]
 
 
 @pytest.mark.parametrize(
@@ -272,9 +287,12 @@ def test_fault_breaks_a_link_until_it_is_cleared(twinbed, broken):
     [
         (("tor1",), "h0:tor1"),
         (("h0:tor1", "--loss", "5"), "5%"),
-        (("h0:tor1", "--flap", "soon"), "10s"),
-        (("h0:tor1", "--delay", "2ms"), "netem"),
-        (("h0:tor1", "--one-way", "up"), "out or in"),
+        (("h0:tor1", "--flap", "soon"), "flap: soon: expected a number and a unit"),
+        (("h0:tor1", "--loss", "0%"), "loss: 0% is no share"),
+        (("h0:tor1", "--silent", "--loss", "5%"), "leave out loss"),
+        (("h0:tor1", "--delay", "2ms"), "the VM's has it (python -m testbed.vm -- COMMAND)"),
+        (("h0:tor1", "--corrupt", "1%"), "need netem"),
+        (("h0:tor1", "--one-way", "up"), "'out' or 'in'"),
     ],
 )
 def test_fault_refuses_what_it_cannot_do(twinbed, broken, options, said):
@@ -285,5 +303,15 @@ def test_fault_refuses_what_it_cannot_do(twinbed, broken, options, said):
 def test_graph_shows_every_link(twinbed, broken):
     shown = twinbed("testbed", "graph").out
     assert "t1[t1] ---|tor1| h0[h0]" in shown
-    assert "h1 ---|vf0| h1e0([h1e0 10.0.2.1])" in shown
+    assert "h1 ---|vf0| h1e0([h1e0 10.0.2.1 VNI 100])" in shown
     assert shown.count("---") == 2 * 2 + 2
+
+
+def test_graph_shows_tenants_storage_and_the_link_between_the_tors(twinbed, monkeypatch):
+    plan = Plan(storage=1, tenants=(100, 200), peer_link=True)
+    monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(plan))
+    shown = twinbed("testbed", "graph").out
+    assert "t0[t0] ---|peer| t1[t1]" in shown
+    assert "t1[t1] ---|tor1| h2[(h2 storage)]" in shown
+    assert "h2 ---|vf1| h2e1([h2e1 10.0.3.2 VNI 200])" in shown
+    assert shown.count("---") == 1 + 3 * 2 + 3 * 2

@@ -1,5 +1,7 @@
 """The page Fabric: a fault's timeline, and the timers' two sides."""
 
+import json
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -43,3 +45,15 @@ def test_a_bond_has_no_timers_of_bfd(opened):
     opened.selectbox(key="fabric_scheme").set_value("bond").run()
     assert not opened.exception
     assert "Only the overlay's routing uses BFD." in [text.value for text in opened.markdown]
+
+
+def test_the_ladder_of_an_adapter_is_shown_for_each_nccl(opened):
+    charts = len(opened.get("vega_lite_chart"))
+    ladder = json.loads(opened.get("vega_lite_chart")[-1].proto.spec)
+    assert ladder["encoding"]["x"]["title"] == "After the last progress (s)"
+    # One that was measured with short timeouts alone has no row for the others.
+    opened.selectbox(key="fabric_adapter").set_value("cx6-20.40").run()
+    assert not opened.exception
+    assert len(opened.get("vega_lite_chart")) == charts
+    said = [caption.value for caption in opened.caption if "was measured with 7 retries" in caption.value]
+    assert [text.partition(":")[0] for text in said] == ["NCCL from 2.14.3", "NCCL from 2.23.4"]

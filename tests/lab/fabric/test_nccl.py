@@ -106,3 +106,7 @@ def test_a_scenario_names_a_version_and_replaces_any_variable():
 def test_what_nccl_has_not_is_refused_with_its_key(asked, said):
     with pytest.raises(ScenarioError, match=said):
         pair(f"fabric.nccl={asked}")
+
+
+def test_queue_pairs_wait_longer_in_newer_versions() -> None:
+    assert nccl.queue_pairs() == {"2.3.5": (14, 7), "2.14.3": (18, 7), "2.23.4": (20, 7)}

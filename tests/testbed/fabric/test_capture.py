@@ -23,7 +23,7 @@ FRAME = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 OUTER = FRAME / IP(src="10.255.0.1", dst="10.255.0.2")
 ROCE = UDP(sport=50000, dport=4791) / BTH(opcode="RC_SEND_ONLY", dqpn=17, psn=5) / Raw(b"x" * 8)
 INNER = FRAME / IP(src="10.0.1.1", dst="10.0.2.1")
-SMALL = fabric_of(Plan(name="small"))
+SMALL = fabric_of(Plan(name="small", peer_link=True))
 
 
 def sent(packet) -> CapturedPacket | None:
@@ -88,6 +88,7 @@ def test_a_tunnelled_frame_that_is_cut_short_has_no_inner_addresses() -> None:
     [
         ("h1", "tb-small-h1", ("tor0", "tor1")),
         ("t0:host1", "tb-small-t0", ("host1",)),
+        ("t1", "tb-small-t1", ("host0", "host1", "peer")),
         ("h0e0", "tb-small-h0e0", ("eth0",)),
     ],
 )
@@ -132,7 +133,7 @@ def test_a_real_fabrics_bfd_and_vxlan_packets_are_captured(fabric: Fabric, tmp_p
     bfd = next(packet for packet in packets if packet.protocol == "BFD" and packet.bfd_state == "Up")
     assert (bfd.bfd_multiplier, bfd.bfd_interval_s) == (5, 0.05)
     tunnelled = next(packet for packet in packets if packet.protocol == "VXLAN")
-    assert tunnelled.vni == fabric.plan.vni
+    assert tunnelled.vni == fabric.plan.tenants[0]
     assert {tunnelled.source, tunnelled.destination} == {host.loopback for host in fabric.hosts}
     assert {packet.device for packet in packets} <= {uplink.device for uplink in fabric.hosts[0].uplinks}
     assert len(rdpcap(str(tmp_path / "h0.pcap"))) == len(packets) + others

@@ -173,7 +173,7 @@ def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
 def test_a_fabric_of_another_version_is_nobodys_leftover_while_its_maker_lives(fabric_machine: None) -> None:
     state.claim(state.FabricState(Plan(name=NAME)))
     path = state_folder(NAME) / "fabric.json"
-    path.write_text(path.read_text().replace('"vni"', '"colour"'))
+    path.write_text(path.read_text().replace('"tenants"', '"colour"'))
     try:
         (standing,) = [fabric for fabric in leftovers.standing() if fabric.name == NAME]
         assert (standing.alive, standing.pid, standing.hosts) == (True, os.getpid(), None)

@@ -31,7 +31,9 @@ def test_networks_of_containers_are_no_fabrics(part: str) -> None:
 
 
 def test_the_largest_plan_has_names_and_addresses_for_everything() -> None:
-    fabric = fabric_of(Plan("x" * LONGEST_NAME, hosts=MOST_HOSTS, tors=MOST_TORS, endpoints=MOST_ENDPOINTS))
+    vnis = (16_777_000, 16_777_215)
+    plan = Plan("x" * LONGEST_NAME, MOST_HOSTS - 1, MOST_TORS, 1, vnis, MOST_ENDPOINTS // 2)
+    fabric = fabric_of(plan)
     ends = [end for host in fabric.hosts for end in host.endpoints]
     uplinks = [up for host in fabric.hosts for up in host.uplinks]
     assert (
@@ -44,7 +46,8 @@ def test_the_largest_plan_has_names_and_addresses_for_everything() -> None:
     assert len({*addresses}) == len(addresses)
     assert len({router.asn for router in fabric.routers}) == len(fabric.routers)
     devices = {up.device for up in uplinks} | {port for tor in fabric.tors for port in tor.ports}
-    devices |= {end.representor for end in ends} | {fabric.hosts[0].bridge, fabric.hosts[0].tunnel}
+    devices |= {end.representor for end in ends}
+    devices |= {name for part in fabric.hosts[0].segments for name in (part.bridge, part.tunnel)}
     assert max(map(len, devices)) <= 15
 
 
@@ -56,7 +59,11 @@ def test_the_largest_plan_has_names_and_addresses_for_everything() -> None:
         ({"name": "x" * 21}, "use 1 to 20 of"),
         ({"hosts": 1}, "hosts: 1 is not possible; take 2 to 200"),
         ({"tors": 9}, "tors: 9 is not possible; take 2 to 8"),
-        ({"vni": 0}, "vni: 0 is not possible"),
+        ({"tenants": (100, 0)}, "tenants.1: 0 is not possible"),
+        ({"tenants": (100, 100)}, "tenants: give 1 to 50 VNIs, no two alike"),
+        ({"tenants": (1, 2), "endpoints": 26}, "endpoints: 26 is not possible; take 1 to 25"),
+        ({"hosts": 199, "storage": 2}, "storage: 2 is not possible; take 0 to 1"),
+        ({"tors": 3, "peer_link": True}, "peer_link: joins the two ToRs of a rack; with tors: 3"),
         ({"bfd": BfdTimers(0.001, 3)}, "bfd.interval_s: 0.001 is not possible"),
         ({"rate_bps": 1.0}, "rate_bps: 1 is not possible"),
     ],

@@ -15,7 +15,7 @@ import pytest
 from control.fabric import Direction, Fault, FaultKind
 from testbed.fabric import faults, frr, leftovers
 from testbed.fabric.links import in_namespace, run_in
-from testbed.fabric.model import Daemon, DaemonFault, Fabric, Plan
+from testbed.fabric.model import Daemon, DaemonFault, Endpoint, Fabric, Plan
 from testbed.fabric.rtnetlink import Rtnetlink
 from testbed.fabric.up import converged, load, up, wait_converged
 from twinbed import BackendError, ScenarioError
@@ -34,7 +34,11 @@ def until(done: Callable[[], object], what: str) -> None:
 
 def send_and_receive(fabric: Fabric, sender: int, receiver: int) -> bool:
     """Return whether one of a few datagrams between the first endpoints of two hosts arrives."""
-    near, far = fabric.hosts[sender].endpoints[0], fabric.hosts[receiver].endpoints[0]
+    return reaches(fabric.hosts[sender].endpoints[0], fabric.hosts[receiver].endpoints[0])
+
+
+def reaches(near: Endpoint, far: Endpoint, tries: int = 10) -> bool:
+    """Return whether one of a few datagrams between two endpoints arrives."""
     with in_namespace(far.namespace):
         inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         inbox.bind((far.address, 0))
@@ -42,7 +46,7 @@ def send_and_receive(fabric: Fabric, sender: int, receiver: int) -> bool:
         outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with inbox, outbox:
         inbox.settimeout(0.2)
-        for _ in range(10):
+        for _ in range(tries):
             outbox.sendto(b"x", inbox.getsockname())
             try:
                 return inbox.recv(1) == b"x"
@@ -81,7 +85,7 @@ def test_a_request_that_the_kernel_refuses_names_the_device_the_reason_and_the_c
 def test_a_neighbour_is_known_without_asking_it(fabric: Fabric) -> None:
     """EVPN carries the applications' addresses, so that no broadcast needs to."""
     host, other = fabric.hosts[0], fabric.hosts[1].endpoints[0]
-    known = run_in(host.namespace, ("ip", "neigh", "show", "dev", host.bridge)).stdout
+    known = run_in(host.namespace, ("ip", "neigh", "show", "dev", host.segments[0].bridge)).stdout
     assert f"{other.address} lladdr {other.mac} extern_learn" in known
 
 

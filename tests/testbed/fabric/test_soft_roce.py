@@ -58,12 +58,6 @@ def test_a_queue_pair_in_error_is_no_exception() -> None:
     assert pings.round_s.size == pings.at_ns.size == 0
 
 
-def test_a_streams_average_is_read() -> None:
-    said = HEADING + " 65536      12345            0.00               0.42                   0.000801\n"
-    stream = soft_roce.write_stream(guest(said), guest("listening\n"), duration_s=5)
-    assert stream == soft_roce.Stream(0.42e9, None)
-
-
 def test_two_that_do_not_find_each_other_are_an_error() -> None:
     with pytest.raises(BackendError, match="ib_send_lat in the VM of tb-x-h0: Couldn't connect"):
         soft_roce.ping_pong(guest("Couldn't connect\n", 1), guest("listening\n"), 3, timeout_s=1)

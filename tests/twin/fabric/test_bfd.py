@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from control.fabric import BfdTimers
-from twin.fabric.bfd import detection_s, false_downs_per_hour, isolations_per_hour, silence_s
+from twin.fabric.bfd import detection_s, false_downs_per_hour, silence_s
 from twin.fabric.model import Stalls
 from twinbed import ScenarioError
 
@@ -46,9 +46,6 @@ def test_false_downs_are_as_many_as_stalls_bring_when_drawn_one_by_one(timers):
     stalls, hours = Stalls(per_s=0.04, floor_s=0.05, excess_s=0.04), 4000
     down = stalled(timers, stalls, 4, hours, np.random.default_rng(4))
     assert false_downs_per_hour(timers, stalls, 4) == pytest.approx(down.sum() / hours, rel=0.02)
-    isolated = down[:, :2].all(axis=1).sum() / hours
-    assert isolations_per_hour(timers, stalls, 2) == pytest.approx(isolated, rel=0.02)
-    assert isolations_per_hour(timers, stalls, 1) == false_downs_per_hour(timers, stalls, 1)
 
 
 def test_longer_detection_is_wrong_less_often_and_no_stall_is_never_wrong():

@@ -25,7 +25,7 @@ EXPECTED = Expected(
     *SMALL.hosts,
     SMALL.hosts[0].endpoints[0],
     SMALL.hosts[1].endpoints[0],
-    SMALL.plan.vni,
+    SMALL.plan.tenants[0],
 )
 
 
@@ -83,7 +83,7 @@ def test_other_packets_are_left_alone() -> None:
 
 def _packet(
     *,
-    vni: int = SMALL.plan.vni,
+    vni: int = SMALL.plan.tenants[0],
     flags: int = 8,
     src: str = EXPECTED.uplink_mac,
     inner_dst: str = EXPECTED.destination_end.mac,

@@ -1,0 +1,120 @@
+"""Impair links of a fabric that is up, at the times that a plan or a user says, and repair them.
+
+For: `twinbed testbed fault`, and the impairments of a plan. Not for: how a link is broken (faults.py).
+Source: our design. A plan's impairments that end, flap or begin later are the work of a process of the
+fabric's own, `python -m testbed.fabric.impairments NAME`, which goes with it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from control.fabric import Fault, FaultKind
+from testbed.fabric import doctor, faults, state
+from testbed.fabric.links import popen_in
+from testbed.fabric.model import Fabric, Impairment
+from testbed.fabric.ownership import state_folder
+from testbed.fabric.plan import fabric_of
+from twinbed import BackendError, TwinbedError
+
+_FOR_EVER_S = 1e9
+"""Duration of an impairment without an end, s: 31 years."""
+
+Wait = Callable[[float], object]
+"""A function that returns after so many seconds."""
+
+
+def require(impairment: Impairment) -> None:
+    """Raise BackendError if this kernel cannot impair a link in this way."""
+    if impairment.needs_netem and not doctor.has_netem():
+        raise BackendError(
+            f"{impairment.link}: delay and corrupt need netem, which this kernel lacks; the VM's has it "
+            "(python -m testbed.vm -- COMMAND), or take loss, flap or silent"
+        )
+
+
+def begin(fabric: Fabric, impairment: Impairment) -> None:
+    """Impair the link now. Raises ScenarioError if there is no such link, BackendError if that fails."""
+    fault = _silent(impairment)
+    if impairment.loss is not None:
+        faults.lose(fabric, fault, impairment.loss)
+    if impairment.needs_netem:
+        faults.degrade(fabric, fault, impairment.delay_s or 0.0, impairment.corrupt or 0.0)
+    elif impairment.loss is None:
+        faults.inject(fabric, fault if impairment.silent else _loud(impairment))
+
+
+def end(fabric: Fabric, impairment: Impairment) -> None:
+    """Repair the link, whatever impairs it. Raises as `begin` does."""
+    whole = Fault(FaultKind.PORT, host=impairment.host, uplink=impairment.uplink)
+    faults.mend(fabric, whole)
+    faults.clear(fabric, whole)
+    faults.clear(fabric, _loud(impairment))
+
+
+def play(fabric: Fabric, impairment: Impairment, wait: Wait = time.sleep) -> None:
+    """Begin when it is time, flap, and repair at the end, also if an exception ends it.
+
+    Raises as `begin` does.
+    """
+    wait(impairment.at_s)
+    left_s = _FOR_EVER_S if impairment.for_s is None else impairment.for_s
+    try:
+        while left_s > 0:
+            begin(fabric, impairment)
+            turn_s = min(impairment.flap_s or left_s, left_s)
+            wait(turn_s)
+            end(fabric, impairment)
+            wait(min(turn_s, left_s - turn_s))
+            left_s -= 2 * turn_s
+    finally:
+        end(fabric, impairment)
+
+
+def launch(fabric: Fabric) -> None:
+    """Begin the plan's impairments. Those with times of their own are left to a process of the fabric's."""
+    later = False
+    for impairment in fabric.plan.impairments:
+        if impairment.is_timed:
+            later = True
+        else:
+            begin(fabric, impairment)
+    if later:
+        name = fabric.plan.name
+        process = (sys.executable, "-m", "testbed.fabric.impairments", name, str(time.monotonic()))
+        with (state_folder(name) / "impairments.err").open("wb") as errors:
+            command = ("setsid", "--fork", *process)
+            popen_in(fabric.hosts[0].namespace, command, stdout=subprocess.DEVNULL, stderr=errors).wait()
+
+
+def main(name: str, since_s: float) -> None:
+    """Play the timed impairments of the fabric of this name, which has been up since since_s (monotonic)."""
+    fabric = fabric_of(state.read(name).plan)
+
+    def one(impairment: Impairment) -> None:
+        try:
+            late_s = time.monotonic() - since_s
+            play(fabric, replace(impairment, at_s=max(impairment.at_s - late_s, 0.0)))
+        except TwinbedError as error:
+            print(f"{impairment.link}: {error}", file=sys.stderr, flush=True)
+
+    timed = [impairment for impairment in fabric.plan.impairments if impairment.is_timed]
+    for impairment in timed:
+        threading.Thread(target=one, args=(impairment,)).start()
+
+
+def _silent(impairment: Impairment) -> Fault:
+    return Fault(FaultKind.PORT, host=impairment.host, uplink=impairment.uplink, one_way=impairment.one_way)
+
+
+def _loud(impairment: Impairment) -> Fault:
+    return Fault(FaultKind.LINK, host=impairment.host, uplink=impairment.uplink, silent=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))
