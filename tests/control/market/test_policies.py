@@ -59,7 +59,7 @@ def test_no_policy_is_ever_late_and_none_beats_the_optimum(
 def unusual(kind: str, ticks: int, random: np.random.Generator) -> np.ndarray:
     """Return availability unlike the public traces, bool[ticks]."""
     t = np.arange(ticks)
-    return {
+    there: dict[str, np.ndarray] = {
         "never": t < 0,
         "always": t >= 0,
         "rare": random.random(ticks) < 0.01,
@@ -69,7 +69,8 @@ def unusual(kind: str, ticks: int, random: np.random.Generator) -> np.ndarray:
         "two of five ticks": t % 5 < 2,
         "only late": t > ticks // 2,
         "long spells": np.repeat(random.random(ticks // 40 + 1) < 0.5, 40)[:ticks],
-    }[kind]
+    }
+    return there[kind]
 
 
 def prices(kind: str, ticks: int, random: np.random.Generator) -> np.ndarray:
