@@ -7,19 +7,22 @@ that a spell of age a ends is α/a, with one α for spot and one for outages. A 
 spells it has seen (Gamma prior). A dynamic programme over time left, slack, the age of the spell and the
 machine held gives the least expected cost for a grid of both; every tick looks up the entry that is nearest
 now. In several zones spells of spot are those of each zone, and an outage lasts until any of them has spot,
-which may be at once. Sources: "Can't Be Late" (NSDI 2024) for the game; Bellman's equation; the hazard α/a is
-the Pareto distribution's; the policy is ours.
+which may be at once. A zone that asks on-demand's price or more counts as having none, and `most_usd` bounds
+what a job costs on any market. Sources: "Can't Be Late" (NSDI 2024) for the game; Bellman's equation; the
+hazard α/a is the Pareto distribution's; the policy is ours.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from control.market.ports import (
+    BOUND,
+    CLOSE,
     IDLE,
     ON_DEMAND,
     PLAN_ON_DEMAND,
@@ -32,6 +35,7 @@ from control.market.ports import (
     State,
     Terms,
     Whole,
+    progress,
 )
 
 ALPHAS = (0.25, 0.45, 0.8, 1.4)
@@ -47,6 +51,12 @@ STEPS = 450
 """Most steps of a plan; longer jobs take several ticks together."""
 RATIO = 1.2
 """Factor between the spot prices that have plans of their own."""
+CHEAPEST = -13
+"""Level of the cheapest plan: spot at RATIO**−13, 9 % of on-demand, or less."""
+FAR = 2
+"""Levels by which the mean price so far must differ from the plan's before another plan is made."""
+SPARE_SHARE, SPARE_STARTS = 0.05, 2
+"""What a job may cost beyond on-demand alone: a share of that, and the price of so many starts on demand."""
 _LATE = np.float32(1e4)
 """Cost of a plan that ends late, in steps of on-demand."""
 _IDLE, _OD, _SPOT = range(3)
@@ -127,15 +137,30 @@ def _shifted(value: Cost, steps: float) -> Cost:
     return near if part == 0 else np.minimum((1 - part) * near + part * far, _LATE)
 
 
+def most_usd(terms: Terms) -> float:
+    """Return the most that a job costs by the rules of ports.py, US$: on-demand alone and what is to spare.
+
+    Proof. Before every tick let Φ be what was paid, and the price of finishing on demand from here. A tick on
+    demand leaves Φ as it is. Any other choice is carried out only if Φ stays within the bound after it.
+    """
+    alone, start = terms.needed(np.array(terms.work_s)), np.ceil(terms.restart_s / terms.tick_s)
+    tick_usd = terms.on_demand_usd_h * terms.tick_s / 3600
+    return float(tick_usd * ((1 + SPARE_SHARE) * alone + SPARE_STARTS * start))
+
+
 class Planned:
     """Looks its action up in the plan for the α that it has estimated."""
 
     def __init__(self, terms: Terms) -> None:
-        self.terms, self._guard = terms, Guard(terms)
-        self._ticks = -(-terms.ticks // STEPS)
+        self.terms, self._guard, self._most_usd = terms, Guard(terms), most_usd(terms)
+        self._paid: Real = np.empty(0)
+        self._looks = 0
+        self._placed: Flags = np.empty(0, dtype=np.bool_)
+        self._ticks = max(-(-terms.ticks // STEPS), 1)
         self._step_s = self._ticks * terms.tick_s
         self._plans: dict[int, Plan] = {}
         self._level: Whole = np.empty(0, dtype=np.int64)
+        self._mean: Real = np.empty(0)
         self._was: Flags = np.empty((0, 0), dtype=np.bool_)
         self._age: Real = np.empty((0, 0))
         self._out: Real = np.empty(0)
@@ -144,6 +169,41 @@ class Planned:
 
     def on_step(self, state: State) -> Decision:
         """Return the action of the plan, with the zone that is cheapest when a restart is spread over it."""
+        wanted = self._planned(self._affordable(state))
+        kept = self._guard.keep(state, self._within(state, wanted))
+        self._pay(state, kept.choice)
+        return kept
+
+    def _affordable(self, state: State) -> State:
+        """Return the state without the spot that costs as much as on-demand, or more."""
+        there = state.available & (state.spot_usd_h < self.terms.on_demand_usd_h)
+        rows = np.arange(state.held.size)
+        lost = (state.held >= 0) & ~there[rows, np.maximum(state.held, 0)]
+        return replace(state, available=there, held=np.where(lost, IDLE, state.held))
+
+    def _within(self, state: State, wanted: Decision) -> Decision:
+        """Return the decision with on-demand where the wanted one might break the bound of cost."""
+        terms = self.terms
+        done_s, _ = progress(terms, state, wanted.choice)
+        tick_usd = terms.on_demand_usd_h * terms.tick_s / 3600
+        finish_usd = tick_usd * terms.needed(np.maximum(terms.work_s - done_s, 0.0))
+        finish_usd = np.where(done_s >= terms.work_s - CLOSE, 0.0, finish_usd)
+        dear = self._paid + self._price(state, wanted.choice) + finish_usd > self._most_usd + CLOSE
+        dear &= wanted.choice != ON_DEMAND
+        return Decision(np.where(dear, ON_DEMAND, wanted.choice), np.where(dear, BOUND, wanted.reason))
+
+    def _price(self, state: State, choice: Whole) -> Real:
+        """Return what a tick of this choice costs, with the move to its zone, US$, float64[n]."""
+        rows, zone, spot = np.arange(choice.size), np.maximum(choice, 0), choice >= 0
+        usd_h = np.where(spot, state.spot_usd_h[rows, zone], self.terms.on_demand_usd_h)
+        moving = self.terms.moving_usd(state.available.shape[1])[state.zone, zone] * (spot & self._placed)
+        return np.where(choice == IDLE, 0.0, usd_h * self.terms.tick_s / 3600) + moving
+
+    def _pay(self, state: State, choice: Whole) -> None:
+        self._paid += self._price(state, choice)
+        self._placed |= choice >= 0
+
+    def _planned(self, state: State) -> Decision:
         self._see(state)
         terms, there = self.terms, state.available.any(axis=1)
         alpha = (self._ended + PRIOR_SPELLS) / (self._lasted + PRIOR_SPELLS / PRIOR_ALPHA)
@@ -164,7 +224,7 @@ class Planned:
             action[jobs] = table[steps, nearest[jobs, 0], nearest[jobs, 1], slack, bucket[jobs], held[jobs]]
         choice = np.select([action == _SPOT, action == _OD], [zone, np.full_like(zone, ON_DEMAND)], IDLE)
         reason = np.select([action == _SPOT, action == _OD], [PLAN_SPOT, PLAN_ON_DEMAND], PLAN_WAIT)
-        return self._guard.keep(state, Decision(choice, reason))
+        return Decision(choice, reason)
 
     def _plan(self, level: int) -> Plan:
         if level not in self._plans:
@@ -184,11 +244,18 @@ class Planned:
         """Take note of this tick: ages in steps, and the spells that ended."""
         there = state.available
         n, none = len(there), ~there.any(axis=1)
+        ratio = np.log(state.spot_usd_h.min(axis=1) / self.terms.on_demand_usd_h) / np.log(RATIO)
         if state.tick == 0:
-            ratio = state.spot_usd_h.min(axis=1) / self.terms.on_demand_usd_h
-            self._level = np.round(np.log(ratio) / np.log(RATIO)).astype(np.int64)
+            self._paid, self._placed = np.zeros(n), np.zeros(n, dtype=np.bool_)
+            self._mean, self._looks = np.zeros(n), 0
+            self._level = np.clip(np.round(ratio), CHEAPEST, 0).astype(np.int64)
             self._was, self._age, self._out = there, np.full(there.shape, FIRST_AGE), np.full(n, FIRST_AGE)
             self._ended, self._lasted = np.zeros((n, 2)), np.zeros((n, 2))
+        self._looks += 1
+        self._mean += (ratio - self._mean) / self._looks
+        far = np.abs(self._mean - self._level) > FAR
+        self._level = np.where(far, np.clip(np.round(self._mean), CHEAPEST, 0), self._level).astype(np.int64)
+        if self._looks == 1:
             return
         was, was_none = self._was, ~self._was.any(axis=1)
         older, longer = self._age + 1 / self._ticks, self._out + 1 / self._ticks

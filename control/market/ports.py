@@ -44,11 +44,12 @@ REASONS = (
     "worth most: on demand",
     "nothing is worth its price: wait",
     "no other place is worth a change",
+    "no more money to spare: on demand",
 )
 """Reasons of decisions; a decision holds positions in this table."""
 (
     DONE, GUARD, STAY, TAKE, BEHIND, HOLD, AHEAD, WAIT, PLAN_WAIT, PLAN_SPOT, PLAN_ON_DEMAND,
-    THROUGHOUT, WORTH_SPOT, WORTH_ON_DEMAND, WORTH_WAIT, WORTH_STAY,
+    THROUGHOUT, WORTH_SPOT, WORTH_ON_DEMAND, WORTH_WAIT, WORTH_STAY, BOUND,
 ) = range(len(REASONS))  # fmt: skip
 CLOSE = 1e-6
 """Seconds by which two times may differ and still be equal."""
@@ -67,7 +68,7 @@ class Terms:
     probe_s: time of spot that a probe of a zone costs if it starts a machine, s.
 
     Raises ScenarioError for a value that is not positive, and for a deadline that even on-demand from the
-    start may miss.
+    start misses.
     """
 
     work_s: float
@@ -84,10 +85,10 @@ class Terms:
                 raise ScenarioError(f"{name} is {getattr(self, name)}; it must be above 0")
         if not 0 <= self.restart_s < np.inf:
             raise ScenarioError(f"restart_s is {self.restart_s}; it must be 0 or more")
-        if float(self.needed(np.array(self.work_s))) > self.ticks:
+        if self.work_s + self.restart_s > self.deadline_s + CLOSE:
             raise ScenarioError(
                 f"{self.work_s / 3600:g} h of work and a restart of {self.restart_s / 60:g} min do not fit "
-                f"before {self.deadline_s / 3600:g} h in ticks of {self.tick_s:g} s; give more time"
+                f"before {self.deadline_s / 3600:g} h; give more time"
             )
 
     @property
@@ -177,7 +178,8 @@ class Guard:
 
     It never misses a deadline. Let g be the tick, d the restart, and before a tick k the ticks left, c the
     work left and h what is left of the present restart. Claim: ⌈(c + d)/g⌉ ≤ k, or the job holds on-demand
-    and ⌈(c + h)/g⌉ ≤ k. Terms checks it for the first tick. If ⌈(c + d)/g⌉ < k, whatever is chosen leaves no
+    and ⌈(c + h)/g⌉ ≤ k. If it does not hold for the first tick, the job is on demand from start to end, which
+    Terms has found to be in time. If ⌈(c + d)/g⌉ < k, whatever is chosen leaves no
     more than c, so it holds with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls
     by g. If not, then ⌈(c + d)/g⌉ = k, a start makes h = d, and c + h falls by g. On demand is never taken
     away, so at k = 0 nothing is left.

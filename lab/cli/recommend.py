@@ -80,8 +80,27 @@ def recommend(
         ),
     ] = "",
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help=f"One of {', '.join(RECOMMENDERS)}, or your own.")
+        str,
+        typer.Option(
+            "--method", metavar="NAME", help=f"One of {', '.join(RECOMMENDERS)}, spotdnn, or your own."
+        ),
     ] = "transfer",
+    loss: Annotated[
+        float | None,
+        typer.Option("--loss", callback=usable, metavar="LOSS", help="Loss to reach, for --method spotdnn."),
+    ] = None,
+    from_loss: Annotated[
+        float | None,
+        typer.Option(
+            "--from-loss", callback=usable, metavar="LOSS", help="Present loss, to plan again with --running."
+        ),
+    ] = None,
+    running: Annotated[
+        str | None,
+        typer.Option(
+            "--running", metavar="TYPE=N,…", help="Workers that a revocation left, for --method spotdnn."
+        ),
+    ] = None,
     catalogue: Annotated[
         Path | None,
         typer.Option(
@@ -163,6 +182,21 @@ def recommend(
 
     path = shipped.path_of("job", job)
     file = job_file.load(path)
+    deadline_s = float("inf") if deadline is None else recommending.seconds(deadline)
+    if method == "spotdnn":
+        from lab.cloud.run import asynchronous
+
+        if loss is None or deadline is None or search or market != "on-demand":
+            raise ScenarioError(
+                "--method spotdnn needs --loss and --deadline, and takes no --search and no --market"
+            )
+        bounds = float("inf") if budget is None else budget, region, server
+        rest = float("inf") if from_loss is None else from_loss, _running(running)
+        asked = asynchronous.Question(loss, deadline_s, *bounds, *rest)
+        emit(asynchronous.result(file, asked, in_use(catalogue)), form)
+        return
+    if loss is not None or from_loss is not None or running is not None:
+        raise ScenarioError("--loss, --from-loss and --running are for --method spotdnn; add it")
     question = recommending.Question(
         job=job_file.as_job(file),
         market=recommending.Market(
@@ -177,7 +211,7 @@ def recommend(
         method=method,
         budget_usd=float("inf") if budget is None else budget,
         budget_usd_h=float("inf") if budget_per_hour is None else budget_per_hour,
-        deadline_s=float("inf") if deadline is None else recommending.seconds(deadline),
+        deadline_s=deadline_s,
         shipped=shipped_runs,
     )
     if search:
@@ -211,6 +245,13 @@ def recommend(
 
 def _names(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _running(text: str | None) -> dict[str, int]:
+    pairs = [part.rpartition("=") for part in _names(text)]
+    if not all(name and count.isdecimal() for name, _, count in pairs):
+        raise ScenarioError(f"--running {text}: expected types and numbers, e.g. g3.8xlarge=4,g3.16xlarge=2")
+    return {name: int(count) for name, _, count in pairs}
 
 
 def _counts(text: str, option: str = "--workers") -> tuple[int, ...]:

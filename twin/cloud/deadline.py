@@ -31,7 +31,7 @@ class Windows:
     available: whether a zone has a spot machine in a tick, bool[n, ticks, zones].
     spot_usd_h: price of spot, US$/h, float64[n, ticks, zones].
 
-    Raises ScenarioError for series of different shapes and prices that are not positive.
+    Raises ScenarioError for series that are empty or of different shapes, and prices that are not positive.
     """
 
     available: Flags
@@ -40,6 +40,8 @@ class Windows:
     def __post_init__(self) -> None:
         if self.available.ndim != 3 or self.available.shape != self.spot_usd_h.shape:
             raise ScenarioError("market: availability and prices are of [windows, ticks, zones], alike")
+        if not self.available.size:
+            raise ScenarioError("market: it is empty; give at least one window, one tick and one zone")
         if not (np.isfinite(self.spot_usd_h).all() and (self.spot_usd_h > 0).all()):
             raise ScenarioError("market: a spot price is not above zero")
 
@@ -78,6 +80,7 @@ def play(
     n, known, zones = windows.available.shape
     if known < ticks:
         raise ScenarioError(f"market: {known} ticks are known of the {ticks} before the deadline; give more")
+    ticks += ticks * terms.tick_s < terms.deadline_s - CLOSE  # the deadline may cut the last one short
     held, zone, left_s, done_s = np.full(n, IDLE), np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n)
     cost, finish_s, starts = np.zeros(n), np.full(n, np.inf), np.zeros(n, dtype=np.int64)
     choices, reasons = np.full((ticks, n), IDLE), np.zeros((ticks, n), dtype=np.int64)
@@ -85,7 +88,8 @@ def play(
     moving, placed = terms.moving_usd(zones), np.zeros(n, dtype=np.bool_)
     egress, probes = np.zeros(n), np.zeros(n)
     for tick in range(ticks):
-        available, price = windows.available[:, tick], windows.spot_usd_h[:, tick]
+        seen = min(tick, known - 1)
+        available, price = windows.available[:, seen], windows.spot_usd_h[:, seen]
         held = np.where((held >= 0) & ~available[rows, np.maximum(held, 0)], IDLE, held)
         state = State(tick, available, price, held, zone, left_s, done_s)
         decision = policy.on_step(state)

@@ -17,6 +17,7 @@ from control.jobs import Job
 from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Command
+from lab.cloud.input.asynchronous import AsynchronousInput
 from lab.cloud.input.local_run_file import read
 from twinbed import ScenarioError
 
@@ -39,6 +40,7 @@ class JobFile(BaseModel):
     features: numbers that describe the job to the predictor (learning rate, epochs, …).
     local_run: file that `twinbed profile` wrote; by default NAME.local-run.parquet beside the job's file, if
         it exists.
+    asynchronous: constants of spotDNN's predictor, for `--method spotdnn`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,6 +52,7 @@ class JobFile(BaseModel):
     samples: float | None = Field(default=None, gt=0)
     features: dict[str, float] = Field(default_factory=dict)
     local_run: Path | None = None
+    asynchronous: AsynchronousInput | None = None
 
     def command_line(
         self, *, batch: int | None = None, steps: int = 200, data: str = MADE

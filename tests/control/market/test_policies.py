@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.market import POLICIES, make
-from control.market.planned import BUCKETS, plan
+from control.market.planned import BUCKETS, most_usd, plan
 from control.market.ports import IDLE, ON_DEMAND, REASONS, Decision, State, Terms
 from twin.cloud.deadline import Played, Windows, optimum_usd, play
 from twinbed import ScenarioError
@@ -54,6 +54,77 @@ def test_no_policy_is_ever_late_and_none_beats_the_optimum(
     held = np.concatenate([np.full((1, 4), IDLE), played.choice])
     assert ((held[1:] != held[:-1]) & (held[1:] != IDLE)).sum() <= played.starts.sum()
     assert set(np.unique(played.reason)) <= set(range(len(REASONS)))
+
+
+def unusual(kind: str, ticks: int, random: np.random.Generator) -> np.ndarray:
+    """Return availability unlike the public traces, bool[ticks]."""
+    t = np.arange(ticks)
+    there: dict[str, np.ndarray] = {
+        "never": t < 0,
+        "always": t >= 0,
+        "rare": random.random(ticks) < 0.01,
+        "nearly always": random.random(ticks) < 0.99,
+        "every other tick": t % 2 == 0,
+        "by day": (t + random.integers(144)) % 144 < 72,
+        "two of five ticks": t % 5 < 2,
+        "only late": t > ticks // 2,
+        "long spells": np.repeat(random.random(ticks // 40 + 1) < 0.5, 40)[:ticks],
+    }
+    return there[kind]
+
+
+def prices(kind: str, ticks: int, random: np.random.Generator) -> np.ndarray:
+    """Return prices of spot beside 3 $ on demand, US$/h, float64[ticks]."""
+    t = np.arange(ticks)
+    return {
+        "flat": np.ones(ticks),
+        "random walk": np.clip(np.exp(np.cumsum(random.normal(0, 0.3, ticks))), 0.001, 1000),
+        "spike": np.where((t > ticks // 4) & (t < ticks // 2), 300.0, 1.0),
+        "dear but at the start": np.where(t == 0, 0.1, 30.0),
+        "always dear": np.full(ticks, 3.1),
+    }[kind]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(["never", "always", "rare", "nearly always", "every other tick", "by day",
+        "two of five ticks", "only late", "long spells"]),
+    price=st.sampled_from(["flat", "random walk", "spike", "dear but at the start", "always dear"]),
+    work=st.floats(0.1, 60),
+    spare=st.sampled_from([0.0, 0.4, 1.0, 5.5, 60.0]),
+    restart=st.sampled_from([0.0, 0.3, 1.7, 20.0]),
+    egress=st.sampled_from([0.0, 5.0]),
+    seed=st.integers(0, 10_000),
+)  # fmt: skip
+def test_ours_is_in_time_and_within_its_bound_on_markets_of_any_kind(
+    kind: str, price: str, work: float, spare: float, restart: float, egress: float, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    moving = ((0.0, egress), (egress, 0.0))
+    terms = Terms(work * 600, (work + restart + spare) * 600, restart * 600, 600.0, 3.0, moving)
+    ticks = terms.ticks + 1
+    there = np.stack([unusual(kind, ticks, random) for _ in range(2)], axis=1)[None]
+    usd_h = np.stack([prices(price, ticks, random) for _ in range(2)], axis=1)[None]
+    windows = Windows(there, usd_h)
+    for name in POLICIES:
+        assert run(name, terms, windows).finish_s[0] <= terms.deadline_s + 1e-6, name
+    assert run("planned", terms, windows).cost_usd[0] <= most_usd(terms) + 1e-6
+
+
+def test_spot_that_costs_more_than_on_demand_is_left() -> None:
+    terms = terms_of(10, 20, 0.5)
+    windows = market("1" * 30)
+    windows.spot_usd_h[:, 4:] = 30.0
+    played = run("planned", terms, windows)
+    assert played.choice[:4, 0].tolist() == [0] * 4
+    assert (played.choice[4:, 0] < 0).all()
+
+
+def test_a_deadline_that_on_demand_meets_within_a_tick_is_met() -> None:
+    # 10.2 ticks of work and restart before 10.5 ticks: whole ticks alone would be too few.
+    terms = Terms(10 * 600.0, 10.5 * 600.0, 0.2 * 600.0, 600.0, 3.0)
+    for name in POLICIES:
+        assert run(name, terms, market("10" * 5)).finish_s[0] == pytest.approx(10.2 * 600)
 
 
 class Adversary:
@@ -202,6 +273,8 @@ def test_more_spot_never_costs_the_optimum_more_and_a_longer_restart_never_less(
 def test_what_cannot_be_played_is_refused() -> None:
     with pytest.raises(ScenarioError, match="do not fit before"):
         Terms(10 * HOUR, 10 * HOUR, 360.0, 600.0, 3.0)
+    with pytest.raises(ScenarioError, match="it is empty"):
+        market("")
     with pytest.raises(ScenarioError, match="no policy 'oracle'"):
         make("oracle", terms_of(10, 4, 0.5))
     with pytest.raises(ScenarioError, match="10 ticks are known of the 14"):

@@ -1,0 +1,133 @@
+"""`twinbed recommend JOB --method spotdnn`: the cheapest unequal spot machines that train to a loss in time.
+
+For: the question, its prices, and its table; also the question again after a revocation, with the machines
+that survive. Not for: the search (control.recommender.spotdnn_plans).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+from control.recommender.spotdnn import Goal, Training, WorkerKind, compute_s
+from control.recommender.spotdnn_plans import Provision, provision, provision_again
+from lab.cloud.input.asynchronous import WorkerInput
+from lab.cloud.input.job_file import JobFile
+from lab.runs.formats import Column, Record, Result
+from traces.catalogue.catalogue import Catalogue
+from twinbed import ScenarioError, TraceError
+
+TAKEOVER_S = 30.0
+"""Time that a change of workers adds, s: the source's upper bound (§IV)."""
+_COLUMNS = (
+    Column("type", "type"), Column("workers", "workers"), Column("start", "to start"),
+    Column("market", "market"), Column("price_usd_h", "price of one", "$/h", 3),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked.
+
+    loss: to reach. time_s, budget_usd: bounds, s and US$. region: of the catalogue's prices.
+    server: type of the parameter server, "" for none.
+    from_loss, running: present loss, and workers that go on, by type.
+    """
+
+    loss: float
+    time_s: float
+    budget_usd: float = inf
+    region: str = ""
+    server: str = ""
+    from_loss: float = inf
+    running: Mapping[str, int] = field(default_factory=dict)
+
+
+def result(job: JobFile, question: Question, catalogue: Catalogue) -> Result:
+    """Return the plan as a table, or its reason without rows. Raises ScenarioError for a job file without the
+    section and values out of range, TraceError for a type without a price."""
+    asked = job.asynchronous
+    if asked is None:
+        raise ScenarioError(
+            f"job {job.name}: no section `asynchronous`; add the constants that spotDNN needs, as in "
+            "docs/how-to/choose-a-configuration.md"
+        )
+    (alpha, beta), (first, slope, offset, even, least) = asked.contention, asked.gamma
+    training = Training(
+        asked.push_mb,
+        asked.server_mb_s,
+        asked.worker_mb_s,
+        asked.pcie_mb_s,
+        (alpha, beta),
+        (first, slope, offset, even, least),
+        unequal=asked.unequal,
+    )
+    kinds = [
+        _kind(training, name, worker, catalogue, question.region) for name, worker in asked.types.items()
+    ]
+    begun = bool(question.running) or isfinite(question.from_loss)
+    goal = Goal(question.loss, question.time_s, question.from_loss, TAKEOVER_S * begun)
+    if begun:
+        answer = provision_again(training, kinds, goal, question.running)
+    else:
+        answer = provision(training, kinds, goal)
+    server_usd_h = catalogue.price(question.server, question.region).price_usd_h if question.server else 0.0
+    return _table(answer, question, kinds, server_usd_h)
+
+
+def _kind(
+    training: Training, name: str, worker: WorkerInput, catalogue: Catalogue, region: str
+) -> WorkerKind:
+    spot, demand = worker.spot_usd_h, worker.on_demand_usd_h
+    if spot is None:
+        spot = catalogue.price(name, region, "spot").price_usd_h
+    if demand is None:
+        try:
+            demand = catalogue.price(name, region).price_usd_h
+        except TraceError:  # The type is sold as spot alone, as far as is known.
+            demand = inf
+    computing_s = compute_s(training, worker.gpus, worker.alone_s)
+    if computing_s <= 0:
+        raise ScenarioError(
+            f"asynchronous.types.{name}.alone_s: {worker.alone_s:g} s is less than its pushes take, "
+            f"{worker.alone_s - computing_s:.3g} s; measure it again, or correct push_mb and worker_mb_s"
+        )
+    return WorkerKind(name, spot, worker.quota, worker.samples, worker.gpus, computing_s, demand)
+
+
+def _table(answer: Provision, question: Question, kinds: list[WorkerKind], server_usd_h: float) -> Result:
+    plan, facts = answer.plan, {"why": answer.reason}
+    server_usd = 0.0 if plan is None else plan.time_s / 3600 * server_usd_h
+    if plan is not None and plan.cost_usd + server_usd > question.budget_usd:
+        total = f"{plan.cost_usd + server_usd:.2f} $"
+        facts = {
+            "why": f"infeasible: the cheapest cluster in time costs {total} of {question.budget_usd:.2f} $"
+        }
+        plan = None
+    if plan is None:
+        return Result(_COLUMNS, (), facts={"plan": "none", **facts})
+    rows: list[Record] = []
+    for kind in kinds:
+        count, started = plan.workers.get(kind.name, 0), plan.added.get(kind.name, 0)
+        for workers, start, demand in (
+            (count - started, 0, False),
+            (started, started, plan.on_demand),
+        ):
+            price = kind.on_demand_usd_h if demand else kind.price_usd_h
+            market = "on-demand" if demand else "spot"
+            rows += [
+                {
+                    "type": kind.name,
+                    "workers": workers,
+                    "start": start,
+                    "market": market,
+                    "price_usd_h": price,
+                }
+            ] * bool(workers)
+    facts |= {
+        "predicted": f"{plan.time_s:.0f} s of {question.time_s:.0f} s, {plan.iterations} pushes",
+        "cost": f"{plan.cost_usd:.2f} $" + (f", and {server_usd:.2f} $ of the server" if server_usd else ""),
+        "not taken": ", ".join(f"{count} {why}" for why, count in answer.rejected.items() if count) or "none",
+    }
+    return Result(_COLUMNS, tuple(rows), facts=facts)
