@@ -117,11 +117,6 @@ def on_this_machine(question: Scenario) -> ContainerScenario:
         raise BackendError(
             f"{scenario.name}: cpu_weight: the testbed has only the weights that a policy decides"
         )
-    if names := scenario.reading_spans():
-        raise BackendError(
-            f"{scenario.name}: policies: {names[0]}: the testbed records no spans of requests; "
-            "use --backend twin"
-        )
     if scenario.hpa is not None:
         raise BackendError(f"{scenario.name}: hpa: the testbed starts no replicas; use --backend twin")
     changes: dict[str, Any] = {"host_cores": cores}
@@ -151,7 +146,8 @@ def _carry_out(
         if progress is not None:
             progress(min(tick.elapsed_s / duration_s, 1.0))
 
-    with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
+    policy = policy_of(spec, replay)
+    with ownership.temporary_directory() as folder, deployed(spec, source, replay, policy, folder) as made:
         # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
         patience_s = duration_s + (0.0 if made.load is None else CLIENT_GRACE_S)
         settings = loop.Settings(
@@ -161,7 +157,6 @@ def _carry_out(
             host_memory_bytes=workload.host_memory_bytes,
             report_interval_s=workload.report_interval_s,
         )
-        policy = policy_of(spec, replay)
         observed = loop.control(
             made.containers,
             workload.applications,
@@ -170,6 +165,7 @@ def _carry_out(
             client=made.client,
             on_tick=on_tick,
             profile=replay.profile if policy.given.profile else None,
+            service_level=made.service_level,
         )
         load = None if made.load is None else made.load()
     if observed.names != workload.names:

@@ -12,12 +12,14 @@ import uvloop
 
 from control.services import Call, Handler, Service
 from testbed.containers.services.http1 import Peer, request
+from testbed.containers.services.tracing import Teller
 from testbed.containers.services.visits import Visits
 from tests.testbed.containers.running_services import answering
 
 OK, FAILED = HTTPStatus.OK, HTTPStatus.INTERNAL_SERVER_ERROR
 DROPPED = HTTPStatus.SERVICE_UNAVAILABLE
 
+TELLER = Teller("127.0.0.1")
 Answer = Callable[[str], Awaitable[HTTPStatus]]
 Stages = tuple[tuple[Call, ...], ...]
 
@@ -52,7 +54,7 @@ def visit(
         there = callee()
         async with answering(there) as address:
             own = service or Service({"x": Handler(0.0, stages=stages)})
-            visits = Visits(own, {"b": [address]}, "seed")
+            visits = Visits(own, {"b": [address]}, "seed", TELLER)
             return await asyncio.gather(*(visits.answer("/x") for _ in range(requests))), there
 
     return uvloop.run(asyncio.wait_for(scene(), 60))
@@ -99,7 +101,7 @@ def test_visits_beyond_workers_and_queue_are_dropped() -> None:
     async def scene() -> tuple[list[bool], list[HTTPStatus]]:
         callee = Callee(wait_for=99)
         async with answering(callee) as address:
-            visits = Visits(service, {"b": [address]}, "seed")
+            visits = Visits(service, {"b": [address]}, "seed", TELLER)
             asked = [asyncio.ensure_future(visits.answer("/x")) for _ in range(5)]
             dropped = await asyncio.gather(*asked[3:])
             still = [each.done() for each in asked[:3]]
@@ -135,7 +137,7 @@ def test_a_replica_that_is_down_is_left_out() -> None:
             async with answering(callee) as address:
                 handler = Handler(0.0, stages=((Call("b.one"),),))
                 addresses = {"b": [nobody.getsockname(), address]}
-                visits = Visits(Service({"x": handler}), addresses, "seed")
+                visits = Visits(Service({"x": handler}), addresses, "seed", TELLER)
                 answers = [await visits.answer("/x") for _ in range(4)]
                 return answers, callee.asked
 
@@ -149,7 +151,7 @@ def test_a_visit_goes_on_for_nobody_when_its_client_gives_up() -> None:
         callee = Callee(wait_for=99)
         async with answering(callee) as address:
             stages = ((Call("b.one"),), (Call("b.two"),))
-            visits = Visits(Service({"x": Handler(0.0, stages=stages)}), {"b": [address]}, "seed")
+            visits = Visits(Service({"x": Handler(0.0, stages=stages)}), {"b": [address]}, "seed", TELLER)
             async with answering(visits.answer) as own:
                 client = asyncio.ensure_future(Peer(*own).ask(request("127.0.0.1", "/x")))
                 while not callee.asked:
@@ -165,7 +167,7 @@ def test_a_visit_goes_on_for_nobody_when_its_client_gives_up() -> None:
 
 def test_an_unknown_path_is_not_found() -> None:
     async def scene() -> HTTPStatus:
-        return await Visits(Service({"x": Handler(0.0)}), {}, "seed").answer("/y")
+        return await Visits(Service({"x": Handler(0.0)}), {}, "seed", TELLER).answer("/y")
 
     assert uvloop.run(scene()) == HTTPStatus.NOT_FOUND
 
