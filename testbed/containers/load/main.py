@@ -59,7 +59,7 @@ async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
     if plan.service_interval_s:
         telling.append(asyncio.create_task(_tell_level(sender, plan, begins_ns, level_path(path))))
     if plan.spans_wanted:
-        host = urlsplit(plan.entries[0][0]).hostname
+        host = urlsplit(plan.entries[0][0]).hostname or ""
         await loop.create_datagram_endpoint(lambda: sender.tracing, (host, PORT))
     loop.add_signal_handler(signal.SIGTERM, sender.stop)
     # Nothing more comes on the input: it becomes readable when the starter of this process is gone.
