@@ -152,6 +152,13 @@ class Gangs(Undone):
         for container in life.containers:
             container.start(life.containers, life.folder / "logs", None)
 
+    def limit(self, job: int, quota_cores: float) -> None:
+        """Change the quota of each of a gang's processes, from now on or from its first step on."""
+        life = self._lives[job]
+        life.quota_cores = quota_cores
+        if life.limited and life.leaving is None:
+            self._limit(life, quota_cores)
+
     def stop(self, job: int) -> None:
         """Ask a gang to save and to end. It is gone once `look` says so."""
         life = self._lives[job]
