@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from control.allocator.firm_culprits import Separator
 
-SEPARATOR = Separator(29.0986, 20.489, -47.4954)
+SEPARATOR = Separator(30.3264, 20.3761, -47.7159)

@@ -49,8 +49,8 @@ Settings = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A row of the table. about: what it does, in one line; make: cluster, seed and settings → the
-    scheduler; twin_only: whether only the twin can carry it out, because jobs share GPUs, run as copies or
-    change their size."""
+    scheduler; twin_only: whether only the twin can carry it out, because jobs
+    run as copies."""
 
     about: str
     make: Callable[[Cluster, int, Settings], Scheduler]
@@ -94,11 +94,8 @@ POLICIES: dict[str, Policy] = {
     "gavel-sharing": Policy(
         "max-min fairness over speeds of jobs alone and of pairs on the same GPUs, in rounds",
         _units(SharedMaxMin),
-        twin_only=True,
     ),
-    "gandiva": Policy(
-        "random pairs on the same GPUs while GPUs are short, in rounds", _units(Gandiva), twin_only=True
-    ),
+    "gandiva": Policy("random pairs on the same GPUs while GPUs are short, in rounds", _units(Gandiva)),
     "allox": Policy(
         "waiting jobs matched with GPUs and places in their queues for the least mean time",
         lambda cluster, _, given: Allox(cluster, given["allox"]),
@@ -106,7 +103,6 @@ POLICIES: dict[str, Policy] = {
     "pollux": Policy(
         "GPUs and batch of all jobs for the best goodput beside an equal share; a reading of its section 4.2",
         lambda cluster, seed, given: Pollux(cluster, seed, given["pollux"]),
-        twin_only=True,
     ),
     "isolated": Policy("an equal part of every type for every job, in rounds", _rounds(Isolated)),
     "hadar": Policy(

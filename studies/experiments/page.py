@@ -24,6 +24,7 @@ from studies import harness
 from studies.experiments import present
 from studies.experiments.catalogue import CONTAINERS, FABRIC, FIRM, RIVALS, experiment
 from studies.experiments.evaluate import Evaluation, Moved, evaluate, scenario_of, sensitivity
+from studies.experiments.firm import answer as firm_answer
 from studies.experiments.model import Experiment
 from studies.fabric import iterations
 from studies.harness import Asked
@@ -38,6 +39,7 @@ class Page:
     name, title: of the file and its task; title of the page
     experiments: in the page's order
     answer: sentences that follow the counts of what is reproduced, if a source has such figures
+    says: makes sentences from the figures' means, by key; they come first
     origin: where all figures of ours come from
     calibration: reads the machine that is imitated
     code: files and folders that a run's figures depend on beside the scenario
@@ -50,6 +52,7 @@ class Page:
     origin: str
     calibration: Callable[[], Calibration]
     code: tuple[str, ...]
+    says: Callable[[Mapping[str, float]], Sequence[str]] = lambda _: ()
 
 
 _CONTAINERS_CODE = ("control", "twin/containers", "lab/containers", "scenarios/apps")
@@ -92,15 +95,13 @@ PAGES = {
         "firm",
         "Firm: limits by critical paths",
         FIRM,
-        (
-            "Firm is told an SLO and reads spans, every 5 s; Escra reads what was throttled, every 100 ms.",
-            "How Firm's rules were trained, and which of them ships, is on the page firm-training.",
-        ),
+        (),
         "Every figure of ours comes from the request-level twin with its declared defaults. Nothing was "
         "trained on these applications or tuned to these figures. The applications' CPU demands are our "
         "assumption (docs/reference/apps.md).",
         load_calibration,
         _CONTAINERS_CODE,
+        firm_answer,
     ),
     "fabric": Page(
         "fabric",
@@ -190,7 +191,9 @@ def document(page: Page, reported: Sequence[Reported], asked: Asked) -> str:
         parts += _experiment(report)
     if page.name == "fabric":
         parts += iterations.section(asked.data)
-    answer = (_counts(reported), *page.answer) if verdicts else page.answer
+    means = {item.figure.key: item.mean for report in reported for item in report.evaluation.measured}
+    counts = (_counts(reported),) if verdicts else ()
+    answer = (*page.says(means), *counts, *page.answer)
     return harness.page(page.name, page.title, answer, parts, _conditions(page, bool(verdicts)))
 
 

@@ -70,9 +70,14 @@ def document(told: str, earned: Mapping[str, Floats]) -> str:
         cells = [f"{gained:.3f} ± {ci95:.3f}", f"{more:+.3f} ± {more_ci95:.3f}"]
         rows.append([title, *cells, *(f"{share:.1%}" for share in values[:, 1:].mean(axis=0))])
     header = ("rule", "5 · SLO kept + use/limit", "more than AIMD", "SLO kept", "use/limit")
+    means = {title: float(values[:, 0].mean()) for title, values in earned.items()}
+    more, ci95 = mean_ci95(earned[f"DDPG, room for {ROOM_S:g} s"][:, 0] - base)
     answer = (
-        "Firm ships with AIMD: an actor ships if it earns more than AIMD by more than the interval.",
-        "Applications that no rule scales earn least, or nearly so.",
+        f"An actor trained as the source says earns {more:+.3f} ± {ci95:.3f} beside AIMD, the rule that it "
+        f"was compared with, on applications that it has not seen, so Firm "
+        f"{'should ship with it' if more > ci95 else 'ships with AIMD'}.",
+        f"Of all rules below, `{max(means, key=means.__getitem__)}` earns most and "
+        f"`{min(means, key=means.__getitem__)}` least.",
         told,
     )
     conditions = (

@@ -35,6 +35,7 @@ class Executor(Protocol):
     """What starts and stops jobs; see testbed.cluster.gangs.Gangs."""
 
     def start(self, job: int, servers: Servers, quota_cores: float) -> None: ...  # noqa: D102
+    def limit(self, job: int, quota_cores: float) -> None: ...  # noqa: D102
     def stop(self, job: int) -> None: ...  # noqa: D102
     def kill(self, job: int) -> None: ...  # noqa: D102
     def look(self, job: int) -> Seen: ...  # noqa: D102
@@ -56,8 +57,9 @@ def carry_out(
     """Return what became of the jobs. `timing` says when the scheduler is asked; the rest is as it happens.
 
     total: steps of training that stand for all of a job's steps, by job. quota_cores: job and its steps per
-    second on its servers → CPU quota of each of its processes, cores. Raises ScenarioError for a job that can
-    never run, BackendError for one that fails.
+    second on its GPUs → CPU quota of each of its processes, cores; it follows that speed where two jobs share
+    GPUs or a job has more or fewer. Raises ScenarioError for a job that can never run, BackendError for one
+    that fails.
     """
     refuse_impossible(cluster, jobs)
     real = _Real(cluster, jobs, total, scheduler, timing, executor, downtime, quota_cores)
@@ -86,7 +88,7 @@ class _Real:
         downtime: Downtime,
         quota_cores: Callable[[int, float], float],
     ) -> None:
-        self.books = Books(cluster, jobs, len(jobs))
+        self.books = Books(cluster, jobs, len(jobs), elastic=scheduler.elastic)
         self.jobs, self.total, self.scheduler, self.executor = jobs, total, scheduler, executor
         self.timing, self.quota_cores = timing, quota_cores
         self.by_events = timing.at_events and scheduler.at_events
@@ -97,6 +99,8 @@ class _Real:
         self.leaving: set[int] = set()
         self.due: dict[int, Servers] = {}
         """Jobs that have GPUs and are to be started once there is room."""
+        self.rate = np.zeros(len(jobs))
+        """Speed that each job's quota stands for, steps/s."""
         self.ask_s, self.idle = -np.inf, 0
 
     def tick(self, now_s: float, passed_s: float) -> None:
@@ -110,6 +114,7 @@ class _Real:
         elif now_s >= self.ask_s or (happened and self.by_events):
             self._ask(now_s)
         self._start()
+        self._set_quotas()
 
     def _look(self, now_s: float, passed_s: float) -> bool:
         """Book the time since the last look; return whether a job has ended."""
@@ -175,11 +180,27 @@ class _Real:
     def _start(self) -> None:
         """Start what has GPUs whose former holders are gone."""
         for job, servers in list(self.due.items()):
-            if job in self.there or any(gpus > self._free(server) for server, gpus in servers.items()):
+            if job in self.there or any(gpus > self._free(server, job) for server, gpus in servers.items()):
                 continue
-            rate = float(self.books.rate[job])
-            self.executor.start(job, servers, self.quota_cores(job, rate))
+            self.rate[job] = self.books.rate[job]
+            self.executor.start(job, servers, self.quota_cores(job, float(self.rate[job])))
             self.there[job] = self.due.pop(job)
 
-    def _free(self, server: int) -> int:
-        return int(self.room[server]) - sum(servers.get(server, 0) for servers in self.there.values())
+    def _set_quotas(self) -> None:
+        """Let quotas follow speeds, which change where a job on the same GPUs came or went."""
+        for job in self.there:
+            if job not in self.leaving and self.rate[job] != self.books.rate[job]:
+                self.rate[job] = self.books.rate[job]
+                self.executor.limit(job, self.quota_cores(job, float(self.rate[job])))
+
+    def _free(self, server: int, job: int) -> int:
+        """Return the GPUs of a server that this job may take: those of its partner, too."""
+        return int(self.room[server]) - sum(
+            servers.get(server, 0) for other, servers in self.there.items() if self._counts(other, job)
+        )
+
+    def _counts(self, other: int, job: int) -> bool:
+        """Return whether a job's GPUs are taken; of two that share, the later one's are counted already."""
+        partner = int(self.books.partner[other])
+        twice = partner in self.there and partner < other and other not in self.leaving
+        return other in self.leaving or not (partner == job or twice)

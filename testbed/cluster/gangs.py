@@ -93,7 +93,7 @@ class Gangs(Undone):
         self._lives: dict[int, Life] = {}
         self._done = [0] * len(jobs)
         self._further: set[int] = set()
-        """Jobs that were killed while they saved: their checkpoint may be further than is counted."""
+        """Jobs that a signal ended while they saved: their checkpoint may be further than is counted."""
         self._started = 0
 
     def _prepare(self) -> None:
@@ -151,6 +151,13 @@ class Gangs(Undone):
     def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:  # noqa: ARG002 - Slurm's does
         for container in life.containers:
             container.start(life.containers, life.folder / "logs", None)
+
+    def limit(self, job: int, quota_cores: float) -> None:
+        """Change the quota of each of a gang's processes, from now on or from its first step on."""
+        life = self._lives[job]
+        life.quota_cores = quota_cores
+        if life.limited and life.leaving is None:
+            self._limit(life, quota_cores)
 
     def stop(self, job: int) -> None:
         """Ask a gang to save and to end. It is gone once `look` says so."""
@@ -210,8 +217,11 @@ class Gangs(Undone):
             raise BackendError(
                 f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"
             )
-        # The first process is the one that saves. A signal may have ended it before it could.
-        last = self._saved(job) if any(codes[:1]) else min(life.base + _steps(life.folder), training.steps)
+        # The first process is the one that saves. A signal may have ended it before it could, or after.
+        last = min(life.base + _steps(life.folder), training.steps)
+        if any(codes[:1]):
+            last = self._saved(job)
+            self._further.add(job)
         self._remove(job)
         self._done[job] = training.steps if life.leaving is None else last
         return Seen(self._done[job], begun=bool(new), alive=False)

@@ -11,12 +11,18 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from control.allocator.ports import Allocator
+from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.check.behaviour import MACHINE, PERIOD_S, scripts_of
+from lab.containers.input.replay import Replay
+from lab.containers.input.sections import container_scenario, machine_of
+from lab.containers.input.services.application import build_app
+from lab.containers.input.services.prepare import ServicesSource
+from lab.containers.real.deployments import deployed
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.loop import Settings, control
 from testbed.containers.host.observed import Observed
@@ -68,6 +74,17 @@ class Backend(Protocol):
 
     def run(self, workload: Workload, allocator: Allocator) -> Ran: ...
 
+    def serve(self, spec: RunSpec, source: ServicesSource, replay: Replay, allocator: Allocator) -> None:
+        """Run a scenario with clients."""
+
+
+def question(scenario: Scenario, app: dict[str, Any]) -> tuple[RunSpec, ServicesSource, Replay]:
+    """Return the one run of a scenario with this application, ready to be made."""
+    (spec,) = expand(scenario)
+    asked = container_scenario(scenario)
+    source = ServicesSource(build_app(app), asked.services, "", ())
+    return spec, source, source.prepare(asked, machine_of(spec), np.random.SeedSequence(5))
+
 
 class Twin:
     name = "twin"
@@ -79,6 +96,9 @@ class Twin:
         outcome = simulate(workload, allocator, MACHINE, seed=np.random.SeedSequence(7))
         assert outcome.series is not None
         return Ran(outcome, outcome.series.quota_cores.sum(1, dtype=np.float64).tolist())
+
+    def serve(self, spec, source, replay, allocator) -> None:
+        simulate(replay.workload, allocator, machine_of(spec), seed=np.random.SeedSequence(7))
 
 
 class Linux:
@@ -114,6 +134,18 @@ class Linux:
             driver=seen,
         )
         return Ran(observed, seen.sums)
+
+    def serve(self, spec, source, replay, allocator) -> None:
+        assert type(self) is Linux, "no clients"
+        with deployed(spec, source, replay, allocator, self._folder) as made:
+            control(
+                made.containers,
+                replay.workload.applications,
+                allocator,
+                Settings(logs=self._folder / "served"),
+                client=made.client,
+                service_level=made.service_level,
+            )
 
 
 class _Quotas:

@@ -93,8 +93,8 @@ def emulation_of(spec: RunSpec) -> EmulationInput:
     known = POLICIES.get(spec.policy.name)
     if known is not None and known.twin_only:
         raise ScenarioError(
-            f"{spec.name}: policy {spec.policy.name}: real jobs share no GPUs and have no copies; run it on "
-            "the twin, or choose another policy"
+            f"{spec.name}: policy {spec.policy.name}: real jobs have no copies; run it on the twin, or "
+            "choose another policy"
         )
     return emulation
 

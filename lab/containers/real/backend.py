@@ -125,8 +125,6 @@ def _unmet(scenario: ContainerScenario, cores: float) -> Iterator[str]:
             yield f"{key}: {hosts}, and this machine is one; --set {key}=1 asks the question for this machine"
     if scenario.cpu_weight is not None:
         yield "cpu_weight: the testbed has only the weights that a policy decides"
-    if names := scenario.reading_spans():
-        yield f"policies: {names[0]}: the testbed records no spans of requests; use --backend twin"
     if scenario.hpa is not None:
         yield "hpa: the testbed starts no replicas; use --backend twin"
 
@@ -145,7 +143,8 @@ def _carry_out(
         if progress is not None:
             progress(min(tick.elapsed_s / duration_s, 1.0))
 
-    with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
+    policy = policy_of(spec, replay)
+    with ownership.temporary_directory() as folder, deployed(spec, source, replay, policy, folder) as made:
         # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
         patience_s = duration_s + (0.0 if made.load is None else CLIENT_GRACE_S)
         settings = loop.Settings(
@@ -155,7 +154,6 @@ def _carry_out(
             host_memory_bytes=workload.host_memory_bytes,
             report_interval_s=workload.report_interval_s,
         )
-        policy = policy_of(spec, replay)
         observed = loop.control(
             made.containers,
             workload.applications,
@@ -164,6 +162,7 @@ def _carry_out(
             client=made.client,
             on_tick=on_tick,
             profile=replay.profile if policy.given.profile else None,
+            service_level=made.service_level,
         )
         load = None if made.load is None else made.load()
     if observed.names != workload.names:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from control.allocator.model import ServiceStats
+from control.allocator.ports import Allocator, ServiceAware, SpanAware
 from lab.ask.scenario import RunSpec
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.services.graph import service_app
@@ -35,11 +37,12 @@ from twinbed import BackendError, InvariantError
 class Deployed:
     """A run's containers. containers: in the workload's order; client: sends requests, or lets the containers
     begin, None where nobody does; load: returns what clients saw, once the run is over, None where there are
-    none."""
+    none; service_level: as `testbed.containers.host.loop.control` takes it."""
 
     containers: tuple[Managed, ...]
     client: Client | None = None
     load: Callable[[], LoadResult] | None = None
+    service_level: Callable[[], ServiceStats | None] | None = None
 
 
 _LEAST_BYTES = 24 << 20
@@ -47,14 +50,16 @@ _LEAST_BYTES = 24 << 20
 
 
 @contextmanager
-def deployed(spec: RunSpec, source: Source, replay: Replay, folder: Path) -> Iterator[Deployed]:
-    """Yield the run's containers, not started. Raises BackendError for what cannot be deployed here. folder:
-    for the files that the containers read."""
+def deployed(
+    spec: RunSpec, source: Source, replay: Replay, allocator: Allocator, folder: Path
+) -> Iterator[Deployed]:
+    """Yield the run's containers, not started. Raises BackendError for what cannot be deployed here.
+    allocator: what it wants to know of requests is told. folder: for the files that the containers read."""
     workload = replay.workload
     if isinstance(source, JobSource) and isinstance(workload, Workload):
         yield Deployed(_job(source, workload))
     elif isinstance(source, ServicesSource) and isinstance(workload, RequestWorkload):
-        with _services(spec, source, workload, folder) as made:
+        with _services(spec, source, workload, allocator, folder) as made:
             yield made
     elif isinstance(workload, Workload):
         scripts = _stress(spec.name, workload, folder)
@@ -72,7 +77,7 @@ def _job(source: JobSource, workload: Workload) -> tuple[Managed, ...]:
 
 @contextmanager
 def _services(
-    spec: RunSpec, source: ServicesSource, workload: RequestWorkload, folder: Path
+    spec: RunSpec, source: ServicesSource, workload: RequestWorkload, allocator: Allocator, folder: Path
 ) -> Iterator[Deployed]:
     """Yield the service program in every container, and a load generator with the twin's arrivals."""
     app = service_app(source.app, source.asked.cpu_scale)
@@ -85,13 +90,15 @@ def _services(
             connections=workload.client.connections,
             queue=workload.client.queue,
             timeout_s=workload.client.timeout_s,
+            service_interval_s=allocator.service_interval_s if isinstance(allocator, ServiceAware) else 0.0,
+            spans_wanted=allocator.spans_wanted if isinstance(allocator, SpanAware) else 0,
         )
         containers = tuple(
             _managed(workload, index, container.spec, container.ready)
             for index, container in enumerate(laid_out.containers)
         )
         with LoadGenerator(plan, folder) as generator:
-            yield Deployed(containers, generator, generator.result)
+            yield Deployed(containers, generator, generator.result, generator.service_level)
 
 
 def _stress(name: str, workload: Workload, folder: Path) -> StressScripts:

@@ -149,7 +149,7 @@ def _requests(run: Run) -> pd.DataFrame:
         raise ScenarioError(f"run {run.id}: has no requests, so no critical paths; make one with `services:`")
     if "spans" not in run.tables:
         real = run.manifest.get("backend") != "twin"
-        why = "the testbed's services record none" if real else "it was made without them; make it again"
+        why = "the testbed keeps no spans" if real else "it was made without them; make it again"
         raise ScenarioError(f"run {run.id}: has no spans: {why}")
     return run.frame("requests", ["at_s", "latency_s", "status"])
 

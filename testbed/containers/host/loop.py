@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from control.allocator.model import Application, History
+from control.allocator.model import Application, History, ServiceStats
 from control.allocator.ports import Allocator, ServiceAware
 from testbed.containers import leftovers, machine
 from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Group, Usage, detect
@@ -84,14 +84,16 @@ def control(
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
     profile: History | None = None,
+    service_level: Callable[[], ServiceStats | None] | None = None,
 ) -> Observed:
     """Run the containers under the allocator and return what the kernel showed.
 
     The run ends when settings.duration_s is over, the client has no work left, or all commands have ended.
     Commands that are killed or fail are started again; a command that exits with 0 leaves. on_tick: called
     once a period; driver: None = this machine's; profile: what the containers, in the order given, used in
-    their profile. The loop runs at real-time priority where that is allowed, and without garbage collection.
-    Allocators are told no service statistics: the loop sees no requests.
+    their profile; service_level: returns what clients saw in an interval that has just ended, with
+    containers' places as the owners of spans, or None; a ServiceAware allocator is told. The loop runs at
+    real-time priority where that is allowed, and without garbage collection.
 
     Raises ScenarioError for containers that do not fit and for a command that cannot be executed,
     BackendError where the machine refuses. On these, and on KeyboardInterrupt (SIGTERM is turned into it),
@@ -112,9 +114,10 @@ def control(
         loop = ControlLoop(fleet, applications, allocator, source, record, settings.logs)
         undo.callback(loop.close)
         undo.callback(interrupts.shield)
+        told = service_level if isinstance(allocator, ServiceAware) else None
         with urgent() as scheduling:
-            served = _serve(loop, fleet, record, source, settings, client, on_tick)
-        facts = _facts(driver, allocator, loop, scheduling)
+            served = _serve(loop, fleet, record, source, settings, client, on_tick, told)
+        facts = _facts(driver, allocator, loop, scheduling, told is not None)
         counters = list(zip(served.before, map(_usage, fleet.containers), strict=True))
     return Observed(
         names=tuple(container.name for container in fleet.containers),
@@ -166,6 +169,7 @@ def _serve(
     settings: Settings,
     client: Client | None,
     on_tick: Callable[[Progress], None] | None,
+    service_level: Callable[[], ServiceStats | None] | None,
 ) -> _Served:
     """Deploy, start the client, and serve until the end."""
     loop.deploy()
@@ -177,6 +181,8 @@ def _serve(
         cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
 
         def on_row() -> bool:
+            if service_level is not None and (stats := service_level()) is not None:
+                loop.served(stats)
             if on_tick is not None:
                 elapsed_s = record.at_s(time.monotonic_ns())
                 running = sum(container.state is not State.ABSENT for container in fleet.containers)
@@ -269,7 +275,10 @@ def _usage(container: HostedContainer) -> Usage:
         return NOTHING_USED
 
 
-def _facts(driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: str) -> dict[str, str]:
+def _facts(
+    driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: str, told: bool
+) -> dict[str, str]:
+    level = "told" if told else "not told"
     return {
         "twinbed_version": __version__,
         **machine.facts(),
@@ -277,5 +286,5 @@ def _facts(driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: 
         "loop_scheduling": scheduling,
         "containers_without_oom_trap": str(loop.executor.untrapped),
         "restarts_s": " ".join(f"{restart_s:.3f}" for restart_s in loop.executor.restarts_s),
-        "service_level": "not told" if isinstance(allocator, ServiceAware) else "not wanted",
+        "service_level": level if isinstance(allocator, ServiceAware) else "not wanted",
     }

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import NOTHING, Application, Decision, Ids, OomEvents, PeriodStats, Shrunk
-from control.allocator.ports import Allocator
+from control.allocator.model import (
+    NOTHING,
+    Application,
+    Decision,
+    Ids,
+    OomEvents,
+    PeriodStats,
+    ServiceStats,
+    Shrunk,
+)
+from control.allocator.ports import Allocator, ServiceAware
 from testbed.containers.host.executor import HostExecutor
 from testbed.containers.host.fleet import Fleet
 from testbed.containers.host.hosted import HostedContainer
@@ -186,6 +196,15 @@ class ControlLoop:
         decision = self._allocator.on_period(stats)
         self.decide_s += time.perf_counter() - began
         self._carry_out(decision)
+
+    def served(self, stats: ServiceStats) -> None:
+        """Tell a ServiceAware allocator what clients saw. Spans of containers that left have no owner."""
+        assert isinstance(self._allocator, ServiceAware)
+        if stats.spans is not None:
+            ids = [-1 if container.id is None else container.id for container in self._fleet.containers]
+            owner = np.array(ids, np.int64)[stats.spans.owner]
+            stats = replace(stats, spans=replace(stats.spans, owner=owner))
+        self._carry_out(self._allocator.on_service(stats))
 
     # --- decisions -------------------------------------------------------------------------------
 

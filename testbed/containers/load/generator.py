@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from testbed.containers.load.main import progress_path, result_path
-from testbed.containers.load.plan import LoadPlan, LoadResult, read_result, write_plan
+from control.allocator.model import ServiceStats
+from testbed.containers.load.main import level_path, progress_path, result_path
+from testbed.containers.load.plan import LoadPlan, LoadResult, read_level, read_result, write_plan
 from twinbed import BackendError
 
 START_GRACE_S = 60.0
@@ -58,6 +59,7 @@ class LoadGenerator:
         except OSError as error:
             raise BackendError(f"{folder}: cannot be written ({error.strerror}); choose another") from None
         self._process: subprocess.Popen[bytes] | None = None
+        self._level = 0
 
     @property
     def pid(self) -> int | None:
@@ -101,6 +103,18 @@ class LoadGenerator:
             return LoadProgress(**json.loads(progress_path(self._path).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
+
+    def service_level(self) -> ServiceStats | None:
+        """Return what clients saw in the interval that has ended since this was last asked; None where none
+        has. The owners of spans are the containers' places in the deployment."""
+        try:
+            written = level_path(self._path).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+        if written == self._level:
+            return None
+        self._level = written
+        return read_level(level_path(self._path))
 
     def stop(self) -> None:
         """End it now; requests that have not ended stay PENDING in its result. Idempotent."""

@@ -1,7 +1,8 @@
 """The load generator's process: `python -m testbed.containers.load.main PLAN.npz`.
 
 For: being started by generator.py. It prints `ready` once it could begin, reads from its input when to begin
-(CLOCK_MONOTONIC, ns), writes PLAN.progress.json every second, and PLAN.result.npz when all has ended, when
+(CLOCK_MONOTONIC, ns), writes PLAN.progress.json every second, PLAN.level.npz at the end
+of each interval of the plan, and PLAN.result.npz when all has ended, when
 the plan's time is over, or on SIGTERM. Not for: a terminal. Where it may, it runs at a raised priority: it
 shares the machine with those it measures, and a late request would be counted against them.
 """
@@ -10,19 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvloop
 
-from testbed.containers.load.plan import LoadPlan, read_plan, write_result
+from testbed.containers.load.plan import LoadPlan, read_plan, write_level, write_result
 from testbed.containers.load.sender import Sender
 from testbed.containers.services.http1 import allow_many_connections
-from twinbed import TwinbedError
+from testbed.containers.services.tracing import PORT
+from twinbed import BackendError, TwinbedError
 
 PRIORITY = -10
 """Nice value of the process, where the kernel allows it."""
@@ -36,6 +41,11 @@ def progress_path(plan: Path) -> Path:
     return plan.with_suffix(".progress.json")
 
 
+def level_path(plan: Path) -> Path:
+    """Return where the generator of that plan says what clients saw in the last interval."""
+    return plan.with_suffix(".level.npz")
+
+
 def result_path(plan: Path) -> Path:
     """Return where the generator of that plan leaves its result."""
     return plan.with_suffix(".result.npz")
@@ -45,12 +55,18 @@ async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
     """Send the plan and write what became of it."""
     sender = Sender(plan, begins_ns)
     loop = asyncio.get_running_loop()
+    telling = [asyncio.create_task(_tell(sender, progress_path(path)))]
+    if plan.service_interval_s:
+        telling.append(asyncio.create_task(_tell_level(sender, plan, begins_ns, level_path(path))))
+    if plan.spans_wanted:
+        host = urlsplit(plan.entries[0][0]).hostname or ""
+        await loop.create_datagram_endpoint(lambda: sender.tracing, (host, PORT))
     loop.add_signal_handler(signal.SIGTERM, sender.stop)
     # Nothing more comes on the input: it becomes readable when the starter of this process is gone.
     loop.add_reader(sys.stdin.fileno(), sender.stop)
-    progress = asyncio.create_task(_tell(sender, progress_path(path)))
     complete = await sender.send()
-    progress.cancel()
+    for task in telling:
+        task.cancel()
     loop.remove_reader(sys.stdin.fileno())
     write_result(sender.result(complete=complete), result_path(path))
 
@@ -66,6 +82,15 @@ async def _tell(sender: Sender, path: Path) -> None:
         with suppress(OSError):
             unfinished.write_text(json.dumps(told), encoding="utf-8")
             unfinished.replace(path)
+
+
+async def _tell_level(sender: Sender, plan: LoadPlan, begins_ns: int, path: Path) -> None:
+    """Write what clients saw at the end of each interval."""
+    for number in itertools.count(1):
+        ends_ns = begins_ns + round(number * plan.service_interval_s * 1e9)
+        await asyncio.sleep((ends_ns - time.monotonic_ns()) * 1e-9)
+        with suppress(BackendError):
+            write_level(sender.level(), path)
 
 
 def main() -> None:

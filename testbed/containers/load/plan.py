@@ -11,10 +11,13 @@ import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.model import ServiceStats
+from control.paths import Spans
 from twinbed import BackendError, ScenarioError
 
 Floats = NDArray[np.float64]
@@ -27,7 +30,8 @@ class LoadPlan:
     at_s: float64[A] ascending, when each request is due, s; kind: int64[A], index into entries; entries: the
     URLs that a kind may be sent to, in turn (`http://host:port/path`); duration_s: when the run ends,
     whatever is pending then; connections, queue, timeout_s: as twin.containers.requests.model.Client's (0: no
-    limit; inf: never).
+    limit; inf: never); service_interval_s: how often the service level is told, s (0: never); spans_wanted:
+    requests of such an interval whose spans suffice (0: none are traced).
     """
 
     at_s: Floats
@@ -37,6 +41,8 @@ class LoadPlan:
     connections: int = 0
     queue: int = 1_000_000
     timeout_s: float = float("inf")
+    service_interval_s: float = 0.0
+    spans_wanted: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.at_s)
@@ -55,6 +61,9 @@ class LoadPlan:
             raise ScenarioError(
                 "load plan: connections and queue must be at least 0, timeout_s and duration_s more than 0"
             )
+
+
+_NUMBERS = ("duration_s", "connections", "queue", "timeout_s", "service_interval_s", "spans_wanted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ class LoadResult:
 
 def write_plan(plan: LoadPlan, path: Path) -> None:
     """Write the plan. Raises BackendError when that cannot be."""
-    numbers = (plan.duration_s, plan.connections, plan.queue, plan.timeout_s)
+    numbers = [float(getattr(plan, name)) for name in _NUMBERS]
     arrays = {"at_s": plan.at_s, "kind": plan.kind, "numbers": np.array(numbers)}
     _write(path, arrays | {"entries": np.array(json.dumps(plan.entries))})
 
@@ -91,12 +100,12 @@ def read_plan(path: Path) -> LoadPlan:
     """Return the plan in a file. Raises ScenarioError when there is none in it."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            duration_s, connections, queue, timeout_s = file["numbers"].tolist()
+            numbers = file["numbers"].tolist()
             entries = tuple(tuple(urls) for urls in json.loads(str(file["entries"])))
             at_s, kind = file["at_s"].astype(np.float64), file["kind"].astype(np.int64)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ScenarioError(f"{path}: not a load plan ({error})") from None
-    return LoadPlan(at_s, kind, entries, duration_s, int(connections), int(queue), timeout_s)
+    return LoadPlan(at_s, kind, entries, **dict(zip(_NUMBERS, numbers, strict=True)))
 
 
 def write_result(result: LoadResult, path: Path) -> None:
@@ -114,6 +123,29 @@ def read_result(path: Path) -> LoadResult:
         raise BackendError(f"{path}: no result of a load generator ({error}); repeat the run") from None
     cpu_s, complete = float(arrays.pop("cpu_s")), bool(arrays.pop("complete"))
     return LoadResult(**arrays, cpu_s=cpu_s, complete=complete)
+
+
+def write_level(level: ServiceStats, path: Path) -> None:
+    """Write what clients saw in an interval. Raises BackendError when that cannot be."""
+    told = {name: np.asarray(getattr(level, name)) for name in _LEVEL}
+    if level.spans is not None:
+        told |= {f"span_{name}": getattr(level.spans, name) for name in Spans.__slots__}
+    _write(path, told)
+
+
+def read_level(path: Path) -> ServiceStats:
+    """Return what clients saw in an interval. Raises BackendError when the file does not say."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            told: dict[str, Any] = {name: file[name] for name in _LEVEL}
+            if "span_request" in file:
+                told["spans"] = Spans(*(file[f"span_{name}"] for name in Spans.__slots__))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise BackendError(f"{path}: no service level of a load generator ({error})") from None
+    return ServiceStats(**told | {"at_s": float(told["at_s"])})
+
+
+_LEVEL = ("rate_rps", "latency_p99_s", "at_s", "mix", "failed")
 
 
 def _write(path: Path, arrays: dict[str, NDArray[np.generic]]) -> None:

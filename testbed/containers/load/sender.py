@@ -16,10 +16,13 @@ from urllib.parse import urlsplit
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
+from control.allocator.model import ServiceStats
 from control.services import RequestStatus
 from testbed.containers.load.plan import LoadPlan, LoadResult
 from testbed.containers.load.timer import Timer
+from testbed.containers.load.tracing import Tracing, level
 from testbed.containers.services.http1 import Replicas, request
+from testbed.containers.services.tracing import FIRST_PORT, MARK
 
 _STATUS: dict[int, RequestStatus] = {
     HTTPStatus.OK: RequestStatus.OK,
@@ -32,7 +35,8 @@ _NEVER_NS = 1 << 62
 
 class Sender:
     """One plan being sent. To be made in a running event loop. begins_ns: CLOCK_MONOTONIC at second 0;
-    latencies: HdrHistogram of answered requests' latencies, µs; arrived, ended: requests so far."""
+    tracing: of the plan; latencies: HdrHistogram of answered requests' latencies, µs; arrived, ended:
+    requests so far."""
 
     def __init__(self, plan: LoadPlan, begins_ns: int) -> None:
         self._plan, self._begins_ns = plan, begins_ns
@@ -49,6 +53,9 @@ class Sender:
         self._stopped = False
         self._cpu_s = time.process_time()
         self.latencies = HdrHistogram(1, _LONGEST_US, _DIGITS)
+        self.tracing = Tracing(plan)
+        self._over: list[int] = []
+        self._told, self._told_ns = 0, begins_ns
         self.arrived = self.ended = 0
 
     def stop(self) -> None:
@@ -77,7 +84,7 @@ class Sender:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-        for route, _ in self._routes:
+        for route, *_ in self._routes:
             route.close()
         await asyncio.sleep(0)  # the loop closes connections in its next turn
         return not self._stopped
@@ -96,6 +103,17 @@ class Sender:
             cpu_s=time.process_time() - self._cpu_s,
             complete=complete,
         )
+
+    def level(self) -> ServiceStats:
+        """Return what clients saw since the last call; see testbed.containers.load.tracing.level."""
+        now_ns, over, plan = time.monotonic_ns(), self._over, self._plan
+        latency_s = [(self._end_ns[index] - self._at_ns[index]) * 1e-9 for index in over]
+        status = [self._status[index] for index in over]
+        spans = self.tracing.window(self._begins_ns, FIRST_PORT) if plan.spans_wanted else None
+        interval_s = (now_ns - self._told_ns) * 1e-9
+        came, at_s = plan.kind[self._told : self.arrived], (now_ns - self._begins_ns) * 1e-9
+        self._told, self._told_ns, self._over = self.arrived, now_ns, []
+        return level(came, latency_s, status, interval_s, at_s, spans)
 
     def _next_ns(self, ends_ns: int) -> int:
         """Return when there is something to do again."""
@@ -129,14 +147,20 @@ class Sender:
         self._tasks[index] = task
 
     async def _request(self, index: int) -> None:
-        route, message = self._routes[self._kind[index]]
+        route, host, path, message = self._routes[self._kind[index]]
+        began_ns = time.monotonic_ns()
+        if self.tracing.begin(index):
+            message = request(host, f"{path}{MARK}{index}")
         try:
-            code = await route.ask(message)
+            code, port = await route.ask(message)
         except OSError:
             status = RequestStatus.FAILED
         else:
             status = _STATUS.get(code, RequestStatus.FAILED)
-        self._close(index, status, time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        if status is RequestStatus.OK:
+            self.tracing.answered(index, port, began_ns, now_ns)
+        self._close(index, status, now_ns)
 
     def _close(self, index: int, status: RequestStatus, now_ns: int) -> None:
         """End a request that was open, and open the next in line."""
@@ -153,7 +177,10 @@ class Sender:
 
     def _end(self, index: int, status: RequestStatus, now_ns: int) -> None:
         self._status[index], self._end_ns[index] = status, now_ns
+        self._over.append(index)
         self.ended += 1
+        if status is not RequestStatus.OK:
+            self.tracing.forget(index)
         if status is RequestStatus.OK:
             self.latencies.record_value(min(max((now_ns - self._at_ns[index]) // 1000, 1), _LONGEST_US))
         if self.ended == len(self._at_ns):
@@ -181,9 +208,9 @@ class Sender:
                 self._close(index, RequestStatus.TIMED_OUT, now_ns)
 
 
-def _routes(plan: LoadPlan) -> list[tuple[Replicas, bytes]]:
-    """Return for each kind whom to ask in turn, shared by kinds that ask the same service, and the
-    message."""
+def _routes(plan: LoadPlan) -> list[tuple[Replicas, str, str, bytes]]:
+    """Return for each kind whom to ask in turn, shared by kinds that ask the same service, host, path and the
+    message of a request that is not traced."""
     replicas: dict[tuple[tuple[str, int], ...], Replicas] = {}
     routes = []
     for urls in plan.entries:
@@ -191,5 +218,6 @@ def _routes(plan: LoadPlan) -> list[tuple[Replicas, bytes]]:
         addresses = tuple((part.hostname or "", part.port or 80) for part in parts)
         if addresses not in replicas:
             replicas[addresses] = Replicas(addresses)
-        routes.append((replicas[addresses], request(addresses[0][0], parts[0].path or "/")))
+        host, path = addresses[0][0], parts[0].path or "/"
+        routes.append((replicas[addresses], host, path, request(host, path)))
     return routes

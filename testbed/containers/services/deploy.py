@@ -22,11 +22,9 @@ from typing import Self
 from control.services import ServiceApp
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.services.serve import Config
+from testbed.containers.services.tracing import FIRST_PORT
 from testbed.containers.services.visits import READY_PATH
 from twinbed import BackendError
-
-FIRST_PORT = 9001
-"""Port of the first container; the next ports are the others'."""
 
 _HELD_PORT = 9000
 _ATTEMPTS = 100

@@ -154,7 +154,7 @@ class Peer:
     """A server's address as a client sees it, with as many connections as there are requests at once."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._host, self._port = host, port
+        self._host, self.port = host, port
         self._idle: list[_Channel] = []
 
     async def ask(self, message: bytes) -> int:
@@ -177,7 +177,7 @@ class Peer:
             if channel.open:
                 return channel
         loop = asyncio.get_running_loop()
-        return (await loop.create_connection(_Channel, self._host, self._port))[1]
+        return (await loop.create_connection(_Channel, self._host, self.port))[1]
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -192,13 +192,14 @@ class Replicas:
         self._peers = [Peer(host, port) for host, port in addresses]
         self._turn = 0
 
-    async def ask(self, message: bytes) -> int:
-        """See Peer.ask. Raises ConnectionRefusedError when no replica listens."""
+    async def ask(self, message: bytes) -> tuple[int, int]:
+        """Return the answer's status code and the port of who answered; see Peer.ask. Raises
+        ConnectionRefusedError when no replica listens."""
         for left in reversed(range(len(self._peers))):
             peer = self._peers[self._turn]
             self._turn = (self._turn + 1) % len(self._peers)
             try:
-                return await peer.ask(message)
+                return await peer.ask(message), peer.port
             except ConnectionRefusedError:
                 if not left:
                     raise

@@ -20,6 +20,7 @@ import uvloop
 from control.services import ServiceApp
 from testbed.containers.services.app_json import from_plain, to_plain
 from testbed.containers.services.http1 import BACKLOG, ServerConnection, allow_many_connections
+from testbed.containers.services.tracing import Teller
 from testbed.containers.services.visits import Visits
 from twinbed import BackendError, ScenarioError, TwinbedError
 
@@ -63,7 +64,8 @@ async def serve(config: Config, container: str) -> None:
     host, port = config.addresses[service][replica]
     allow_many_connections()
     listening = _listen(host, port)
-    visits = Visits(config.app.services[service], config.addresses, f"{config.seed}/{container}")
+    seed, teller = f"{config.seed}/{container}", Teller(host)
+    visits = Visits(config.app.services[service], config.addresses, seed, teller)
     gc.collect()
     gc.freeze()
     loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -22,6 +23,7 @@ from control.services import Call, Draw, Handler, Service
 from testbed.containers.services.burn import Burner
 from testbed.containers.services.footprint import Footprint
 from testbed.containers.services.http1 import Replicas, request
+from testbed.containers.services.tracing import MARK, Teller, Visit
 
 READY_PATH = "/-/ready"
 """Path that is answered at once with 204, so that a deployment sees whether the container serves. No handler
@@ -32,9 +34,10 @@ Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
 class Visits:
     """One container of a service. To be made in a running event loop. addresses: of every service's replicas;
-    seed: of the draws."""
+    seed: of the draws; teller: is told of the calls of traced requests."""
 
-    def __init__(self, service: Service, addresses: Addresses, seed: str) -> None:
+    def __init__(self, service: Service, addresses: Addresses, seed: str, teller: Teller) -> None:
+        self._teller = teller
         self._handlers = {f"/{name}": handler for name, handler in service.handlers.items()}
         self._free, self._queue_limit = service.workers, service.queue
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -52,6 +55,7 @@ class Visits:
 
     async def answer(self, path: str) -> HTTPStatus:
         """Serve one request: 200, 500 when a call failed, 503 when the queue is full, 404."""
+        path, _, span = path.partition(MARK)
         handler = self._handlers.get(path)
         if handler is None:
             return HTTPStatus.NO_CONTENT if path == READY_PATH else HTTPStatus.NOT_FOUND
@@ -63,10 +67,12 @@ class Visits:
             await turn
         else:
             return HTTPStatus.SERVICE_UNAVAILABLE
-        held = self._footprint.hold()
+        held, visit = self._footprint.hold(), Visit(span) if span else None
         try:
-            good = await self._visit(handler, self._draws[path])
+            good = await self._visit(handler, self._draws[path], visit)
         finally:
+            if visit is not None:
+                self._teller.tell(visit)
             self._footprint.give_back(held)
             self._give_worker_back()
         return HTTPStatus.OK if good else HTTPStatus.INTERNAL_SERVER_ERROR
@@ -77,45 +83,51 @@ class Visits:
         else:
             self._free += 1
 
-    async def _visit(self, handler: Handler, draws: random.Random) -> bool:
+    async def _visit(self, handler: Handler, draws: random.Random, visit: Visit | None) -> bool:
         part_s = _drawn(handler, draws) / (len(handler.stages) + 1)
         await self._burner.burn(part_s)
         for stage in handler.stages:
             calls = [call for call in stage if call.probability >= 1 or draws.random() < call.probability]
             if len(calls) == 1:
-                good = await self._call(calls[0])
+                good = await self._call(calls[0], visit)
             else:
-                good = all(await asyncio.gather(*map(self._call, calls)))
+                good = all(await asyncio.gather(*(self._call(call, visit) for call in calls)))
             if not good:
                 return False
             await self._burner.burn(part_s)
         return True
 
-    async def _call(self, call: Call) -> bool:
+    async def _call(self, call: Call, visit: Visit | None) -> bool:
         """Make the call until an attempt succeeds or none is left; return whether one did."""
         for attempt in range(1 + call.retries):
             if attempt and call.backoff_s:
                 await asyncio.sleep(call.backoff_s)
             try:
                 if call.timeout_s is None:
-                    status = await self._ask(call.handler)
+                    status = await self._ask(call.handler, visit)
                 else:
                     async with asyncio.timeout(call.timeout_s):
-                        status = await self._ask(call.handler)
+                        status = await self._ask(call.handler, visit)
             except OSError:  # refused, reset, or given up: TimeoutError is one of them
                 continue
             if status == HTTPStatus.OK:
                 return True
         return False
 
-    async def _ask(self, target: str) -> int:
+    async def _ask(self, target: str, visit: Visit | None) -> int:
         service, _, handler = target.partition(".")
+        span, began_ns = "" if visit is None else visit.call(), time.monotonic_ns()
         message = self._messages.get(target)
-        if message is None:
+        if span:
+            message = request(self._hosts[service], f"/{handler}{MARK}{span}")
+        elif message is None:
             message = self._messages[target] = request(self._hosts[service], f"/{handler}")
         connection = self._connections.get(service)
         async with connection or nullcontext():
-            return await self._replicas[service].ask(message)
+            status, port = await self._replicas[service].ask(message)
+        if visit is not None:
+            visit.answered(span, port, began_ns)
+        return status
 
 
 def _drawn(handler: Handler, draws: random.Random) -> float:

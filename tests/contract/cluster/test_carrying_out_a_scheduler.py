@@ -6,14 +6,14 @@ says what a backend does not do, and why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from control.cluster import Downtime, Outcome, Timing
 from control.scheduler import make, settings
-from control.scheduler.model import NOTHING, Assignment, State
+from control.scheduler.model import NOTHING, Assignment, Elastic, Sharing, State
 from control.scheduler.ports import Scheduler
 from tests.contract.cluster.cluster_backends import Backend, workload
 from tests.control.scheduler.worlds import cluster
@@ -78,6 +78,38 @@ def test_the_books_of_every_policy_are_right(cluster_backend: Backend, policy: s
     done = cluster_backend.run(TWO_TYPES, jobs, chosen, Timing(12.0, True, 2.0, 5.0, 1.0))
     check_books(TWO_TYPES, jobs, done)
     assert (done.faulted == 0).all()
+
+
+@pytest.mark.parametrize("policy", ["gavel-sharing", "gandiva"])
+def test_two_jobs_on_one_gpu_are_as_fast_as_beside_each_other(cluster_backend: Backend, policy: str) -> None:
+    sharing = Sharing(np.zeros(2, np.int64), np.full((1, 1, 1), 0.6))
+    # Long enough for a quota to count that a busy machine sets late.
+    jobs = replace(workload([0, 0], [1, 1], [40, 40]), sharing=sharing)
+    done = cluster_backend.run(ONE, jobs, scheduler(policy, ONE), Timing(12.0, True, 2.0, 5.0, 1.0))
+
+    assert np.allclose(done.left_steps, 0)
+    assert done.preemptions.tolist() == [0, 0]
+    # Both had the GPU from the first round to the first end, and it counts once.
+    assert done.first_start_s.max() < done.finish_s.min()
+    assert (done.busy_gpu_s <= done.capacity_gpu_s + 1e-3).all()
+    assert np.isclose(done.held_gpu_s.sum(), done.busy_gpu_s.sum())
+    assert (done.held_s - done.restart_s > 40 * 1.2).all()
+
+
+def test_a_job_that_got_more_gpus_is_started_again_and_faster(cluster_backend: Backend) -> None:
+    where = cluster((0, 2))
+    speed = np.array([0.0, 1.0, 1.9])
+    elastic = Elastic(np.zeros(2, np.int64), np.tile(speed, (1, 2, 1)))
+    jobs = replace(workload([0, 0], [1, 1], [10, 60]), elastic=elastic)
+    given = {"pollux": settings("pollux", {"every_s": 5.0, "restart_s": 1.0})}
+    done = cluster_backend.run(where, jobs, make("pollux", where, 0, given), TIMING)
+
+    assert np.allclose(done.left_steps, 0)
+    wide = (done.spans.job == 1) & (done.spans.gpus == 2)
+    assert wide.any()
+    assert done.spans.begin_s[wide].min() > 0
+    assert (done.busy_gpu_s <= done.capacity_gpu_s + 1e-3).all()
+    assert done.restart_s[1] > 0
 
 
 def test_first_come_first_served_has_one_job_after_the_other(cluster_backend: Backend) -> None:

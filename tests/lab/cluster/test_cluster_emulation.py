@@ -39,7 +39,7 @@ def test_training_is_as_long_as_its_duration_compressed():
         ("cluster.emulation.compression=20000", "job 0 would train"),
         ("cluster.synthetic.gpus=[4]", "nobody measured how fast"),
         ("cluster.emulation.slurm=decides", "Slurm decides by fifo-backfill, not tiresias"),
-        ("policies=[hadar-e]", "policy hadar-e: real jobs share no GPUs and have no copies"),
+        ("policies=[hadar-e]", "policy hadar-e: real jobs have no copies"),
         ("cluster.models={}", "name jobs that train"),
         ("cluster.emulation.gpu_cores=0", "greater than or equal to 0.02"),
         ("calibration=some.toml", "some.toml"),

@@ -61,7 +61,7 @@ def test_a_run_without_spans_says_why(run, tmp_path):
     with pytest.raises(ScenarioError, match="has no requests"):
         explained(publish(RunStore(tmp_path)))
     tables = {name: digest for name, digest in run.manifest["tables"].items() if name != "spans"}
-    for backend, why in (("testbed", "the testbed's services record none"), ("twin", "make it again")):
+    for backend, why in (("testbed", "the testbed keeps no spans"), ("twin", "make it again")):
         bare = replace(run, manifest={**run.manifest, "tables": tables, "backend": backend})
         with pytest.raises(ScenarioError, match=why):
             explained(bare)

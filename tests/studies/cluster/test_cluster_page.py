@@ -22,4 +22,6 @@ def test_the_page_compares_what_was_run_and_leaves_the_rest_open(tmp_path: Path)
     hours = runs["fifo"].metrics["makespan_s"] / 3600
     assert f"| fifo | 100 | 182.30 | {hours:.2f} |" in text
     assert "| fifo | 300 | 295.60 | – | – | – |" in text
+    slower = runs["fifo"].metrics["makespan_s"] > runs["gavel-makespan"].metrics["makespan_s"]
+    assert f"Of 1 pairs of policies at a load, {int(slower)} are in the source's order." in text
     assert "## Conditions" in text

@@ -52,5 +52,9 @@ def test_the_module_of_numbers_and_the_page_say_what_was_made():
 
     assert module(SEPARATOR) == PATH.read_text(encoding="utf-8")
     values = np.array([[4.0, 0.5, 0.4], [5.0, 1.0, 0.2]])
-    page = document("Told.", {"AIMD, room for 60 s": values, "better": values + np.array([1.0, 0.0, 0.1])})
-    assert "| better | 5.500 ± 6.353 | +1.000 ± 0.000 | 75.0% | 40.0% |" in page
+    aimd, better = "AIMD, room for 60 s", "DDPG, room for 60 s"
+    page = document("Told.", {aimd: values, better: values + np.array([1.0, 0.0, 0.1])})
+    assert "| DDPG, room for 60 s | 5.500 ± 6.353 | +1.000 ± 0.000 | 75.0% | 40.0% |" in page
+    assert "should ship with it. Of all rules below, `DDPG, room for 60 s` earns most" in page
+    worse = document("Told.", {aimd: values, better: values - np.array([1.0, 0.0, 0.0])})
+    assert "ships with AIMD. Of all rules below, `AIMD, room for 60 s` earns most" in worse

@@ -1,6 +1,7 @@
 """How many steps of a job count after it was killed, without any process."""
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,22 @@ def test_a_job_that_was_never_asked_to_leave_must_take_all_its_steps(tmp_path) -
     life(gangs, tmp_path / "second", 73, base=20)
     with pytest.raises(BackendError, match="after 93 steps: no more data"):
         gangs.look(0)
+
+
+class Ended(Gangs):
+    """Its first process was ended by SIGTERM the first time, and by itself from then on."""
+
+    codes = (-15, 0)
+
+    def _codes(self, job: int, life: Life) -> list[int | None]:
+        return [self.codes[life.base > 0]]
+
+
+def test_a_job_whose_end_was_cut_short_by_the_wish_to_leave_may_have_saved_it_all(tmp_path) -> None:
+    job = Training(("train",), tmp_path, processes=1, steps=105, every=10)
+    gangs = Ended([job], driver=object(), identity=object())  # type: ignore[arg-type]
+    life(gangs, tmp_path / "first", 105, base=0, leaving=time.monotonic())
+    assert gangs.look(0).done == 100
+    life(gangs, tmp_path / "second", 0, base=100)  # It reads that there is nothing left to do.
+    seen = gangs.look(0)
+    assert (seen.done, seen.alive) == (105, False)

@@ -147,9 +147,7 @@ def test_several_hosts_and_pods_are_the_twins(tmp_path, imitated):
     services = question(write_app(tmp_path), within={"hosts": 3})
     function = {"function": "image_process", "arrivals": "fixed", "max_pods": 3}
     pods = build({"name": "pods", "serverless": function})
-    spans = question(write_app(tmp_path), policies=["firm"])
-    no_spans = "policies: firm: the testbed records no spans"
-    for scenario, said in ((services, "services.hosts=1"), (pods, "--backend twin"), (spans, no_spans)):
+    for scenario, said in ((services, "services.hosts=1"), (pods, "--backend twin")):
         with pytest.raises(BackendError, match=said):
             backend.run(expand(scenario)[0], RunStore(tmp_path / "runs"))
 

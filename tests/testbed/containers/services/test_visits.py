@@ -12,12 +12,14 @@ import pytest
 
 from control.services import Call, Handler, Service
 from testbed.containers.services.http1 import Peer, request
+from testbed.containers.services.tracing import Teller
 from testbed.containers.services.visits import Visits
 from tests.testbed.containers.running_services import answering
 
 OK, FAILED = HTTPStatus.OK, HTTPStatus.INTERNAL_SERVER_ERROR
 DROPPED = HTTPStatus.SERVICE_UNAVAILABLE
 
+TELLER = Teller("127.0.0.1")
 Stages = tuple[tuple[Call, ...], ...]
 
 
@@ -49,7 +51,7 @@ async def visit(
     there = callee()
     async with answering(there) as address:
         own = service or Service({"x": Handler(0.0, stages=stages)})
-        visits = Visits(own, {"b": [address]}, "seed")
+        visits = Visits(own, {"b": [address]}, "seed", TELLER)
         return await asyncio.gather(*(visits.answer("/x") for _ in range(requests))), there
 
 
@@ -94,7 +96,7 @@ async def test_visits_beyond_workers_and_queue_are_dropped() -> None:
     service = Service({"x": Handler(0.0, stages=((Call("b.one"),),))}, workers=1, queue=2)
     callee = Callee(wait_for=99)
     async with answering(callee) as address:
-        visits = Visits(service, {"b": [address]}, "seed")
+        visits = Visits(service, {"b": [address]}, "seed", TELLER)
         asked = [asyncio.ensure_future(visits.answer("/x")) for _ in range(5)]
         assert await asyncio.gather(*asked[3:]) == [DROPPED, DROPPED]
         assert not any(answer.done() for answer in asked[:3])
@@ -124,7 +126,7 @@ async def test_a_replica_that_is_down_is_left_out() -> None:
         nobody.bind(("127.0.0.1", 0))
         async with answering(callee) as address:
             service = Service({"x": Handler(0.0, stages=((Call("b.one"),),))})
-            visits = Visits(service, {"b": [nobody.getsockname(), address]}, "seed")
+            visits = Visits(service, {"b": [nobody.getsockname(), address]}, "seed", TELLER)
             assert [await visits.answer("/x") for _ in range(4)] == [OK] * 4
     assert len(callee.asked) == 4
 
@@ -133,7 +135,7 @@ async def test_a_visit_goes_on_for_nobody_when_its_client_gives_up() -> None:
     callee = Callee(wait_for=99)
     async with answering(callee) as address:
         stages = ((Call("b.one"),), (Call("b.two"),))
-        visits = Visits(Service({"x": Handler(0.0, stages=stages)}), {"b": [address]}, "seed")
+        visits = Visits(Service({"x": Handler(0.0, stages=stages)}), {"b": [address]}, "seed", TELLER)
         async with answering(visits.answer) as own, asyncio.timeout(60):
             client = asyncio.ensure_future(Peer(*own).ask(request("127.0.0.1", "/x")))
             while not callee.asked:
@@ -146,7 +148,7 @@ async def test_a_visit_goes_on_for_nobody_when_its_client_gives_up() -> None:
 
 
 async def test_an_unknown_path_is_not_found() -> None:
-    assert await Visits(Service({"x": Handler(0.0)}), {}, "seed").answer("/y") == HTTPStatus.NOT_FOUND
+    assert await Visits(Service({"x": Handler(0.0)}), {}, "seed", TELLER).answer("/y") == HTTPStatus.NOT_FOUND
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""What clients saw in an interval, with the spans of its requests: the testbed's service level.
+
+For: choosing the requests to trace, collecting what containers tell of their calls
+(testbed.containers.services.tracing), and one interval's figures for an allocator. Not for: sending
+(sender.py). The generator is where all of this is known; it runs beside the containers, at nobody's expense.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import ServiceStats
+from control.paths import Spans
+from control.services import RequestStatus
+from testbed.containers.load.plan import LoadPlan
+
+_MOST_CALLS = 10_000
+"""Calls of one request above which no more are noted: our choice, as their sum is bounded by it."""
+
+_COMMONEST = 3
+"""Kinds of request whose shares are told, as `ServiceStats.mix` says."""
+
+Row = tuple[tuple[int, ...], int, int, int]
+"""A span: its name's numbers, the port of its container, start and end, ns."""
+
+
+class Tracing(asyncio.DatagramProtocol):
+    """The traced requests of a plan."""
+
+    def __init__(self, plan: LoadPlan) -> None:
+        a_window = len(plan.at_s) / plan.duration_s * plan.service_interval_s
+        self._every = max(ceil(a_window / plan.spans_wanted), 1) if plan.spans_wanted else 0
+        self._rows: dict[int, list[Row]] = {}
+        self._roots: dict[int, Row] = {}
+
+    def begin(self, request: int) -> bool:
+        """Return whether a request is to be traced."""
+        if self._every == 0 or request % self._every:
+            return False
+        self._rows[request] = []
+        return True
+
+    def forget(self, request: int) -> None:
+        """Let go of a request that was not answered."""
+        self._rows.pop(request, None)
+
+    def answered(self, request: int, port: int, began_ns: int, ended_ns: int) -> None:
+        """Note that a traced request was answered by the container at this port."""
+        self._roots[request] = ((request,), port, began_ns, ended_ns)
+
+    def datagram_received(self, data: bytes, _address: object) -> None:
+        """See asyncio.DatagramProtocol. Calls of unknown requests are not ours or came too late."""
+        try:
+            calls = [
+                (tuple(map(int, str(name).split("."))), int(port), int(began_ns), int(ended_ns))
+                for name, port, began_ns, ended_ns in json.loads(data)
+            ]
+        except (TypeError, ValueError):
+            return
+        for call in calls:
+            known = self._rows.get(call[0][0])
+            if known is not None and len(known) < _MOST_CALLS:
+                known.append(call)
+
+    def window(self, begins_ns: int, first_port: int) -> Spans:
+        """Return the spans of what was answered since the last call, and let go of them. Owners are places
+        after `first_port`; times are s from begins_ns."""
+        taken: list[Row] = []
+        parents: list[int] = []
+        for request, root in self._roots.items():
+            # Callers before their callees. A call whose caller is missing was made for nobody.
+            place = {root[0]: len(taken)}
+            taken.append(root)
+            parents.append(-1)
+            for row in sorted(self._rows.pop(request, ())):
+                parent = place.get(row[0][:-1])
+                if parent is not None and row[0] not in place:
+                    place[row[0]] = len(taken)
+                    taken.append(row)
+                    parents.append(parent)
+        self._roots = {}
+        names = np.array([row[0][0] for row in taken], np.int64)
+        numbers = np.array([row[1:] for row in taken], np.int64).reshape(-1, 3)
+        start_s, end_s = (numbers[:, 1:].T - begins_ns) * 1e-9
+        unknown = np.full(len(taken), np.nan)
+        return Spans(names, np.array(parents, np.int64), numbers[:, 0] - first_port, start_s, end_s, unknown)
+
+
+def level(
+    came: NDArray[np.int64],
+    latency_s: Sequence[float],
+    status: Sequence[int],
+    interval_s: float,
+    at_s: float,
+    spans: Spans | None,
+) -> ServiceStats:
+    """Return an interval's service level of the one application.
+
+    came: kinds of the requests that arrived in it. latency_s, status: of those that ended in it. interval_s:
+    its length. at_s: its end. spans: None where no spans are wanted.
+    """
+    answered = np.array(latency_s)[np.array(status, np.int64) == RequestStatus.OK]
+    p99_s = float(np.quantile(answered, 0.99)) if answered.size else np.nan
+    failed = 1.0 - len(answered) / len(status) if status else 0.0
+    most = np.sort(np.bincount(came, minlength=_COMMONEST))[::-1][:_COMMONEST] / max(len(came), 1)
+    rate = np.array([len(came) / interval_s])
+    return ServiceStats(rate, np.array([p99_s]), at_s, spans, most[None], np.array([failed]))
