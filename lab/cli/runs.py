@@ -63,7 +63,6 @@ def list_(
     most_s = None if newer is None else seconds(newer, "--newer")
     opened = open_store(store)
     frame, tags = opened.list(), Tags(opened).all()
-    frame["bytes"] = frame["id"].map(opened.sizes()).fillna(0).astype("int64")
     frame["tags"] = [" ".join(tags.get(run, ())) for run in frame["id"]]
     if tag is not None:
         frame = frame[[tag in tags.get(run, ()) for run in frame["id"]]]

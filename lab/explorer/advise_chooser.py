@@ -84,8 +84,8 @@ def _hosts(running: bool) -> tuple[int | None, float | None]:
         key="advice_hosts",
         bind="query-params",
         disabled=running,
-        help="Let the containers share so many hosts in the rehearsal, placed in turn. Empty: a host for each "
-        "container.",
+        help="Let the containers share so many hosts in the rehearsal, placed in turn. Empty: a host for "
+        "each container.",
     )
     cores: float | None = right.number_input(
         "Cores of each",
