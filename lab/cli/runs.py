@@ -23,6 +23,8 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one if no other run begins so.")
 ]
 _LISTED = ("id", "policy", "seed", "created_at", "bytes", "tags", "problem")
+_SHOWN = 1_000
+"""Runs in a table for people."""
 
 
 class TableName(StrEnum):
@@ -77,6 +79,10 @@ def list_(
     if form in (Format.TABLE, Format.MARKDOWN):
         empty = [column for column in ("tags", "problem") if not frame[column].any()]
         frame = frame[[column for column in _LISTED if column not in empty]]
+        if len(frame) > _SHOWN:
+            # To lay out a table takes longer than to list a store of many runs.
+            frame = frame.head(_SHOWN)
+            facts["shown"] = f"the newest {_SHOWN:,}; --format csv has all"
     emit(from_frame(frame, facts), form)
 
 

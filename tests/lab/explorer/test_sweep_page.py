@@ -103,7 +103,8 @@ def test_a_tuning_shows_its_best_its_front_and_how_sure_it_is(open_sweep, tmp_pa
     store = RunStore(tmp_path / "runs")
     going = Tuning(
         "ab12", "*Who* waits", "minimise cost, jct <= 5", 8, 16, False,
-        ["Trial", "Cost"], [["3", "1.5 ± 0.1"]], ["Kept with its whole *interval*."], ["Cost (USD)", "JCT (s)"], [(1.5, 4.0, "a=1", True)],
+        ["Trial", "Cost"], [["3", "1.5 ± 0.1"]], ["Kept with its whole *interval*."],
+        ["Cost (USD)", "JCT (s)"], [(1.5, 4.0, "a=1", True)],
     )  # fmt: skip
     note_tuning(going, store)
     app = open_sweep(store.root)
