@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from twinbed import TraceError
 from twinbed.files import MIB, as_text, open_regular
+from twinbed.text import printable
 
 MOST_FILE_BYTES = 1024 * MIB
 """Largest file, bytes as it is stored."""
