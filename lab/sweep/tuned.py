@@ -93,18 +93,14 @@ def noted(
     """Return how far a tuning is, for the explorer. Arguments as of `result`."""
     shown = result(question, trials, best_of(question, trials), again, metrics)
     header, _, lines = grid(shown)
-    points = []
+    points: list[tuple[float, float, str, bool]] = []
     if len(metrics) > 1:
         front = _front(question, trials)
-        whole = [trial for trial in trials if not trial.pruned and not trial.failure]
-        points = [
-            (
-                *(trial.mean(metric.key) for metric in metrics[:2]),
-                _values(trial),
-                any(trial is other for other in front),
-            )
-            for trial in whole
-        ]
+        one, two = metrics[0].key, metrics[1].key
+        for trial in trials:
+            if not trial.pruned and not trial.failure:
+                on_front = any(trial is other for other in front)
+                points.append((trial.mean(one), trial.mean(two), _values(trial), on_front))
     return Tuning(
         hashlib.sha256(repr(question).encode()).hexdigest()[:10],
         question.scenario.title or question.scenario.name,
