@@ -31,6 +31,8 @@ app = typer.Typer(
 
 RunArgument = Annotated[str, argument("RUN", "A run id, or the beginning of one if no other run begins so.")]
 _LISTED = ("id", "policy", "seed", "created_at", "bytes", "tags", "problem")
+_SHOWN = 1_000
+"""Runs in a table for people."""
 
 
 class TableName(StrEnum):
@@ -62,7 +64,6 @@ def list_(
     most_s = None if newer is None else seconds(newer, "--newer")
     opened = open_store(store)
     frame, tags = opened.list(), Tags(opened).all()
-    frame["bytes"] = frame["id"].map(opened.sizes()).fillna(0).astype("int64")
     frame["tags"] = [" ".join(tags.get(run, ())) for run in frame["id"]]
     if tag is not None:
         frame = frame[[tag in tags.get(run, ()) for run in frame["id"]]]
@@ -77,6 +78,10 @@ def list_(
     if form in (Format.TABLE, Format.MARKDOWN):
         empty = [column for column in ("tags", "problem") if not frame[column].any()]
         frame = frame[[column for column in _LISTED if column not in empty]]
+        if len(frame) > _SHOWN:
+            # To lay out a table takes longer than to list a store of many runs.
+            frame = frame.head(_SHOWN)
+            facts["shown"] = f"the newest {_SHOWN:,}; --format csv has all"
     emit(from_frame(frame, facts), form)
 
 

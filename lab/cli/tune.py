@@ -5,8 +5,9 @@ For: the verb's options. Not for: the search (lab.sweep.tuning).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +26,9 @@ from lab.cli.options import (
 )
 from lab.cli.sweep import JobsOption
 from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    from lab.sweep.tuning import Trial
 
 
 def tune(
@@ -61,6 +65,7 @@ def tune(
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
     from lab.sweep import tuned
+    from lab.sweep.book import note_tuning
     from lab.sweep.points import seeds as seeds_of
     from lab.sweep.rules import Limit, metric_named
     from lab.sweep.tuning import Question, Range, best, checked, single
@@ -81,13 +86,18 @@ def tune(
         single(loaded, ranges), metric.key, 1 if minimise else -1, limits, ranges, trials, seeds_of(seeds)
     )
     place, target = chosen_engine(engine, jobs), open_store(store)
+    metrics = [metric_named(kind, key, key) for key in question.metrics]
+
+    def note(trials: Sequence[Trial], again: Trial | None = None, *, ended: bool = False) -> None:
+        note_tuning(tuned.noted(question, metrics, trials, again, ended=ended), target)
+
     with Rate(wanted=not no_progress) as rate:
-        made = search(question, target, place, rate.tell)
+        made = search(question, target, place, rate.tell, note)
         chosen = best(question, made)
         again = checked(question, chosen, target, place) if chosen else None
+    note(made, again, ended=True)
     if chosen is not None and out is not None:
         tuned.write(question, chosen, out)
-    metrics = [metric_named(kind, key, key) for key in question.metrics]
     emit(tuned.result(question, made, chosen, again, metrics), form)
     if chosen is None:
         raise typer.Exit(1)

@@ -37,6 +37,7 @@ def choose(*, running: bool) -> AdviceRequest | None:
         format_func=lambda name: _TITLES.get(name, name.replace("_", " ")),
         placeholder="Choose a history",
         key="advice_source",
+        bind="query-params",
         disabled=running,
         help="A recording that comes with twinbed, a file of your own, or a Prometheus that the explorer's "
         "machine reaches.",
@@ -50,11 +51,16 @@ def choose(*, running: bool) -> AdviceRequest | None:
         step=0.5,
         format="%.1f",
         key="advice_risk",
+        bind="query-params",
         disabled=running,
         help="Largest accepted share of CFS periods in which a container is throttled by its CPU limit. A "
         "smaller risk gives larger limits.",
     )
-    request = AdviceRequest(risk=risk / 100)
+    hosts, cores = _hosts(running)
+    if (hosts is None) != (cores is None):
+        st.error("Give both, the number of hosts and the cores of each, or neither.")
+        return None
+    request = AdviceRequest(risk=risk / 100, hosts=hosts, host_cores=cores)
     with place:
         if source == _OWN:
             return _own(request, running)
@@ -62,6 +68,36 @@ def choose(*, running: bool) -> AdviceRequest | None:
             return _server(request, running)
     # A browser may send any text as its choice, also the path of another file.
     return replace(request, source=source) if source in shipped() else None
+
+
+def _hosts(running: bool) -> tuple[int | None, float | None]:
+    """Shows the fields of the hosts that containers share. Returns their number, and the cores of each."""
+    left, right = st.columns(2)
+    # A whole number of an address may overflow inside the framework; another number may not.
+    count: float | None = left.number_input(
+        "Hosts",
+        min_value=1.0,
+        value=None,
+        step=1.0,
+        format="%.0f",
+        placeholder="one for each",
+        key="advice_hosts",
+        bind="query-params",
+        disabled=running,
+        help="Let the containers share so many hosts in the rehearsal, placed in turn. Empty: a host for "
+        "each container.",
+    )
+    cores: float | None = right.number_input(
+        "Cores of each",
+        min_value=0.1,
+        value=None,
+        step=1.0,
+        format="%g",
+        key="advice_host_cores",
+        bind="query-params",
+        disabled=running,
+    )
+    return None if count is None else round(count), cores
 
 
 def lent(request: AdviceRequest) -> AdviceRequest:

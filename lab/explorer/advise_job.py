@@ -23,6 +23,7 @@ from lab.containers.advise.advising import CHECKING, SEARCHING, Wanted, advise
 from lab.containers.advise.histories import Told, of_cluster, read
 from lab.containers.advise.model import Advice
 from lab.containers.advise.page import document
+from lab.containers.advise.rehearsal import Hosts
 from lab.containers.calibrate.values import load_calibration
 from lab.explorer import limits
 from lab.explorer.worker import Channel, carry_out
@@ -45,6 +46,7 @@ class AdviceRequest:
     source: a shipped recording's name or a file in `folder`, "" for a server
     url, selector, since, step: of a Prometheus, in the words of the command line
     risk: largest accepted share of throttled periods
+    hosts, host_cores: number of the hosts that containers share, and cores of each; None: one for each
     folder, memory_bytes: see lab.explorer.worker.AnyRequest
     """
 
@@ -55,13 +57,16 @@ class AdviceRequest:
     since: str = "7d"
     step: str = "30s"
     risk: float = 0.05
+    hosts: int | None = None
+    host_cores: float | None = None
     folder: str = ""
     memory_bytes: int = field(default_factory=lambda: limits.shared().memory_bytes)
 
     @property
-    def asked(self) -> list[str | float]:
+    def asked(self) -> list[str | float | None]:
         """What an answer depends on."""
-        return [self.source, self.url, self.selector, self.since, self.step, self.risk]
+        how = [self.risk, self.hosts, self.host_cores]
+        return [self.source, self.url, self.selector, self.since, self.step, *how]
 
     def to_json(self) -> str:
         """Returns the request as one line."""
@@ -74,7 +79,8 @@ class AdviceRequest:
 
 
 def _work(request: AdviceRequest, channel: Channel) -> dict[str, Any]:
-    wanted = Wanted(risk=request.risk)
+    count, cores = request.hosts, request.host_cores
+    wanted = Wanted(risk=request.risk, hosts=Hosts(count, cores) if count and cores else None)
     steps = ["reading", CHECKING, SEARCHING, *dict.fromkeys((*wanted.policies, "current"))]
 
     def progress(label: str, done: float) -> None:

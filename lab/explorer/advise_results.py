@@ -65,7 +65,7 @@ class Answer:
     page: the advice as one HTML page
     """
 
-    asked: list[str | float]
+    asked: list[str | float | None]
     advice: Advice
     histories: dict[str, NDArray[np.float32]]
     files: dict[str, dict[str, str]]

@@ -1,11 +1,12 @@
-"""The page "Sweep": sweeps of the store, while they go on and afterwards.
+"""The page "Sweep": sweeps and tunings of the store, while they go on and afterwards.
 
-For: this page, which reads the store only. Not for: making sweeps (`twinbed sweep`), means
+For: this page, which reads the store only. Not for: making sweeps (`twinbed sweep`, `twinbed tune`), means
 (lab.sweep.result) or charts (lab.charts.sweep).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import altair as alt
@@ -14,10 +15,11 @@ import streamlit as st
 
 from lab import kinds
 from lab.ask.kind import Kind
+from lab.charts.sweep import pareto
 from lab.explorer import html, running
 from lab.explorer.sections import section
 from lab.runs.store import RunStore
-from lab.sweep.book import Course, Noted, course, sweeps
+from lab.sweep.book import Course, Noted, Tuning, course, sweeps, tunings
 from lab.sweep.page import figures
 from lab.sweep.result import INTERVALS, differing, means
 
@@ -33,18 +35,24 @@ def page() -> None:
     running.show()
     root = RunStore().root
     known = {kind.name: kind for kind in kinds.KINDS}
-    found = {sweep.id: sweep for sweep in sweeps(root) if sweep.kind in known}
+    found: dict[str, Noted | Tuning] = {
+        **{sweep.id: sweep for sweep in sweeps(root) if sweep.kind in known},
+        **{tuning.id: tuning for tuning in tunings(root)},
+    }
     if not found:
-        st.markdown(f"No sweep is in {html.markdown(str(root))} yet. For example:")
+        st.markdown(f"No sweep and no tuning is in {html.markdown(str(root))} yet. For example:")
         st.code(_COMMAND, language="sh")
         return
     sweep = found[_chosen(found)]
+    if isinstance(sweep, Tuning):
+        st.fragment(_show_tuning, run_every=None if sweep.ended else _EVERY_S)(root, sweep)
+        return
     kind = known[sweep.kind]
     whole = _course(root, sweep, kind).whole
     st.fragment(_show, run_every=None if whole else _EVERY_S)(root, sweep, kind, whole)
 
 
-def _chosen(found: dict[str, Noted]) -> str:
+def _chosen(found: Mapping[str, Noted | Tuning]) -> str:
     """Return the id of the chosen sweep. The address remembers it."""
     asked = st.query_params.get("sweep")
     if st.session_state.get("sweep_chosen") not in found:
@@ -52,10 +60,34 @@ def _chosen(found: dict[str, Noted]) -> str:
         if asked and asked not in found:
             st.warning(html.markdown(f"The sweep {asked} of the address is not stored here."))
     chosen: str = st.selectbox(
-        "Sweep", list(found), format_func=lambda key: f"{found[key].title} · {key}", key="sweep_chosen"
+        "Sweep", list(found), format_func=lambda key: _titled(found[key]), key="sweep_chosen"
     )
     st.query_params.from_dict({"sweep": chosen})
     return chosen
+
+
+def _titled(asked: Noted | Tuning) -> str:
+    about = f" · {asked.aim}" if isinstance(asked, Tuning) else ""
+    return f"{asked.title}{about} · {asked.id}"
+
+
+def _show_tuning(root: Path, drawn: Tuning) -> None:
+    """Show how far a tuning is. drawn: as it was when the page was drawn as a whole."""
+    now = next((tuning for tuning in tunings(root) if tuning.id == drawn.id), drawn)
+    if now.ended != drawn.ended:
+        st.rerun()
+    state = "Ended" if now.ended else "Going on, or stopped: the same command goes on"
+    share = min(1.0, now.done / max(now.trials, 1))
+    st.progress(share, html.markdown(f"{state}. {now.done:,} of {now.trials:,} trials."))
+    st.subheader("Best so far, and the Pareto front", anchor="best")
+    st.dataframe(pd.DataFrame(now.lines, columns=list(now.header)), hide_index=True)
+    st.markdown("\n".join(f"- {html.markdown(note)}" for note in now.notes))
+    if now.points:
+        st.subheader("What one figure costs in the other", anchor="front")
+        frame = pd.DataFrame(now.points, columns=["x", "y", "label", "best"]).assign(line="trials")
+        one, two = now.axes
+        st.altair_chart(pareto(frame, "x", "y", (one, two)), key="tuning")
+        st.caption("Every trial with all seeds. No trial beats those on the line in both.")
 
 
 def _course(root: Path, sweep: Noted, kind: Kind) -> Course:

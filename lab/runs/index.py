@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SHELF = ".index"
 HEAD = ("id", "name", "policy", "seed", "created_at")
-_ENDS = ("censored", "problem")
+_ENDS = ("bytes", "censored", "problem")
 _OWN = ("tables", "stamp", "read_s")
 DIGITS = 16
 """Hex digits of a table's hash that tell it from others of its name."""
@@ -56,7 +56,8 @@ def _stamp(folder: str, manifest: str, newest_ns: int) -> int:
 
 
 def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
-    """Return a run's row: its metrics, id, name, policy, seed, created_at, censored, tables and stamp.
+    """Return a run's row: its metrics, id, name, policy, seed, created_at, bytes, censored, tables and
+    stamp.
 
     tables: NAME.HASH of each, separated by spaces; stamp: of the manifest; read_s: when it was read.
     """
@@ -67,6 +68,7 @@ def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
         "stamp": stamp,
         "read_s": read_s,
         "problem": "",
+        "bytes": run.manifest.get("bytes", 0),
     }
     return run.metrics | {key: run.manifest[key] for key in HEAD} | own
 
@@ -84,6 +86,7 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """Return what a user sees of rows, newest first."""
     metrics = [key for key in frame if key not in (*HEAD, *_ENDS, *_OWN)]
     ordered = frame.reindex(columns=[*HEAD, *metrics, *_ENDS])
+    ordered["bytes"] = ordered["bytes"].fillna(0).astype("int64")
     keys = pa.table(
         {key: pa.array(ordered[key], pa.string(), from_pandas=True) for key in ("created_at", "id")}
     )
@@ -110,7 +113,7 @@ class Index:
             # A damaged file is as good as none, and another reader may have replaced it.
             with suppress(StoreError, OSError, pa.ArrowException, ValueError, KeyError):
                 part = pd.read_parquet(io.BytesIO(self._shelf.read(name)))
-                part[[*HEAD, "censored", *_OWN]]
+                part[[*HEAD, "bytes", "censored", *_OWN]]
                 parts.append(part)
         frame = together(parts, ())
         if len(parts) > 1:

@@ -100,6 +100,7 @@ class Manifest(_Part):
     metrics: dict[str, FiniteFloat | None]
     censored: list[str] = []
     tables: dict[_TableName, str]
+    bytes: int = Field(default=0, ge=0)
     created_at: Annotated[str, AfterValidator(_time)]
     wall_s: FiniteFloat
 

@@ -71,14 +71,19 @@ class Working:
             self._release()
             (self.folder / _LOCK).unlink()
             _sync(self.folder)
+            former = _hidden(self._root, "old", self._home.name)
+            gone = None
             try:
                 if self._home.exists():
-                    self._home.rename(_hidden(self._root, "old", self._home.name))
+                    self._home.rename(former)
                 self.folder.rename(self._home)
             finally:
-                _settle(self._root)
+                # Only what this changed: to look through a store of many runs takes long.
+                if former.exists():
+                    gone = _placed(former, self._home)
             _sync(self._root)
-        _delete_gone(self._root)
+        if gone is not None:
+            _discard(gone)
 
     def discard(self) -> None:
         """Remove what was not installed. Idempotent."""
@@ -92,10 +97,11 @@ class Working:
 
 def retire(run: Path) -> None:
     """Remove a run. Raises OSError where it cannot be taken out of the store; it then stays."""
+    gone = _hidden(run.parent, "gone", run.name)
     with locked(run.parent):
-        run.rename(_hidden(run.parent, "gone", run.name))
+        run.rename(gone)
         _sync(run.parent)
-    _delete_gone(run.parent)
+    _discard(gone)
 
 
 def sweep(root: Path, elsewhere_s: float = ELSEWHERE_S) -> int:
@@ -106,7 +112,7 @@ def sweep(root: Path, elsewhere_s: float = ELSEWHERE_S) -> int:
     """
     left = 0
     with suppress(OSError):
-        left = sum(_is_left(entry, elsewhere_s) for entry in root.iterdir())
+        left = sum(_is_left(entry, elsewhere_s) for entry in _leftovers(root))
         if left:
             with locked(root):
                 _settle(root, elsewhere_s)
@@ -210,24 +216,35 @@ def _age_s(folder: Path) -> float:
         return 0.0
 
 
-def _settle(root: Path, elsewhere_s: float = ELSEWHERE_S) -> None:
+def _leftovers(root: Path) -> list[Path]:
+    """Return the hidden directories of runs, sorted. A store may have many runs beside them."""
+    with os.scandir(root) as entries:
+        return sorted(root / entry.name for entry in entries if _HIDDEN.fullmatch(entry.name))
+
+
+def _settle(root: Path, elsewhere_s: float) -> None:
     """Give every hidden directory that nobody is at work on its place: home, or among what is gone."""
-    for entry in sorted(root.iterdir()):
+    for entry in _leftovers(root):
         match = _HIDDEN.fullmatch(entry.name)
         if match is None or match["kind"] == "gone" or not _is_left(entry, elsewhere_s):
             continue
-        home = root / match["id"]
-        if match["kind"] == "old" and not home.exists():
-            entry.rename(home)
+        if match["kind"] == "old":
+            _placed(entry, root / match["id"])
         else:
             entry.rename(_hidden(root, "gone", match["id"]))
 
 
+def _placed(former: Path, home: Path) -> Path | None:
+    """Give a former run its place back if that is free. Return where it is otherwise, among what is gone."""
+    place = _hidden(home.parent, "gone", home.name) if home.exists() else home
+    former.rename(place)
+    return None if place == home else place
+
+
 def _delete_gone(root: Path) -> None:
     with suppress(OSError):
-        for entry in root.iterdir():
-            match = _HIDDEN.fullmatch(entry.name)
-            if match is not None and match["kind"] == "gone":
+        for entry in _leftovers(root):
+            if entry.name.startswith(".gone-"):
                 _discard(entry)
 
 

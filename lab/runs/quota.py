@@ -48,7 +48,7 @@ class Quota:
         if now_s - self._looked_s > LOOK_S:
             most = self.get()
             self._most = math.inf if most is None else most
-            self._used = 0 if most is None else sum(self._store.sizes().values())
+            self._used = 0 if most is None else int(self._store.list()["bytes"].sum())
             self._looked_s = now_s
         if self._used + more > self._most:
             raise StoreError(

@@ -39,7 +39,7 @@ from lab.runs import index as indexing
 from lab.runs import publishing
 from lab.runs.quota import Quota
 from lab.runs.shelf import Shelf
-from lab.runs.store import INDEX_FROM, MANIFEST, Run, RunStore, manifest_of
+from lab.runs.store import INDEX_FROM, MANIFEST, Run, RunStore, completed, manifest_of
 from twinbed import StoreError, TwinbedError
 from twinbed.text import printable
 
@@ -105,14 +105,6 @@ class ObjectStore(RunStore):
             for file in self._fs.find(self._at(run.id)):
                 self._fs.rm_file(file)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the size of every whole run by its name, bytes."""
-        return {
-            run: sum(int(about["size"]) for about in files.values())
-            for run, files in self._found().items()
-            if MANIFEST in files
-        }
-
     def sweep(self, older_s: float) -> int:
         """Remove objects that no manifest names and that are so old."""
         now_s, left = time.time(), 0
@@ -149,9 +141,8 @@ class ObjectStore(RunStore):
             publishing.encode(tables[name], buffer)
             contents[name] = buffer.getvalue()
         sums = {name: sha256(content).hexdigest() for name, content in contents.items()}
-        full = {**manifest, "tables": sums}
-        text = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
-        self.quota.claim(len(text) + sum(map(len, contents.values())))
+        full, text = completed(manifest, sums, sum(map(len, contents.values())))
+        self.quota.claim(full["bytes"])
         with self._spoken():
             before = self._tables_of(run_id)
             own = {_object(name, sums[name]): content for name, content in contents.items()}

@@ -15,7 +15,6 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -183,10 +182,10 @@ class RunStore:
         return True
 
     def list(self) -> pd.DataFrame:
-        """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, censored,
-        problem.
+        """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, bytes,
+        censored, problem.
 
-        censored: keys of the metrics that are lower bounds, separated by spaces.
+        bytes: of its files; censored: keys of the metrics that are lower bounds, separated by spaces.
         A directory that is no run or a damaged run has a row too: its name as id, and what is wrong as
         `problem`, which is empty for healthy runs.
         """
@@ -266,15 +265,6 @@ class RunStore:
             self._prepare(connection)
             return answered(sql, listing, self._table_file, connection)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the size of every run by its name, bytes."""
-        table = {}
-        for name in self.names():
-            # A run may be removed at this moment.
-            with suppress(OSError):
-                table[name] = sum(file.stat().st_size for file in (self.root / name).iterdir())
-        return table
-
     def sweep(self, older_s: float) -> int:
         """Remove what writers left that died at least so long ago, and return how many leftovers there were.
 
@@ -285,9 +275,9 @@ class RunStore:
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
         """Write a run under manifest["id"], replacing a run of the same id, and return it.
 
-        tables: by name, all that its kind requires. The manifest gains their SHA-256. On any failure, and
-        on KeyboardInterrupt, nothing is left behind. An OSError (a full disk) becomes a StoreError that
-        names the path.
+        tables: by name, all that its kind requires. The manifest gains their SHA-256 and bytes. On any
+        failure, and on KeyboardInterrupt, nothing is left behind. An OSError (a full disk) becomes a
+        StoreError that names the path.
         """
         run_id = str(manifest["id"])
         kind = kinds.of_manifest(manifest)
@@ -300,10 +290,10 @@ class RunStore:
                 name: publishing.write_table(working.folder / f"{name}.parquet", tables[name])
                 for name in names
             }
-            full = {**manifest, "tables": sums}
-            text = json.dumps(full, indent=1, allow_nan=False) + "\n"
-            publishing.write_file(working.folder / MANIFEST, text.encode())
-            self.quota.claim(sum(file.stat().st_size for file in working.folder.iterdir()))
+            sizes = [(working.folder / f"{name}.parquet").stat().st_size for name in names]
+            full, text = completed(manifest, sums, sum(sizes))
+            publishing.write_file(working.folder / MANIFEST, text)
+            self.quota.claim(full["bytes"])
             working.install()
         except OSError as error:
             raise StoreError(f"{self.root / run_id}: cannot be written: {_one_line(error)}") from None
@@ -391,6 +381,19 @@ def _read_run(path: Path) -> Run:
     if absent:
         raise StoreError(f"{path}: tables missing: {', '.join(absent)}")
     return Run(path, manifest)
+
+
+def completed(
+    manifest: Mapping[str, Any], sums: Mapping[str, str], table_bytes: int
+) -> tuple[dict[str, Any], bytes]:
+    """Return the manifest with its tables' SHA-256 and the bytes of all files of its run, and its text."""
+    full: dict[str, Any] = {**manifest, "tables": sums, "bytes": 0}
+    while True:
+        text = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
+        if full["bytes"] == table_bytes + len(text):
+            return full, text
+        # The number counts its own digits, too.
+        full["bytes"] = table_bytes + len(text)
 
 
 def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], Kind]:

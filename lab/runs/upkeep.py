@@ -144,5 +144,4 @@ def _made(created_at: pd.Series[str]) -> pd.Series[pd.Timestamp]:
 def _sized(store: RunStore) -> pd.DataFrame:
     """Return id, name, created_at and bytes of every healthy run."""
     frame = store.list()
-    frame = frame[frame["problem"] == ""][["id", "name", "created_at"]].reset_index(drop=True)
-    return frame.assign(bytes=frame["id"].map(store.sizes()).fillna(0).astype("int64"))
+    return frame[frame["problem"] == ""][["id", "name", "created_at", "bytes"]].reset_index(drop=True)

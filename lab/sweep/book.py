@@ -1,8 +1,8 @@
 """The book of a sweep: which runs it has, with their metrics, kept beside the runs in the store.
 
-For: going on with a sweep, the one compacted table that it ends with, and the sweeps that the explorer
-shows. Not for: what is run next. New rows are written in parts; when the sweep ends they become one table,
-`metrics.parquet`, or one per shard. A row that is lost costs nothing but looking at its run again.
+For: going on with a sweep, the one compacted table that it ends with, and the sweeps and tunings that the
+explorer shows. Not for: what is run next. New rows are written in parts; when the sweep ends they become one
+table, `metrics.parquet`, or one per shard. A row that is lost costs nothing but looking at its run again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -113,6 +113,7 @@ def _parquet(frame: pd.DataFrame) -> bytes:
 
 
 _FOLDER, _FILE = ".sweeps", "plan.json"
+_AnyNote = TypeVar("_AnyNote")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +156,7 @@ def note(plan: Plan, store: RunStore) -> None:
 
 def sweeps(root: Path) -> list[Noted]:
     """Return the sweeps of the store in a folder, the one begun last first."""
-    files = sorted((root / _FOLDER).glob(f"*/{_FILE}"), key=_begun, reverse=True)
-    found = []
-    for file in files:
-        try:
-            found.append(Noted(**json.loads(file.read_bytes())))
-        except (OSError, ValueError, TypeError):
-            continue  # It was removed in the meantime, or is no note of ours.
-    return found
+    return _notes(root, f"{_FOLDER}/*/{_FILE}", Noted)
 
 
 def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
@@ -183,6 +177,53 @@ def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
     whole = whole and not any(name.startswith("part") for name in names)
     rows = together(frames)
     return Course(tidied(rows, sweep.keys, sweep.labels), pd.concat(failures), whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How far a tuning is, in words; lab.sweep.tuned writes it down after each batch of trials.
+
+    id: of its question; title: of its scenario; aim: what is made best within which limits
+    done, trials: numbers of trials; ended: whether its best was run with other seeds, or none was found
+    header, lines: the table of the best and the Pareto front; notes: how sure it is
+    axes: titles of the metric and of the first limit's, none without a limit
+    points: of each trial with all seeds both means, its values, and whether it is on the front
+    """
+
+    id: str
+    title: str
+    aim: str
+    done: int
+    trials: int
+    ended: bool
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    notes: Sequence[str]
+    axes: Sequence[str]
+    points: Sequence[tuple[float, float, str, bool]]
+
+
+_TUNINGS = ".tunings"
+
+
+def note_tuning(tuning: Tuning, store: RunStore) -> None:
+    """Write down how far a tuning is."""
+    store.shelf(_TUNINGS).write(f"{tuning.id}.json", json.dumps(asdict(tuning)).encode())
+
+
+def tunings(root: Path) -> list[Tuning]:
+    """Return the tunings of the store in a folder, the one that went on last first."""
+    return _notes(root, f"{_TUNINGS}/*.json", Tuning)
+
+
+def _notes(root: Path, pattern: str, kind: type[_AnyNote]) -> list[_AnyNote]:
+    found = []
+    for file in sorted(root.glob(pattern), key=_begun, reverse=True):
+        try:
+            found.append(kind(**json.loads(file.read_bytes())))
+        except (OSError, ValueError, TypeError):
+            continue  # It was removed in the meantime, or is no note of ours.
+    return found
 
 
 def _begun(file: Path) -> float:

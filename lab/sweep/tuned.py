@@ -5,6 +5,7 @@ For: what `twinbed tune` prints and writes. Not for: the search (tuning.py).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +17,12 @@ import yaml
 from lab.ask.scenario import paths_in, with_paths
 from lab.runs.compare import mean_ci95
 from lab.runs.files import write_whole
-from lab.runs.formats import Column, Result
+from lab.runs.formats import Column, Result, grid
 from lab.runs.metric import Metric
+from lab.sweep.book import Tuning
 from lab.sweep.rules import unbeaten
 from lab.sweep.tuning import Question, Trial, tuned_scenario
+from lab.sweep.tuning import best as best_of
 
 
 def result(
@@ -70,15 +73,52 @@ def scenario_text(question: Question, best: Trial) -> str:
         {path: str(Path(path).absolute()) for path in paths_in(scenario).values() if Path(path).exists()},
     )
     raw = scenario.model_dump(mode="json", exclude_unset=True) | {"policies": list(scenario.policies)}
-    limits = "".join(f", {limit.text}" for limit in question.limits)
-    aim = "minimise" if question.sign > 0 else "maximise"
-    head = f"# Found by twinbed tune: {aim} {question.metric}{limits}; {question.trials} trials.\n"
+    head = f"# Found by twinbed tune: {_about(question)}; {question.trials} trials.\n"
     return head + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
 
 
 def write(question: Question, best: Trial, path: Path) -> None:
     """Write the scenario file that asks for the best trial."""
     write_whole(path, lambda file: file.write(scenario_text(question, best).encode()))
+
+
+def noted(
+    question: Question,
+    metrics: Sequence[Metric],
+    trials: Sequence[Trial],
+    again: Trial | None = None,
+    *,
+    ended: bool = False,
+) -> Tuning:
+    """Return how far a tuning is, for the explorer. Arguments as of `result`."""
+    shown = result(question, trials, best_of(question, trials), again, metrics)
+    header, _, lines = grid(shown)
+    points: list[tuple[float, float, str, bool]] = []
+    if len(metrics) > 1:
+        front = _front(question, trials)
+        one, two = metrics[0].key, metrics[1].key
+        for trial in trials:
+            if not trial.pruned and not trial.failure:
+                on_front = any(trial is other for other in front)
+                points.append((trial.mean(one), trial.mean(two), _values(trial), on_front))
+    return Tuning(
+        hashlib.sha256(repr(question).encode()).hexdigest()[:10],
+        question.scenario.title or question.scenario.name,
+        _about(question),
+        len(trials),
+        question.trials,
+        ended,
+        header,
+        lines,
+        shown.notes,
+        [f"{metric.title} ({metric.unit})" for metric in metrics[:2]] if points else [],
+        points,
+    )
+
+
+def _about(question: Question) -> str:
+    limits = "".join(f", {limit.text}" for limit in question.limits)
+    return f"{'minimise' if question.sign > 0 else 'maximise'} {question.metric}{limits}"
 
 
 def _front(question: Question, trials: Sequence[Trial]) -> list[Trial]:

@@ -147,9 +147,14 @@ def single(scenario: Scenario, over: Sequence[Range]) -> Scenario:
 
 
 def tune(
-    question: Question, store: RunStore, engine: Engine, told: Callable[[int, int, int], None] | None = None
+    question: Question,
+    store: RunStore,
+    engine: Engine,
+    told: Callable[[int, int, int], None] | None = None,
+    note: Callable[[Sequence[Trial]], None] | None = None,
 ) -> list[Trial]:
-    """Return all trials. told(done, failed, all): numbers of trials. Raises as lab.sweep.sweep.sweep."""
+    """Return all trials. told(done, failed, all): numbers of trials; note: takes the trials so far, after
+    each batch. Raises as lab.sweep.sweep.sweep."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     trials: list[Trial] = []
@@ -170,6 +175,8 @@ def tune(
                 study.tell(ask, question.sign * mean)
             else:
                 study.tell(ask, state=optuna.trial.TrialState.FAIL)
+        if note is not None:
+            note(trials)
         if told is not None:
             told(len(trials), sum(bool(trial.failure) for trial in trials), question.trials)
     return trials

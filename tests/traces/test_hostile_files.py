@@ -96,6 +96,8 @@ def test_a_header_beyond_64_kib_keeps_all_its_columns(tmp_path: Path) -> None:
         ('time,a\n0,"1\n1"\n', "line 2: not CSV (unexpected end of data)"),
         ("time,\x1b[31m\n0,1\n", "the name of column 2 has a character that cannot be shown"),
         ("time,a\r0,1\r1,1\r", "not CSV"),
+        ('"Time";"a{x=""b"",y=""c""}"\n0;1,5\n', "line 1: expected ',' between fields and a point"),
+        ('time,a\n0,"1.234,5"\n1,2\n', "'1.234,5', expected a finite number, such as 1234.5"),
     ],
     ids=[
         "columns",
@@ -105,6 +107,8 @@ def test_a_header_beyond_64_kib_keeps_all_its_columns(tmp_path: Path) -> None:
         "quoted line break",
         "terminal",
         "old line ends",
+        "semicolons",
+        "decimal comma",
     ],
 )
 def test_a_csv_whose_shape_is_absurd_is_refused_by_line(tmp_path: Path, text: str, words: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import re
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from twinbed import TraceError
 from twinbed.files import MIB, as_text, open_regular
+from twinbed.text import printable
 
 MOST_FILE_BYTES = 1024 * MIB
 """Largest file, bytes as it is stored."""
@@ -67,6 +69,10 @@ class _CheckedText:
         self._header = self._line(1).removeprefix(_UTF8_MARK)
         if not self._header.strip():
             raise TraceError(f"{path}: the file is empty, expected a header line and rows")
+        bare = re.sub(rb'"[^"]*"', b"", self._header)
+        if b";" in bare and b"," not in bare:
+            shown = printable(self._header[:120].decode("utf-8", "replace").strip())
+            raise self._wrong(1, f"expected ',' between fields and a point in numbers; the file has {shown}")
         self.names = [name.strip() for name in self._split(1, self._header)]
         self._check_names()
         self._rows = self._checked()
@@ -212,7 +218,7 @@ def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) ->
     bad = ~(np.abs(values) <= LARGEST)
     if blank_is_nan:
         bad &= ~np.asarray(blank)
-    refuse(path, cells, bad, "a finite number")
+    refuse(path, cells, bad, "a finite number, such as 1234.5")
     return values
 
 

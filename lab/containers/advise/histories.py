@@ -31,6 +31,8 @@ PERIOD_S = 0.1
 """The kernel's CFS period, s, to which a history is refined."""
 
 _HEAD_BYTES = 512
+_MOST_BYTES = 1 << 50
+"""Largest memory of a container, bytes: more is another unit or a defect of what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ def of_cluster(source: str, history: ClusterHistory) -> Told:
     first = np.searchsorted(row, np.arange(len(names)))
     at_once = np.add.reduceat(present.astype(np.int32), first, axis=0)
     memory = np.ascontiguousarray(trace.memory_bytes.T[columns])
+    if memory.max() > _MOST_BYTES:
+        name = trace.containers[columns[np.argmax(memory.max(axis=1))]]
+        raise TraceError(f"{source}: container {name} holds {memory.max():.3g} bytes; is it in bytes?")
     usage = Usage(
         cores=np.ascontiguousarray(trace.cpu_cores.T[columns]),
         memory_bytes=memory,

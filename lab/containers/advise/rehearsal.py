@@ -129,8 +129,10 @@ class Rehearsal:
         return Rehearsal(told, self._machine, self._price, self._seeds[:1])
 
     def most_requested(self, cores: Floats) -> Floats:
-        """Return the most CPU that is requested at a time on each host, float64[H] cores. cores: by row."""
-        usage, count = self._told.usage, self._hosts.count if self._hosts else 1
+        """Return the most CPU that is requested at a time on each host, cores: float64[H], of hosts that have
+        containers. cores: by row."""
+        usage = self._told.usage
+        count = min(self._hosts.count, len(usage.row)) if self._hosts else 1
         asked = usage.present * np.nan_to_num(cores, posinf=0.0)[usage.row][:, None]
         return np.array([asked[first::count].sum(axis=0).max(initial=0.0) for first in range(count)])
 

@@ -125,6 +125,12 @@ def test_runs_are_listed_by_tag_policy_scenario_and_age(twinbed, two):
     assert listed(twinbed, "--newer", "0s") == []
 
 
+def test_a_long_listing_shows_the_newest_and_says_where_all_are(twinbed, run, monkeypatch):
+    monkeypatch.setattr("lab.cli.runs._SHOWN", 0)
+    assert "the newest 0; --format csv has all" in twinbed("runs", "list").out
+    assert run.id in twinbed("runs", "list", "--format", "csv").out
+
+
 def test_a_listing_has_sizes_and_tags(twinbed, run):
     twinbed("runs", "tag", run.id, "b")
     twinbed("runs", "tag", run.id, "a")

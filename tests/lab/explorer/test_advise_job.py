@@ -26,7 +26,9 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def answered():
     folder = lend(accept("shop.om", shop().encode(), types=("om",)))
-    status = Job(AdviceRequest(source="shop.om", risk=0.02, folder=str(folder))).wait(PATIENCE_S)
+    status = Job(
+        AdviceRequest(source="shop.om", risk=0.02, hosts=2, host_cores=4.0, folder=str(folder))
+    ).wait(PATIENCE_S)
     assert status.phase == "done", status.message
     assert not folder.exists()
     return status
@@ -38,7 +40,10 @@ def test_the_answer_has_the_advice_the_history_and_every_form(answered):
     (row,) = advice.rows
     assert (row.name, row.replicas, advice.made.risk) == ("shop/web/app", 2, 0.02)
     assert row.current.cpu_limit_cores == 2.0
-    assert answered.answer["asked"] == AdviceRequest(source="shop.om", risk=0.02).asked
+    assert (
+        answered.answer["asked"] == AdviceRequest(source="shop.om", risk=0.02, hosts=2, host_cores=4.0).asked
+    )
+    assert (advice.made.hosts, advice.made.host_cores) == (2, 4.0)
     drawn = answered.answer["histories"]
     assert len(drawn["at_s"]) == len(drawn["cores"][0]) == STEPS
     assert "shop/web/app" in answered.answer["page"]
@@ -89,7 +94,7 @@ def test_an_imported_history_is_uploaded_with_the_file_beside_it(tmp_path):
 
 
 def test_a_request_is_what_its_line_says():
-    request = AdviceRequest(url="http://x", selector='a="b"', risk=0.01)
+    request = AdviceRequest(url="http://x", selector='a="b"', risk=0.01, hosts=2, host_cores=0.5)
     assert AdviceRequest.from_json(request.to_json()) == request
     assert json.loads(request.to_json())["since"] == "7d"
 

@@ -1,6 +1,7 @@
 """A journey through the page Advise with a real browser; screenshots are kept in artefacts/explorer/."""
 
 import json
+import re
 
 import pytest
 
@@ -68,6 +69,10 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     slider.focus()
     slider.press("ArrowLeft")
     expect(page.get_by_text("press Run to bring them up to date")).to_be_visible()
+    for name, number in (("Hosts", "2"), ("Cores of each", "0.5")):
+        page.get_by_role("spinbutton", name=name).fill(number)
+        page.get_by_role("spinbutton", name=name).press("Enter")
+    expect(page).to_have_url(re.compile(r"advice_host_cores=0\.5&advice_hosts=2&advice_risk=4\.5"))
     run_button(page).click()
-    expect(page.get_by_text("Risk: 4.5 % of periods throttled")).to_be_visible()
+    expect(page.get_by_text("Risk: 4.5 % of periods throttled. Hosts: 2 of 0.5 cores")).to_be_visible()
     no_traceback(page)

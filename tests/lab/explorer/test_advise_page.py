@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -73,8 +75,11 @@ def open_page(monkeypatch, recordings):
 
         advise_page.page()
 
-    def opened(kept: Answer | None = None, **state: Any) -> AppTest:
+    def opened(
+        kept: Answer | None = None, query: Mapping[str, str] = MappingProxyType({}), **state: Any
+    ) -> AppTest:
         app = AppTest.from_function(page, default_timeout=60)
+        app.query_params.update(query)
         for key, value in ({"advice_answer": kept} if kept else {} | state).items():
             app.session_state[key] = value
         return app.run()
@@ -132,6 +137,31 @@ def test_another_risk_or_history_says_that_the_result_is_of_before(open_page):
     assert "press Run" not in texts(app)
     app.slider(key="advice_risk").set_value(1.0).run()
     assert "press Run to bring them up to date" in texts(app)
+
+
+def test_hosts_are_given_with_their_cores_and_the_address_keeps_them(open_page):
+    app = open_page(answer(row("web", "apply")))
+    app.selectbox(key="advice_source").select("sample").run()
+    app.number_input(key="advice_hosts").set_value(2.0).run()
+    assert "Give both, the number of hosts and the cores of each" in app.error[0].value
+    assert app.button(key="run").disabled
+    app.number_input(key="advice_host_cores").set_value(4.0).run()
+    assert not app.error
+    assert "press Run to bring them up to date" in texts(app)
+
+
+def test_the_address_gives_the_choices_and_a_wrong_one_is_passed_over(open_page):
+    app = open_page(query={"advice_hosts": "3", "advice_host_cores": "2.5", "advice_source": "sample"})
+    assert (app.number_input(key="advice_hosts").value, app.selectbox(key="advice_source").value) == (
+        3,
+        "sample",
+    )
+    app = open_page(
+        query={"advice_hosts": "1e400", "advice_host_cores": "nan", "advice_source": "/etc/passwd"}
+    )
+    assert not app.exception
+    assert app.number_input(key="advice_hosts").value is None
+    assert app.selectbox(key="advice_source").value is None
 
 
 def test_names_of_others_are_shown_literally_and_the_table_is_bounded(open_page, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from lab.ask.scenario import build
 from lab.engine.local import Local
 from lab.runs.store import RunStore
-from lab.sweep.book import course, sweeps
+from lab.sweep.book import Tuning, course, note_tuning, sweeps
 from lab.sweep.plan import Plan
 from lab.sweep.points import points
 from lab.sweep.sweep import sweep
@@ -57,7 +58,7 @@ def progress(app: AppTest) -> str:
 def test_an_empty_store_shows_a_command(open_sweep, tmp_path):
     app = open_sweep(tmp_path)
     assert not app.exception
-    assert "No sweep is in" in texts(app)
+    assert "No sweep and no tuning is in" in texts(app)
 
 
 def test_a_sweep_has_a_table_lines_heat_maps_and_a_front(open_sweep, swept):
@@ -96,3 +97,22 @@ def test_a_sweep_that_goes_on_shows_what_it_has(open_sweep, tmp_path):
     sweep(plan(), store, Local(1), resume=True)
     app.run()
     assert "Ended" in progress(app)
+
+
+def test_a_tuning_shows_its_best_its_front_and_how_sure_it_is(open_sweep, tmp_path):
+    store = RunStore(tmp_path / "runs")
+    going = Tuning(
+        "ab12", "*Who* waits", "minimise cost, jct <= 5", 8, 16, False,
+        ["Trial", "Cost"], [["3", "1.5 ± 0.1"]], ["Kept with its whole *interval*."],
+        ["Cost (USD)", "JCT (s)"], [(1.5, 4.0, "a=1", True)],
+    )  # fmt: skip
+    note_tuning(going, store)
+    app = open_sweep(store.root)
+    assert not app.exception
+    assert "Going on, or stopped: the same command goes on. 8 of 16 trials" in progress(app)
+    assert app.dataframe[0].value.to_numpy().tolist() == [["3", "1.5 ± 0.1"]]
+    assert "whole \\*interval\\*" in texts(app)
+    assert app.get("vega_lite_chart")
+    note_tuning(replace(going, done=16, ended=True, axes=[], points=[]), store)
+    app.run()
+    assert "Ended. 16 of 16 trials" in progress(app)

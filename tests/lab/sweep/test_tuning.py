@@ -10,6 +10,7 @@ import pytest
 
 from lab.ask.scenario import build, load
 from lab.runs.store import RunStore
+from lab.sweep.book import note_tuning, tunings
 from lab.sweep.plan import Plan
 from lab.sweep.points import points
 from lab.sweep.rules import Limit
@@ -18,7 +19,7 @@ from twinbed import BackendError, ScenarioError
 
 pytest.importorskip("optuna", reason="the extra scale is not installed")
 
-from lab.sweep.tuned import result, scenario_text
+from lab.sweep.tuned import noted, result, scenario_text
 from lab.sweep.tuning import FIRST_SEEDS, Question, Range, Trial, best, checked, single, tune
 
 
@@ -63,6 +64,20 @@ def test_a_limit_is_kept(question, store, here):
     found = best(asked, trials)
     assert found.mean("mean_pips") >= 7
     assert any(trial.excess(asked.limits) > 0 for trial in trials)
+
+
+def test_after_each_batch_it_can_be_noted_how_far_a_tuning_is(question, store, here):
+    asked = limit(question[0], "mean_pips >= 7")
+    metrics, seen = [dice_kind.METRICS[0]], []
+    trials = tune(asked, store, here, note=lambda so_far: seen.append(noted(asked, metrics, so_far)))
+    assert [tuning.done for tuning in seen] == [8, 16, 24]
+    assert len({tuning.id for tuning in seen}) == 1
+    whole = noted(asked, metrics * 2, trials, ended=True)
+    assert (whole.aim, whole.ended) == ("minimise mean_pips, mean_pips >= 7", True)
+    assert whole.notes[0].startswith("Best: dice.throws=")
+    assert 0 < sum(on_front for *_, on_front in whole.points) <= len(whole.points)
+    note_tuning(whole, store)
+    assert [tuning.notes for tuning in tunings(store.root)] == [list(whole.notes)]
 
 
 def test_what_is_clearly_worse_gets_no_more_seeds(question, store, here):

@@ -67,6 +67,12 @@ def test_a_history_in_which_nothing_runs_is_refused():
         of_cluster("test", history(trace(np.zeros((1, 4)), present=np.zeros((1, 4)))))
 
 
+def test_memory_that_no_machine_has_is_refused():
+    own = trace([[0.1, 0.1]], [[1e8, 1e30]], names=["a"])
+    with pytest.raises(TraceError, match=r"^x: container a holds 1e\+30 bytes; is it in bytes\?$"):
+        of_cluster("x", history(own))
+
+
 def test_two_kinds_of_one_name_are_refused():
     owners = [Owner("shop", f"p{kind}", "app", kind, "web") for kind in ("Deployment", "StatefulSet")]
     with pytest.raises(TraceError, match="two workloads are called 'shop/web/app'"):
