@@ -388,8 +388,7 @@ class ControllerBooks:
         self._carry_out(self.allocator.on_leave(gone))
 
     def _own(self, state: AgentState, ids: Iterable[int]) -> list[int]:
-        """Return the ids that are containers of the agent, without doubles. An agent may name a container
-        before it hears that the container left."""
+        """Return the ids of the agent's containers, without doubles. It may name one that has left."""
         members = ((id_, self.members.get(id_)) for id_ in dict.fromkeys(ids))
         return [id_ for id_, member in members if member is not None and member.agent == state.name]
 
