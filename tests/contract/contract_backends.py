@@ -11,23 +11,24 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from control.allocator.ports import Allocator
-from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.check.behaviour import MACHINE, PERIOD_S, scripts_of
-from lab.containers.input.replay import Replay
-from lab.containers.input.sections import container_scenario, machine_of
-from lab.containers.input.services.application import build_app
-from lab.containers.input.services.prepare import ServicesSource
-from lab.containers.real.deployments import deployed
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.loop import Settings, control
 from testbed.containers.host.observed import Observed
 from twin.containers.model import Outcome, Workload
 from twin.containers.run import simulate
+
+if TYPE_CHECKING:
+    from lab.ask.scenario import RunSpec, Scenario
+    from lab.containers.input.replay import Replay
+    from lab.containers.input.services.prepare import ServicesSource
+
+# What reads scenarios is imported where it is used: an emulated processor cannot run all of its libraries.
 
 SLICE = Path("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
 
@@ -80,6 +81,11 @@ class Backend(Protocol):
 
 def question(scenario: Scenario, app: dict[str, Any]) -> tuple[RunSpec, ServicesSource, Replay]:
     """Return the one run of a scenario with this application, ready to be made."""
+    from lab.ask.scenario import expand
+    from lab.containers.input.sections import container_scenario, machine_of
+    from lab.containers.input.services.application import build_app
+    from lab.containers.input.services.prepare import ServicesSource
+
     (spec,) = expand(scenario)
     asked = container_scenario(scenario)
     source = ServicesSource(build_app(app), asked.services, "", ())
@@ -98,6 +104,8 @@ class Twin:
         return Ran(outcome, outcome.series.quota_cores.sum(1, dtype=np.float64).tolist())
 
     def serve(self, spec, source, replay, allocator) -> None:
+        from lab.containers.input.sections import machine_of
+
         simulate(replay.workload, allocator, machine_of(spec), seed=np.random.SeedSequence(7))
 
 
@@ -136,6 +144,8 @@ class Linux:
         return Ran(observed, seen.sums)
 
     def serve(self, spec, source, replay, allocator) -> None:
+        from lab.containers.real.deployments import deployed
+
         assert type(self) is Linux, "no clients"
         with deployed(spec, source, replay, allocator, self._folder) as made:
             control(
