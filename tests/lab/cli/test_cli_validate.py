@@ -33,7 +33,7 @@ def scenario(tmp_path):
 def imitated(monkeypatch):
     """A control loop that says what the twin says of `steady`, but for the throttling."""
 
-    def control(containers, applications, allocator, settings, *, client=None, on_tick=None, profile=None):
+    def control(containers, applications, allocator, settings, *, client=None, **_more):
         return observed(tuple(each.spec.name for each in containers), 10)
 
     monkeypatch.setattr(loop, "control", control)

@@ -74,5 +74,5 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
         page.get_by_role("spinbutton", name=name).press("Enter")
     expect(page).to_have_url(re.compile(r"advice_host_cores=0\.5&advice_hosts=2&advice_risk=4\.5"))
     run_button(page).click()
-    expect(page.get_by_text("Risk: 4.5 % of periods throttled. Hosts: 2 of 0.5 cores")).to_be_visible()
+    expect(page.get_by_text("Hosts: 2 of 0.5 cores. Risk: 4.5 % of periods throttled")).to_be_visible()
     no_traceback(page)

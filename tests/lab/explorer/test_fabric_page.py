@@ -23,7 +23,12 @@ def open_fabric(monkeypatch, stored):
 def test_it_shows_what_follows_a_fault(open_fabric):
     app = open_fabric()
     assert not app.exception
-    assert [line.value for line in app.subheader] == ["What follows", "BFD's two sides", "Fleets"]
+    assert [line.value for line in app.subheader] == [
+        "What follows",
+        "BFD's two sides",
+        "When a queue pair sends again",
+        "Fleets",
+    ]
     app.selectbox(key="fabric_scheme").select("bond").run()
     assert not app.exception
 

@@ -40,7 +40,7 @@ def imitated(monkeypatch):
     """A control loop that runs nothing; the calls that it got."""
     calls = []
 
-    def control(containers, applications, allocator, settings, *, client=None, on_tick=None, profile=None):
+    def control(containers, applications, allocator, settings, *, client=None, on_tick=None, **_more):
         calls.append((containers, applications, allocator, settings, client))
         if on_tick is not None:
             for elapsed_s in (0.5, 1.0):

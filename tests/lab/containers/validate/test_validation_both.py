@@ -26,7 +26,7 @@ def imitated(monkeypatch):
     """A control loop that runs nothing; the policies that it was asked to run, in order."""
     asked = []
 
-    def control(containers, applications, allocator, settings, *, client=None, on_tick=None, profile=None):
+    def control(containers, applications, allocator, settings, *, client=None, **_more):
         asked.append(allocator.name)
         return observed(tuple(each.spec.name for each in containers), 10)
 
