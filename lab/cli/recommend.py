@@ -186,9 +186,13 @@ def recommend(
     if method == "spotdnn":
         from lab.cloud.run import asynchronous
 
-        if loss is None or deadline is None or search or market != "on-demand":
+        given = {"by": by is not By.COST, "search": search, "market": market != "on-demand"}
+        given |= {"types": types, "workers": workers, "batches": batches, "budget-per-hour": budget_per_hour}
+        if loss is None or deadline is None or any(given.values()):
+            others = ", ".join(f"--{name}" for name in given)
             raise ScenarioError(
-                "--method spotdnn needs --loss and --deadline, and takes no --search and no --market"
+                "--method spotdnn needs --loss and --deadline, and takes the rest from the job's file: "
+                f"give no {others}"
             )
         bounds = float("inf") if budget is None else budget, region, server
         rest = float("inf") if from_loss is None else from_loss, _running(running)

@@ -54,6 +54,7 @@ def test_after_a_revocation_only_the_missing_workers_are_started(tmp_path: Path)
         ({"bare": "x"}, ("--loss", "0.8", "--deadline", "1h"), "no section `asynchronous`"),
         ({"alone_s": "0.001"}, ("--loss", "0.8", "--deadline", "1h"), "is less than its pushes take"),
         ({}, ("--loss", "0.8"), "needs --loss and --deadline"),
+        ({}, ("--loss", "0.8", "--deadline", "1h", "--workers", "2"), "give no --by, --search, "),
         ({}, ("--loss", "0.8", "--deadline", "1h", "--running", "g3=x"), "--running g3=x: expected"),
         ({}, ("--loss", "0.8", "--deadline", "1h", "--running", "t4=1"), "1 × t4 are running"),
     ],
