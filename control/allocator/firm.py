@@ -77,9 +77,10 @@ class FirmSettings:
 
 
 class Firm(CappedPolicy):
-    """Implement `ports.Allocator` and `ports.SpanAware`. The methods' contract is stated there.
+    """More CPU for the culprits on critical paths of slow requests, and less for whoever has room to spare.
 
-    rule: how limits move; AIMD unless it is given. line: tells culprits.
+    Implements `ports.Allocator` and `ports.SpanAware`. rule: how limits move; AIMD unless it is given.
+    line: tells culprits.
     """
 
     name = "firm"
