@@ -116,8 +116,8 @@ TASKS = {
         "root", "1 minute", (), "studies.fidelity_containers.loop_figures:make",
     ),
     "detection": Task(
-        "prints how fast silent faults are detected, and false downs: stock FRR, fast path, our data plane",
-        "root, FRR, gcc", "5 minutes", ("minutes", "only"), "studies.fabric.detection:make",
+        "docs/results/detection.md: silent faults and false downs: stock FRR, fast path, our data plane",
+        "root, FRR, gcc", "5 minutes", ("minutes", "only", "out"), "studies.fabric.detection:make",
     ),
     "wire": Task(
         "prints bytes on the wire and CPU of the real controller and agents, with pretended containers",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from control.fabric import BfdState
-from studies.fabric.detection import CAUSES, bound_per_h, cause, make, went_down
+from lab.fabric.real.settings import Setting
+from studies.fabric.detection import CAUSES, ROADS, Seen, bound_per_h, cause, make, told_whole, went_down
 from studies.harness import Asked
 from testbed.fabric.sentinel import Stall
 from testbed.fabric.witness import BfdSeen
@@ -42,6 +43,19 @@ def test_no_false_down_bounds_the_rate_by_three_over_the_hours() -> None:
     assert bound_per_h(0, 10.0) == pytest.approx(0.2996, abs=1e-4)
     # The exact Poisson limit (tables of chi-square) for 2 events: 6.296.
     assert bound_per_h(2, 1.0) == pytest.approx(6.296, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "said"), [(0.03, "45 and 120 ms, reached"), (0.2, "45 and 120 ms, missed")]
+)
+def test_the_page_says_whether_the_aims_are_reached(gap_s: float, said: str) -> None:
+    roads = [Seen(Setting(road, 3, 10), [gap_s] * 3, [0.0] * 3, session_s=36_000) for road in ROADS]
+    text = told_whole({"3x10": roads}, ["## A part"], "0.1")
+    assert said in text
+    assert (
+        "0 of our sessions went down without a fault in 10.00 session-hours, so at most 0.3 an hour" in text
+    )
+    assert "(aim: 1, reached)" in text
 
 
 def test_an_unknown_part_is_refused() -> None:
