@@ -108,8 +108,8 @@ def _answer(seen: Mapping[str, Sequence[Seen]]) -> Iterable[str]:
             f"At {shown} ms the fast path with our data plane of BFD leaves a median gap of "
             f"{gaps[0] * 1e3:.0f} ms and a p99 of {gaps[1] * 1e3:.0f} ms (aims: {median_s * 1e3:.0f} and "
             f"{p99_s * 1e3:.0f} ms, {'reached' if quick else 'missed'}); stock FRR leaves "
-            f"{theirs[0] * 1e3:.0f} and {theirs[1] * 1e3:.0f} ms. {count} of our sessions went down without a "
-            f"fault in {hours:.2f} session-hours, so at most {bound:.1f} an hour (aim: {per_h:g}, "
+            f"{theirs[0] * 1e3:.0f} and {theirs[1] * 1e3:.0f} ms. {count} of our sessions went down without "
+            f"a fault in {hours:.2f} session-hours, so at most {bound:.1f} an hour (aim: {per_h:g}, "
             f"{'reached' if bound <= per_h else 'not shown in so short a time'})."
         )
 
