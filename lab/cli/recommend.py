@@ -186,7 +186,11 @@ def recommend(
     if method == "spotdnn":
         from lab.cloud.run import asynchronous
 
-        given = {"by": by is not By.COST, "search": search, "market": market != "on-demand"}
+        given: dict[str, object] = {
+            "by": by is not By.COST,
+            "search": search,
+            "market": market != "on-demand",
+        }
         given |= {"types": types, "workers": workers, "batches": batches, "budget-per-hour": budget_per_hour}
         if loss is None or deadline is None or any(given.values()):
             others = ", ".join(f"--{name}" for name in given)
