@@ -179,10 +179,10 @@ class Guard:
     It never misses a deadline. Let g be the tick, d the restart, and before a tick k the ticks left, c the
     work left and h what is left of the present restart. Claim: ⌈(c + d)/g⌉ ≤ k, or the job holds on-demand
     and ⌈(c + h)/g⌉ ≤ k. If it does not hold for the first tick, the job is on demand from start to end, which
-    Terms has found to be in time. If ⌈(c + d)/g⌉ < k, whatever is chosen leaves no
-    more than c, so it holds with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls
-    by g. If not, then ⌈(c + d)/g⌉ = k, a start makes h = d, and c + h falls by g. On demand is never taken
-    away, so at k = 0 nothing is left.
+    Terms has found to be in time. If ⌈(c + d)/g⌉ < k, whatever is chosen leaves no more than c, so it holds
+    with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls by g. If not, then
+    ⌈(c + d)/g⌉ = k, a start makes h = d, and c + h falls by g. On demand is never taken away, so at k = 0
+    nothing is left.
 
     spare: whole ticks that are kept beyond what is needed.
     """

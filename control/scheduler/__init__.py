@@ -49,8 +49,7 @@ Settings = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A row of the table. about: what it does, in one line; make: cluster, seed and settings → the
-    scheduler; twin_only: whether only the twin can carry it out, because jobs
-    run as copies."""
+    scheduler; twin_only: whether only the twin can carry it out, because jobs run as copies."""
 
     about: str
     make: Callable[[Cluster, int, Settings], Scheduler]

@@ -28,14 +28,11 @@ _V2_HOLD = (
     "cgroup v2 has no hold: memory.high slows tasks down and lets them above the limit by up to 16 MiB "
     "(testbed/containers/cgroup/oom_trap.py, TrapV2)"
 )
-
 _NO_SQUEEZE = (
     "the kernel does not take away memory that is in use: v1 refuses the write (EBUSY), and on v2 the driver "
     "does not ask for the kills that it would mean; the smallest limit that fits stays, and is tried again"
 )
-
 _OWN_HOST = "the host is the machine: nothing limits what all containers of an agent or a pod hold together"
-
 _PODMANS_OWN = "what Podman runs is started again by Podman; it is limited, never started, by us"
 
 _OWN_PACE = "agents report when periods end"

@@ -1,10 +1,10 @@
 """The load generator's process: `python -m testbed.containers.load.main PLAN.npz`.
 
 For: being started by generator.py. It prints `ready` once it could begin, reads from its input when to begin
-(CLOCK_MONOTONIC, ns), writes PLAN.progress.json every second, PLAN.level.npz at the end
-of each interval of the plan, and PLAN.result.npz when all has ended, when
-the plan's time is over, or on SIGTERM. Not for: a terminal. Where it may, it runs at a raised priority: it
-shares the machine with those it measures, and a late request would be counted against them.
+(CLOCK_MONOTONIC, ns), writes PLAN.progress.json every second, PLAN.level.npz at the end of each interval of
+the plan, and PLAN.result.npz when all has ended, when the plan's time is over, or on SIGTERM. Not for: a
+terminal. Where it may, it runs at a raised priority: it shares the machine with those it measures, and a late
+request would be counted against them.
 """
 
 from __future__ import annotations
