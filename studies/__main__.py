@@ -31,7 +31,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "again": {"action": "store_true", "help": "repeat runs of the table of measured jobs"},
     "recommenders": {"nargs": "+", "metavar": "NAME", "help": "only these recommenders"},
     "programs": {"action": "store_true", "help": "leave out past jobs of the same program, too"},
-    "few": {"type": int, "metavar": "N", "help": "keep only so many past jobs, drawn"},
+    "few": {"type": int, "metavar": "N", "help": "keep so many past jobs or loads, drawn"},
     "seeds": {"type": int, "metavar": "N", "help": "searches of each job (default: 5)"},
     "past": {"nargs": "+", "metavar": "TABLE", "help": "tables whose jobs are past jobs, too"},
     "jobs": {"action": "store_true", "help": "print a line for each job, too"},

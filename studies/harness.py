@@ -36,7 +36,8 @@ class Asked:
     repeats, duration: runs of each cell on the testbed; seconds of a run
     page_only, note: write the page and measure nothing; a sentence that the page shows from now on
     again: fill the second table of measured jobs, which repeats runs of the first one
-    recommenders, programs, few, seeds, past, jobs: see studies.cloud.searches
+    few: past jobs, or loads of an application, that are drawn and kept; None: all
+    recommenders, programs, seeds, past, jobs: see studies.cloud.searches
     sensitivity, html, form: see studies.experiments.page
     timeout: exponent of the ACK timeout of soft RoCE
     """

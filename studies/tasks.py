@@ -94,7 +94,7 @@ TASKS = {
     "fidelity-containers": Task(
         "docs/results/fidelity-containers.md: the container twin beside this machine's kernel",
         "root", "about three hours",
-        ("minutes", "store", "only", "repeats", "duration"), "studies.fidelity_containers.page:make",
+        ("minutes", "store", "only", "repeats", "duration", "few"), "studies.fidelity_containers.page:make",
     ),
     "fidelity-cluster": Task(
         "docs/results/fidelity-cluster.md: schedulers on real training jobs and a real Slurm beside the twin",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from lab.ask.scenario import Scenario, expand, load, with_overrides
 from lab.ask.shipped import SCENARIOS
 from lab.containers.input.sections import container_scenario
@@ -19,20 +21,24 @@ REPEATS = 5
 DURATION_S = 30.0
 """Length of a run whose scenario gives a duration, s. Of 10 s, one repeat agreed with the others' median
 latency in 29 % only (docs/decisions/0036)."""
+SEED = 20
+"""What draws the loads of a page that is made of a few."""
 START_S = 5.0
 """Time of a run in which containers start, become ready, and are ended, s."""
 
 
-def scenarios(parts: Sequence[str] = (), duration_s: float | None = None) -> list[Scenario]:
+def scenarios(
+    parts: Sequence[str] = (), duration_s: float | None = None, few: int | None = None
+) -> list[Scenario]:
     """Return the matrix, or some parts of it.
 
-    duration_s: of runs whose scenario gives a duration, None = its own. Raises ScenarioError for an unknown
-    part.
+    duration_s: of runs whose scenario gives a duration, None = its own. few: how many loads of each
+    application are drawn, None = all. Raises ScenarioError for an unknown part.
     """
     for part in parts:
         if part not in PARTS:
             raise ScenarioError(f"validation: no part is called {part!r}; there are {', '.join(PARTS)}")
-    loaded = [load(SCENARIOS / "validation" / f"{part}.yaml") for part in (parts or PARTS)]
+    loaded = [_drawn(load(SCENARIOS / "validation" / f"{part}.yaml"), few) for part in (parts or PARTS)]
     return [scenario if duration_s is None else _lasting(scenario, duration_s) for scenario in loaded]
 
 
@@ -50,6 +56,16 @@ def length_s(question: Scenario) -> float:
     if scenario.workload is None:
         return 0.0
     return max(sum(step.duration_s for step in container.steps) for container in scenario.workload.containers)
+
+
+def _drawn(scenario: Scenario, few: int | None) -> Scenario:
+    """Return the scenario with `few` of the values that vary, in their order. The same few for every call."""
+    rng = np.random.default_rng([SEED, *scenario.name.encode()])
+    vary = {
+        key: [values[place] for place in sorted(rng.permutation(len(values))[:few])]
+        for key, values in scenario.vary.items()
+    }
+    return scenario.model_copy(update={"vary": vary})
 
 
 def _lasting(scenario: Scenario, duration_s: float) -> Scenario:

@@ -42,7 +42,7 @@ _POLICIES = ("static", "autopilot", "escra")
 
 def make(asked: Asked) -> int:
     """Make the runs that the store lacks, measure the control loop, and write the page."""
-    questions = matrix.scenarios(asked.only, asked.duration or matrix.DURATION_S)
+    questions = matrix.scenarios(asked.only, asked.duration or matrix.DURATION_S, asked.few)
     repeats = asked.repeats or matrix.REPEATS
     minutes = matrix.estimate_s(questions, repeats) / 60
     harness.say(f"about {minutes:.0f} minutes on the testbed if nothing is stored yet")
@@ -63,27 +63,34 @@ def make(asked: Asked) -> int:
         harness.say(f"{question.name}: {time.monotonic() - began:.0f} s")
     loop = None if asked.only else loop_figures.measure()
     took_s = sum(float(run.manifest["wall_s"]) for cell in cells for run in (*cell.testbed, *cell.disturbed))
-    harness.write(asked.out / "fidelity-containers.md", document(cells, loop, took_s, asked.only))
+    text = document(cells, loop, took_s, asked.only, asked.few)
+    harness.write(asked.out / "fidelity-containers.md", text)
     return 0
 
 
-def document(cells: Sequence[Cell], loop: LoopFigures | None, took_s: float, only: Sequence[str] = ()) -> str:
+def document(
+    cells: Sequence[Cell],
+    loop: LoopFigures | None,
+    took_s: float,
+    only: Sequence[str] = (),
+    few: int | None = None,
+) -> str:
     """Return the page's text.
 
     loop: None where it was not measured; took_s: what making the runs took; only: the parts of the matrix
-    that were made, empty for all
+    that were made, empty for all; few: how many loads of each application were drawn, None for all
     """
     parts = [*_summary(cells), *_worst(cells), *_bursts(cells), *_loop(loop), *_all(cells)]
     return harness.page(
         "fidelity-containers",
         "Containers: the twin's error against the real kernel",
-        _answer(cells, only),
+        _answer(cells, only, few),
         parts,
         _conditions(cells, took_s),
     )
 
 
-def _answer(cells: Sequence[Cell], only: Sequence[str]) -> Iterator[str]:
+def _answer(cells: Sequence[Cell], only: Sequence[str], few: int | None) -> Iterator[str]:
     rows = [
         (good / total, quantity.title, present.own_share(cells, quantity.key))
         for quantity, good, total in present.by_quantity(cells)
@@ -108,6 +115,8 @@ def _answer(cells: Sequence[Cell], only: Sequence[str]) -> Iterator[str]:
             f"**This is a part of the matrix: {', '.join(only)}. Not made: {lacking}, and the loop's "
             "figures.**"
         )
+    if few is not None:
+        yield f"**{few} of the 9 loads of each application were drawn (seed {matrix.SEED}) and run.**"
 
 
 def _summary(cells: Sequence[Cell]) -> Iterator[str]:

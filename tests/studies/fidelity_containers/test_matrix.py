@@ -20,3 +20,14 @@ def test_a_part_and_a_duration_can_be_chosen():
     assert tea.services.duration_s == 4.0
     with pytest.raises(ScenarioError, match="there are step, on_off"):
         matrix.scenarios(["tea"])
+
+
+def test_a_few_loads_are_drawn_the_same_ones_every_time():
+    tea, step = matrix.scenarios(["teastore", "step"], few=3)
+    (loads,) = tea.vary.values()
+    assert len(loads) == 3
+    assert len(expand(tea)) == 9
+    assert len(expand(step)) == 3
+    assert matrix.scenarios(["teastore"], few=3) == [tea]
+    (whole,) = matrix.scenarios(["teastore"])
+    assert [load for load in whole.vary["services.arrivals"] if load in loads] == loads
