@@ -211,7 +211,7 @@ class Planned:
         age = np.where(there, self._age[np.arange(zone.size), zone], self._out)
         left_s = terms.work_s - state.done_s
         ticks_left = terms.ticks - state.tick
-        slack_s = ticks_left * terms.tick_s - left_s - state.restart_left_s
+        work = np.ceil((left_s + state.restart_left_s - CLOSE) / self._step_s)
         held = np.where(state.held >= 0, _SPOT, np.where(state.held == ON_DEMAND, _OD, _IDLE))
         bucket = np.minimum(np.log2(age).astype(np.int64), BUCKETS - 1) + np.where(there, 0, BUCKETS)
         nearest = np.abs(np.log(alpha)[:, :, None] - np.log(ALPHAS)).argmin(axis=2)
@@ -220,7 +220,7 @@ class Planned:
         for level in np.unique(self._level):
             jobs = self._level == level
             table = self._plan(int(level)).action
-            slack = np.clip(slack_s[jobs] / self._step_s, 0, table.shape[3] - 1).astype(np.int64)
+            slack = np.clip(steps - work[jobs], 0, table.shape[3] - 1).astype(np.int64)
             action[jobs] = table[steps, nearest[jobs, 0], nearest[jobs, 1], slack, bucket[jobs], held[jobs]]
         choice = np.select([action == _SPOT, action == _OD], [zone, np.full_like(zone, ON_DEMAND)], IDLE)
         reason = np.select([action == _SPOT, action == _OD], [PLAN_SPOT, PLAN_ON_DEMAND], PLAN_WAIT)
