@@ -120,6 +120,16 @@ def test_spot_that_costs_more_than_on_demand_is_left() -> None:
     assert (played.choice[4:, 0] < 0).all()
 
 
+def test_spot_that_stays_is_held_to_the_end_also_where_a_plan_takes_ticks_together() -> None:
+    # 500 ticks are more than STEPS: a step is two ticks. Restarts are longer than a step, as in large jobs.
+    for work in (470.2, 470.5, 470.8, 471.3, 471.7):
+        terms = Terms(work * 600.0, 500 * 600.0, 2.4 * 600.0, 600.0, 3.0)
+        played = run("planned", terms, market("1" * 500))
+        assert played.starts[0] == 1, work
+        assert played.on_demand_h[0] == 0, work
+        assert played.cost_usd[0] == pytest.approx(np.ceil(work + 2.4) / 6), work
+
+
 def test_a_deadline_that_on_demand_meets_within_a_tick_is_met() -> None:
     # 10.2 ticks of work and restart before 10.5 ticks: whole ticks alone would be too few.
     terms = Terms(10 * 600.0, 10.5 * 600.0, 0.2 * 600.0, 600.0, 3.0)
