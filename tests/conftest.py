@@ -98,6 +98,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         kinds = {mark.name for mark in item.iter_markers()}
         real = "vm" in kinds or ("root" in kinds and "apart" not in kinds)
         real = real or _is_real(item.path)
+        part = "vm" if "vm" in kinds else "real and not vm" if real else "not real"
+        if not _has_tests_of(part, item.path):
+            raise pytest.UsageError(f"{item.nodeid}: no part of tools/test would read it; write its mark there")
         if real:
             item.add_marker(pytest.mark.real)
         if "browser" in kinds and "flaky" not in kinds:
