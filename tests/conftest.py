@@ -33,7 +33,7 @@ PARTS: dict[str, Callable[[bool, str], bool]] = {
     "real and not vm": lambda real, text: real or "mark.root" in text,
     "vm": lambda real, text: "mark.vm" in text,
 }
-"""Parts of `tools/test` by their marks: whether a file has tests of it, by whether it is REAL and by its text."""
+"""Parts of `tools/test` by their marks: whether a file has tests of one, by its being REAL and its text."""
 
 LONGEST_ID = 100
 """Characters of a text that becomes part of a test's name."""
@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         real = real or _is_real(item.path)
         part = "vm" if "vm" in kinds else "real and not vm" if real else "not real"
         if not _has_tests_of(part, item.path):
-            raise pytest.UsageError(f"{item.nodeid}: no part of tools/test reads this file; write the mark in it")
+            raise pytest.UsageError(f"{item.path}: no part of tools/test reads it for {item.name}")
         if real:
             item.add_marker(pytest.mark.real)
         if "browser" in kinds and "flaky" not in kinds:
