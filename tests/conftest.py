@@ -50,9 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ci)
     # Hypothesis is not loaded in the VM, whose CPU lacks instructions that it needs.
     if config.pluginmanager.hasplugin("hypothesispytest"):
-        from hypothesis import settings
+        from hypothesis import HealthCheck, settings
 
-        settings.register_profile("any time", deadline=None)
+        # A folder may be the same for all examples, and a busy machine makes examples slowly.
+        unasked = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+        settings.register_profile("any time", deadline=None, suppress_health_check=unasked)
         settings.load_profile("any time")
 
 
