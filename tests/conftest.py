@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ REAL = (
 )
 """Folders of tests that use the machine's own kernel and clock, which others use, too."""
 
+PARTS: dict[str, Callable[[bool, str], bool]] = {
+    "not real": lambda real, text: not real,
+    "real and not vm": lambda real, text: real or "mark.root" in text,
+    "vm": lambda real, text: "mark.vm" in text,
+}
+"""Parts of `tools/test` by their marks: whether a file has tests of one, by its being REAL and its text."""
+
+LONGEST_ID = 100
+"""Characters of a text that becomes part of a test's name."""
+
 MOST_STOPS = 3
 """A test at which the guest stops this often is red: that is no chance."""
 
@@ -39,10 +50,36 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ci)
     # Hypothesis is not loaded in the VM, whose CPU lacks instructions that it needs.
     if config.pluginmanager.hasplugin("hypothesispytest"):
-        from hypothesis import settings
+        from hypothesis import HealthCheck, settings
 
-        settings.register_profile("any time", deadline=None)
+        # A folder may be the same for all examples, and a busy machine makes examples slowly.
+        unasked = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+        settings.register_profile("any time", deadline=None, suppress_health_check=unasked)
         settings.load_profile("any time")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave unread what has no test of a part of `tools/test`: every part would import all files."""
+    asked = config.option.markexpr
+    if asked not in PARTS or _has_tests_of(asked, collection_path):
+        return None
+    return True
+
+
+@cache
+def _has_tests_of(part: str, path: Path) -> bool:
+    if path.is_dir():
+        return any(_has_tests_of(part, file) for file in path.rglob("test_*.py"))
+    return path.suffix == ".py" and PARTS[part](_is_real(path), path.read_text(encoding="utf-8"))
+
+
+def _is_real(path: Path) -> bool:
+    return any(path.is_relative_to(Path(__file__).parent / folder) for folder in REAL)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes and long texts by their argument. Bytes may hold a time, and two workers then disagree."""
+    return argname if isinstance(val, bytes) or (isinstance(val, str) and len(val) > LONGEST_ID) else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,12 +95,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     done = os.environ.get("TWINBED_DONE", "").splitlines()
     items[:] = [item for item in items if item.nodeid not in done]
-    folders = [Path(__file__).parent / folder for folder in REAL]
     lengths: dict[Path, int] = {}
     for item in items:
         kinds = {mark.name for mark in item.iter_markers()}
         real = "vm" in kinds or ("root" in kinds and "apart" not in kinds)
-        real = real or any(item.path.is_relative_to(folder) for folder in folders)
+        real = real or _is_real(item.path)
+        part = "vm" if "vm" in kinds else "real and not vm" if real else "not real"
+        if not _has_tests_of(part, item.path):
+            raise pytest.UsageError(f"{item.path}: no part of tools/test reads it for {item.name}")
         if real:
             item.add_marker(pytest.mark.real)
         if "browser" in kinds and "flaky" not in kinds:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ci
+from tests import ci, conftest
 
 LIST = """
 [everywhere]
@@ -44,6 +44,11 @@ def test_reruns_of_all_test_runs_count_together(tmp_path):
     assert ci.too_many(["a", "b"], noted) == []
     assert ci.too_many(["c"], noted) == ["3 tests passed only when they ran again, more than 2: a, b, c"]
     assert ci.too_many(["a", "b"], None) == []
+
+
+def test_a_name_of_a_test_holds_neither_bytes_nor_a_long_text():
+    named = [conftest.pytest_make_parametrize_id(value, "content") for value in (b"", "x" * 200, "x", 1)]
+    assert named == ["content", "content", None, None]
 
 
 PASSING_BUT = """

@@ -70,8 +70,9 @@ class Calibration:
 
 
 class _Table(Section):
-    # A strict model takes no plain data as a Value, whose own fields are strict instead.
-    model_config = ConfigDict(strict=False)
+    # A strict model takes no plain data as a Value, whose own fields are strict instead. A table made from
+    # `units` has no source with docstrings, and looking for it takes longer than reading the file.
+    model_config = ConfigDict(strict=False, use_attribute_docstrings=False)
 
 
 class _Head(_Table):

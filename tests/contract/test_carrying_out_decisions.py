@@ -170,7 +170,7 @@ def test_a_new_request_changes_the_share(backend: Backend) -> None:
 
 
 def test_replicas_come_when_requests_are_used_up(backend: Backend) -> None:
-    demand = np.full((40, 3), 0.1)
+    demand = np.full((16, 3), 0.1)
     hpa = HpaSettings(target_utilisation=0.5, max_replicas=3, sync_interval_s=1.0, readiness_s=0.0)
     replication = Replication(np.zeros(3, np.int64), np.arange(3), demand[:, :1], 1, hpa)
     load = replace(workload(demand), replication=replication)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from tests.traces.trace_strategies import same, usage_traces
 from traces import parquet
@@ -49,7 +49,7 @@ def head_of(path: Path) -> dict[str, object]:
 
 @pytest.mark.slow
 @given(usage_traces())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path, trace: UsageTrace) -> None:
     parquet.write(trace, tmp_path / "it.parquet")
     assert same(parquet.read(tmp_path / "it.parquet"), trace)

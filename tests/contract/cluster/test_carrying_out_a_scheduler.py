@@ -121,9 +121,23 @@ def test_first_come_first_served_has_one_job_after_the_other(cluster_backend: Ba
     assert done.preemptions.tolist() == [0, 0, 0]
 
 
+class _Yielding(Scheduler):
+    """Lets job 0 take eight steps, and then whoever came last have the GPU."""
+
+    at_events = True
+
+    def on_round(self, state: State) -> Assignment:
+        early = np.flatnonzero((state.job == 0) & (state.total_steps - state.left_steps < 8))
+        row = early if early.size else np.flatnonzero(state.job == state.job.max(initial=-1))
+        return Assignment(row, np.zeros_like(row), np.ones_like(row))
+
+    def wake_s(self, state: State, given: Assignment) -> float:
+        return state.now_s + 1.0
+
+
 def test_a_preempted_job_keeps_its_work(cluster_backend: Backend) -> None:
     jobs = workload([0, 6], [1, 1], [24, 6])
-    done = cluster_backend.run(ONE, jobs, scheduler("tiresias", ONE), TIMING)
+    done = cluster_backend.run(ONE, jobs, _Yielding(), TIMING)
     check_books(ONE, jobs, done)
     assert done.preemptions.tolist() == [1, 0]
     assert done.finish_s[1] < done.finish_s[0]

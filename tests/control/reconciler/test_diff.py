@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from control.reconciler.diff import Plan, plan
@@ -266,7 +266,6 @@ some_rules = st.lists(
 
 # A busy machine is slow and that is no finding.
 @pytest.mark.slow
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(some_tables, some_rules, st.integers(0, 12))
 def test_any_plan_is_right_least_and_final(state, installed, max_rules):
     representors = Representors(np.array([10, 11]), np.array([VNI, 200]))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lab.charts import series, services, services_drawing
@@ -77,7 +77,7 @@ _REQUESTS = st.lists(
 @pytest.mark.slow
 @given(_REQUESTS, st.integers(1, 6))
 @example(rows=[(0.0, "a", 1.0, "ok"), (0.0, "a", 2.0, "ok"), (3.0, "a", 1.0, "timed_out")], most=1)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_every_request_is_in_one_stretch(bare, rows, most):
     run = with_clients(bare, rows)
     frame = services.over_time(run, most)

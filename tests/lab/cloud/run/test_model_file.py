@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
@@ -122,7 +122,7 @@ def test_a_file_that_is_too_large_is_not_read(path):
         model_file.read(path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.data())
 def test_no_damage_goes_unnoticed_or_raises_anything_else(path, data):
     whole = path.read_bytes()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.ask.guard import MOST_BYTES
@@ -115,7 +115,7 @@ def test_a_bomb_a_deep_nest_and_a_huge_file_are_refused_unread(tmp_path):
 
 
 @given(text=st.text(max_size=200))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 def test_any_other_text_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "x.yaml"
     path.write_text(text, encoding="utf-8", errors="replace")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.containers.remote import certificates
@@ -78,7 +78,7 @@ def test_a_bundle_of_another_authority_in_part_is_refused(pki: Path, tmp_path: P
 
 
 @given(content=st.binary(max_size=300))
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 def test_any_other_content_is_one_line_of_refusal(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.pem").write_bytes(b"-----BEGIN CERTIFICATE-----\n" + content)
     with pytest.raises(TwinbedError) as refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from control.services import Draw
 from lab.containers.input.services.application import build_app
@@ -22,7 +22,7 @@ def inside(index: np.ndarray, count: int, lowest: int = 0) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(acyclic_apps())
 def test_any_acyclic_application_compiles_to_consistent_arrays(raw):
     app = build_app(raw)
@@ -55,7 +55,7 @@ def test_any_acyclic_application_compiles_to_consistent_arrays(raw):
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(acyclic_apps())
 def test_every_cpu_second_that_a_mix_demands_is_some_containers(raw):
     compiled = compile_graph(build_app(raw))
