@@ -5,14 +5,12 @@ For: these verbs. Not for: breaking (testbed.fabric.faults), or the testbed's ot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 if TYPE_CHECKING:
-    from click import Context
-
     from testbed.fabric.model import Fabric
 
 _CORRUPT, _CORRUPTED = "--corrupt", "1%"
@@ -21,7 +19,7 @@ _CORRUPT, _CORRUPTED = "--corrupt", "1%"
 class Fault(TyperCommand):
     """`fault`, whose --corrupt may stand without a share."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Returns the arguments that are left, as click's own does; a bare --corrupt gets its share first."""
         words: list[str] = []
         for word, following in zip(args, [*args[1:], "-"], strict=True):

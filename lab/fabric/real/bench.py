@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.fabric.real.settings import Road, Setting
+from lab.fabric.real.settings import GROUPS_KEPT_S, Road, Setting
 from testbed.fabric import faults, frr, leftovers, probe, sentinel, up
 from testbed.fabric.agent_process import Agents
 from testbed.fabric.bfd_plane import processes as planes
@@ -36,15 +36,6 @@ POLL_S = 0.02
 _COALESCE_MS = 50
 """Time that bgpd waits before it sends its routes to a returned neighbour, ms (its own default is 1 s). A
 short time shortens the time between two faults, and nothing that is measured in a fault."""
-
-GROUPS_KEPT_S = 1
-"""Time that zebra keeps a next-hop group that no route uses, s (its own default is 180 s), where
-`Setting.strands_groups`. The kernel takes an uplink without carrier out of its groups, and zebra 8.4 does
-not notice. A group that zebra still has when the uplink is back is used again without that uplink."""
-
-GROUPS_GONE_S = GROUPS_KEPT_S + 0.5
-"""Time after the last change of a route, s, until stranded groups are gone, so that a returned uplink gets
-new groups."""
 
 
 @dataclass(frozen=True, slots=True)

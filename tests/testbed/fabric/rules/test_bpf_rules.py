@@ -180,7 +180,7 @@ def test_a_frame_leaves_with_the_usual_port_and_no_outer_checksum(host: str, che
         if checksum == "complete":
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
                 raw.bind(("eth0", ETH_P_ALL))
-                raw.send(bytes.fromhex("020000000000" "0200000000ff" "88b5") + MARK)
+                raw.send(bytes.fromhex("0200000000000200000000ff88b5") + MARK)
         else:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
                 sender.sendto(MARK, ("10.1.0.2", 9))
