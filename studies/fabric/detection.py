@@ -117,7 +117,7 @@ def kept_sections(text: str, headings: Sequence[str]) -> list[str]:
 def _routes(lasts_s: float, say: Callable[[str], None]) -> list[str]:
     """Return the section of faults while every bgpd has many routes."""
     say(f"{many_routes.COUNT:,} routes in every bgpd")
-    return [_ROUTES, *section("3x10", _faults("3x10", lasts_s, many_routes.COUNT))[1:]]
+    return [_ROUTES, *section("5x50", _faults("5x50", lasts_s, many_routes.COUNT))[1:]]
 
 
 def told_whole(seen: Mapping[str, Sequence[Seen]], sections: Sequence[str], load: str) -> str:
@@ -172,8 +172,8 @@ def _faults(timers: str, lasts_s: float, routes: int = 0) -> list[Seen]:
             say(f"{setting.key}: raising its fabric")
             running = stack.enter_context(bench(setting, f"detect-{road}", stalls=stalls))
             roads.append((Seen(setting), running))
-            if routes:
-                many_routes.load(running.fabric, routes)
+        for _, running in roads if routes else ():
+            many_routes.load(running.fabric, routes)
         began = {running.fabric.plan.name: time.monotonic() for _, running in roads}
         for _, running in roads:
             running.new_downs()

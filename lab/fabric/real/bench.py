@@ -105,11 +105,11 @@ def bench(
         fabric = up.up(setting.plan(name))
         stack.callback(leftovers.remove, name)
         for router in fabric.routers if hurried else ():
-            _configure(
+            configure(
                 router.namespace, Daemon.BGPD, f"router bgp {router.asn}", f"coalesce-time {_COALESCE_MS}"
             )
         for host in fabric.hosts if setting.strands_groups else ():
-            _configure(host.namespace, Daemon.ZEBRA, f"zebra nexthop-group keep {GROUPS_KEPT_S}")
+            configure(host.namespace, Daemon.ZEBRA, f"zebra nexthop-group keep {GROUPS_KEPT_S}")
         agents = stack.enter_context(Agents(fabric))
         running = processes.start(fabric) if setting.road in (Road.FAST, Road.PLANE) else ()
         stack.callback(processes.stop, running)
@@ -145,7 +145,8 @@ def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
         time.sleep(POLL_S)
 
 
-def _configure(namespace: str, daemon: Daemon, *commands: str) -> None:
+def configure(namespace: str, daemon: Daemon, *commands: str) -> None:
+    """Gives a running daemon commands of its configuration. Raises BackendError if it refuses one."""
     words = [part for command in ("configure terminal", *commands) for part in ("-c", command)]
     done = run_in(namespace, ("vtysh", "-N", namespace, "-d", str(daemon), *words))
     if done.returncode:
