@@ -1,7 +1,7 @@
 """Gives the bgpd of every router of a fabric many routes, to see whether detection suffers.
 
 For: `python -m studies detection --only routes`. Not for: the hosts' kernels, which get none of them: a table
-map keeps them in bgpd. The ToRs' bgpd take them from their kernel, which is quicker than any command of FRR's.
+map keeps them in bgpd. The ToRs' bgpd take them from their kernel, which is quicker than FRR's commands.
 Source: FRR issue 9078 (a bgpd that is busy with a full table while sessions of BFD go down).
 """
 
