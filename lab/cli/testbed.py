@@ -227,7 +227,7 @@ def capture(
     emit(Result(tuple(used) if form in (Format.TABLE, Format.MARKDOWN) else _PACKET, rows, notes=notes), form)
 
 
-app.command("fault")(testbed_fabric.fault)
+app.command("fault", cls=testbed_fabric.Fault)(testbed_fabric.fault)
 app.command("exec", context_settings={"ignore_unknown_options": True})(testbed_fabric.run_inside)
 app.command("graph")(testbed_fabric.graph)
 

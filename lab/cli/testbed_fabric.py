@@ -5,12 +5,27 @@ For: these verbs. Not for: breaking (testbed.fabric.faults), or the testbed's ot
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from testbed.fabric.model import Fabric
+
+_CORRUPT, _CORRUPTED = "--corrupt", "1%"
+
+
+class Fault(TyperCommand):
+    """`fault`, whose --corrupt may stand without a share."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Returns the arguments that are left, as click's own does; a bare --corrupt gets its share first."""
+        words: list[str] = []
+        for word, following in zip(args, [*args[1:], "-"], strict=True):
+            words += [word, _CORRUPTED] if word == _CORRUPT and following.startswith("-") else [word]
+        return super().parse_args(ctx, words)
+
 
 _Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The fabric's name.")]
 
@@ -31,7 +46,10 @@ def fault(
         str | None, typer.Option("--delay", metavar="2ms", help="Delay packets; needs a kernel with netem.")
     ] = None,
     corrupt: Annotated[
-        str | None, typer.Option("--corrupt", metavar="1%", help="Corrupt this share; needs netem, too.")
+        str | None,
+        typer.Option(
+            _CORRUPT, metavar="[1%]", help="Corrupt this share, or 1% of the packets; needs netem, too."
+        ),
     ] = None,
     flap: Annotated[
         str | None, typer.Option("--flap", metavar="10s", help="Impair and repair in turns, each this long.")

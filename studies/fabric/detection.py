@@ -11,13 +11,12 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from control.fabric import BfdState
 from lab.fabric.calibrate.values import fabric, load_calibration
@@ -25,25 +24,29 @@ from lab.fabric.real.bench import Bench, bench
 from lab.fabric.real.campaign import fault, told
 from lab.fabric.real.settings import Road, Setting
 from lab.fabric.validate.judge import simulated
+from studies.fabric import many_routes, still
+from studies.fabric.causes import CAUSES, STALL_FLOOR_S, bound_per_h, cause
 from studies.fabric.data_planes import sessions_table, stopped, stops_table
 from studies.harness import Asked, dash, page, say, table, write
 from testbed.fabric import sentinel
-from testbed.fabric.sentinel import Stall
 from testbed.fabric.witness import BfdSeen
 from twinbed import ScenarioError
 
 ROADS = (Road.STOCK, Road.FAST, Road.PLANE)
 TIMERS = ("3x10", "3x20")
-OTHERS = ("5x50", "stops", "sessions")
+OTHERS = ("5x50", "stops", "sessions", "still", "routes")
 _SHOWN = {Road.STOCK: "stock FRR", Road.FAST: "fast path", Road.PLANE: "fast path and our data plane"}
 MINUTES = 4.0
 _OTHERS_SHARE = 0.15
-_STALL_FLOOR_S = 0.005
-_SLACK_NS = 5_000_000
-"""A stall that ended this long before a session went down may be its cause, ns beside the detection time."""
-
 _SEED = 22
-CAUSES = ("every CPU stood still", "one CPU stood still", "no stall seen", "during a fault elsewhere")
+_NEXT = "\n\n## "
+_ROUTES = (
+    f"## 3×10 ms with {many_routes.COUNT:,} routes in every bgpd: gaps at silent faults, ms; false downs"
+)
+_APART = (still.HEADING, _ROUTES)
+"""Sections that are measured apart, with --only."""
+
+_ELSEWHERE = "during a fault elsewhere"
 
 
 @dataclass
@@ -66,13 +69,19 @@ AIMS_S = {"3x10": (0.045, 0.120, 1.0), "3x20": (0.075, 0.150, 0.2)}
 
 
 def make(asked: Asked) -> int:
-    """Measure the parts and write the page; of some parts only, print the tables. Raises ScenarioError for an
-    unknown part."""
+    """Measure the parts and write the page; of some parts only, print the tables. `still` and `routes` go
+    into the page that is there. Raises ScenarioError for an unknown part."""
     parts = asked.only or (*TIMERS, "stops", "sessions")
     for part in parts:
         if part not in (*TIMERS, *OTHERS):
             raise ScenarioError(f"detection: no part {part}; take {', '.join((*TIMERS, *OTHERS))}")
     minutes = min(asked.minutes, 60.0) if asked.minutes != float("inf") else MINUTES
+    made = asked.out / "detection.md"
+    for part, measure in {"still": still.section, "routes": _routes}.items():
+        if part in parts:
+            if not made.exists():
+                raise ScenarioError(f"detection: {made} is not there; make the page first, without --only")
+            write(made, with_section(made.read_text(), measure(60 * minutes, say)))
     timers = [part for part in parts if "x" in part]
     load = Path("/proc/loadavg").read_text().split()[0]
     share_s = 60 * minutes * _OTHERS_SHARE
@@ -83,10 +92,32 @@ def make(asked: Asked) -> int:
     if "sessions" in parts:
         sections += ["## Sessions of one data plane, 3×10 ms", sessions_table(share_s, say)]
     if asked.only:
-        print("\n\n".join(sections))
+        print(*sections, sep="\n\n")
     else:
-        write(asked.out / "detection.md", told_whole(seen, sections, load))
+        kept = kept_sections(made.read_text(), _APART) if made.exists() else []
+        write(made, told_whole(seen, [*sections, *kept], load))
     return 0
+
+
+def with_section(text: str, section: Sequence[str]) -> str:
+    """Return a page with a section, of which the first line is its heading, in place of the one with the
+    same heading, or before the conditions."""
+    parts = [part for part in text.split(_NEXT) if not part.startswith(section[0].removeprefix("## ") + "\n")]
+    at = next(number for number, part in enumerate(parts) if part.startswith("Conditions\n"))
+    parts.insert(at, "\n\n".join(section).removeprefix("## "))
+    return _NEXT.join(parts)
+
+
+def kept_sections(text: str, headings: Sequence[str]) -> list[str]:
+    """Return the sections of a page that have these headings."""
+    parts = text.split(_NEXT)[1:]
+    return [f"## {part}" for part in parts if f"## {part.splitlines()[0]}" in headings]
+
+
+def _routes(lasts_s: float, say: Callable[[str], None]) -> list[str]:
+    """Return the section of faults while every bgpd has many routes."""
+    say(f"{many_routes.COUNT:,} routes in every bgpd")
+    return [_ROUTES, *section("5x50", _faults("5x50", lasts_s, many_routes.COUNT))[1:]]
 
 
 def told_whole(seen: Mapping[str, Sequence[Seen]], sections: Sequence[str], load: str) -> str:
@@ -119,7 +150,7 @@ def _conditions(load: str) -> list[str]:
         "The three fabrics of a timer are up the whole time, on one machine, and their faults take turns in "
         "a drawn order. A fault silences one uplink both ways. A gap is that of the worst of 16 flows. A "
         "session went down without a fault if its own fabric had none. A stall is a CPU that stood still for "
-        f"at least {_STALL_FLOOR_S * 1e3:.0f} ms. The bound is the exact one-sided 95 % limit of a Poisson "
+        f"at least {STALL_FLOOR_S * 1e3:.0f} ms. The bound is the exact one-sided 95 % limit of a Poisson "
         "rate.",
         "The last row is the twin's fast path on a machine that never stands still. A stop is a SIGSTOP of "
         "the worker of one end: its peer gives up after 30 ms of silence, as it must, and the stopped end "
@@ -128,19 +159,21 @@ def _conditions(load: str) -> list[str]:
     ]
 
 
-def _faults(timers: str, lasts_s: float) -> list[Seen]:
-    """Break links of three fabrics in turns until the time is over."""
+def _faults(timers: str, lasts_s: float, routes: int = 0) -> list[Seen]:
+    """Break links of three fabrics in turns until the time is over. routes: in every bgpd besides."""
     multiplier, interval_ms = map(int, timers.split("x"))
     draw = random.Random(_SEED)
     with ExitStack() as stack:
         stalls = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-"))) / "stalls.txt"
-        stack.enter_context(sentinel.sentinel(stalls, _STALL_FLOOR_S))
+        stack.enter_context(sentinel.sentinel(stalls, STALL_FLOOR_S))
         roads: list[tuple[Seen, Bench]] = []
         for road in ROADS:
             setting = Setting(road, multiplier, interval_ms)
             say(f"{setting.key}: raising its fabric")
             running = stack.enter_context(bench(setting, f"detect-{road}", stalls=stalls))
             roads.append((Seen(setting), running))
+        for _, running in roads if routes else ():
+            many_routes.load(running.fabric, routes)
         began = {running.fabric.plan.name: time.monotonic() for _, running in roads}
         for _, running in roads:
             running.new_downs()
@@ -153,7 +186,7 @@ def _faults(timers: str, lasts_s: float) -> list[Seen]:
                 row = fault(running, seen.setting, number)
                 seen.gaps_s.append(max(row.out_s, row.in_s))
                 seen.stalls_s.append(row.stall_s)
-                seen.down[CAUSES[3]] += row.downs or 0
+                seen.down[_ELSEWHERE] += row.downs or 0
                 began[running.fabric.plan.name] = time.monotonic()
                 running.witness.take()
                 say(told(seen.setting, number + 1, row))
@@ -186,24 +219,6 @@ def went_down(events: Iterable[BfdSeen]) -> list[int]:
         if event.state is not BfdState.INIT:
             up[link] = event.state is BfdState.UP
     return times
-
-
-def cause(stalls: Sequence[Stall], at_ns: int, detection_s: float) -> str:
-    """Return which of CAUSES fits a session that went down: who stood still within its detection time."""
-    since_ns = at_ns - round(detection_s * 1e9) - _SLACK_NS
-    near = [stall for stall in stalls if stall.end_ns > since_ns and stall.begin_ns < at_ns]
-    if any(
-        one.cpu != other.cpu and one.begin_ns < other.end_ns and other.begin_ns < one.end_ns
-        for one in near
-        for other in near
-    ):
-        return CAUSES[0]
-    return CAUSES[1] if near else CAUSES[2]
-
-
-def bound_per_h(count: int, hours: float) -> float:
-    """Return the upper end of the exact one-sided 95 % interval of a rate, per hour (3/hours for none)."""
-    return float(stats.chi2.ppf(0.95, 2 * (count + 1)) / 2 / hours) if hours else float("inf")
 
 
 def section(timers: str, roads: Sequence[Seen]) -> list[str]:

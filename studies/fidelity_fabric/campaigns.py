@@ -32,7 +32,7 @@ from lab.fabric.real.bench import Bench, bench, load
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Road, setting
 from lab.fabric.real.store import Store
-from lab.fabric.validate.judge import compared, measured, simulated
+from lab.fabric.validate.judge import compared, measured, simulated, under_stalls
 from studies import harness
 from studies.fidelity_fabric import application_rows
 from studies.fidelity_fabric.page import Measurements, document
@@ -232,7 +232,10 @@ def _write(asked: Asked, store: Store) -> None:
         for comparison in compared(
             setting.key,
             measured(setting, rows),
-            simulated(setting, fabric(calibrations[setting.road], {}, fast_path=True).control),
+            simulated(
+                setting,
+                under_stalls(fabric(calibrations[setting.road], {}, fast_path=True).control, rows),
+            ),
         )
     ]
     measurements = Measurements(

@@ -14,9 +14,8 @@ import numpy as np
 
 from lab.ask.calibration import Calibration
 from lab.fabric.calibrate.values import load_calibration
-from lab.fabric.real.bench import GROUPS_KEPT_S
 from lab.fabric.real.chain import CHAIN
-from lab.fabric.real.settings import Road, Setting, What
+from lab.fabric.real.settings import GROUPS_KEPT_S, Road, Setting, What
 from lab.fabric.real.store import Measured, Watched
 from lab.fabric.validate import judge
 from lab.fabric.validate.judge import FLOWS, RATE_PER_S, RULE, STALL_S, Compared, Floats, measured

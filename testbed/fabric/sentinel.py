@@ -74,6 +74,19 @@ def lengths_s(stalls: Sequence[Stall]) -> list[float]:
     return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in spans]
 
 
+def of_all_s(stalls: Sequence[Stall]) -> list[float]:
+    """Return the lengths of the times in which every CPU of this process stood still at once, s."""
+    edges = sorted(
+        (at_ns, step) for stall in stalls for at_ns, step in ((stall.begin_ns, 1), (stall.end_ns, -1))
+    )
+    lengths_s, still, since_ns = [], 0, 0
+    for at_ns, step in edges:
+        if still == len(os.sched_getaffinity(0)):
+            lengths_s.append((at_ns - since_ns) / 1e9)
+        still, since_ns = still + step, at_ns
+    return lengths_s
+
+
 def _end_with_the_parent(number: int) -> None:
     """End this process when its parent ends, however that happens (prctl(2), PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

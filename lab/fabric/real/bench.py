@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.fabric.real.settings import Road, Setting
+from lab.fabric.real.settings import GROUPS_KEPT_S, Road, Setting
 from testbed.fabric import faults, frr, leftovers, probe, sentinel, up
 from testbed.fabric.agent_process import Agents
 from testbed.fabric.bfd_plane import processes as planes
@@ -36,15 +36,6 @@ POLL_S = 0.02
 _COALESCE_MS = 50
 """Time that bgpd waits before it sends its routes to a returned neighbour, ms (its own default is 1 s). A
 short time shortens the time between two faults, and nothing that is measured in a fault."""
-
-GROUPS_KEPT_S = 1
-"""Time that zebra keeps a next-hop group that no route uses, s (its own default is 180 s), where
-`Setting.strands_groups`. The kernel takes an uplink without carrier out of its groups, and zebra 8.4 does
-not notice. A group that zebra still has when the uplink is back is used again without that uplink."""
-
-GROUPS_GONE_S = GROUPS_KEPT_S + 0.5
-"""Time after the last change of a route, s, until stranded groups are gone, so that a returned uplink gets
-new groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +105,11 @@ def bench(
         fabric = up.up(setting.plan(name))
         stack.callback(leftovers.remove, name)
         for router in fabric.routers if hurried else ():
-            _configure(
+            configure(
                 router.namespace, Daemon.BGPD, f"router bgp {router.asn}", f"coalesce-time {_COALESCE_MS}"
             )
         for host in fabric.hosts if setting.strands_groups else ():
-            _configure(host.namespace, Daemon.ZEBRA, f"zebra nexthop-group keep {GROUPS_KEPT_S}")
+            configure(host.namespace, Daemon.ZEBRA, f"zebra nexthop-group keep {GROUPS_KEPT_S}")
         agents = stack.enter_context(Agents(fabric))
         running = processes.start(fabric) if setting.road in (Road.FAST, Road.PLANE) else ()
         stack.callback(processes.stop, running)
@@ -154,7 +145,8 @@ def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
         time.sleep(POLL_S)
 
 
-def _configure(namespace: str, daemon: Daemon, *commands: str) -> None:
+def configure(namespace: str, daemon: Daemon, *commands: str) -> None:
+    """Gives a running daemon commands of its configuration. Raises BackendError if it refuses one."""
     words = [part for command in ("configure terminal", *commands) for part in ("-c", command)]
     done = run_in(namespace, ("vtysh", "-N", namespace, "-d", str(daemon), *words))
     if done.returncode:

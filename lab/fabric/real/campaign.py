@@ -15,22 +15,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.fabric.real.bench import GROUPS_GONE_S, NEVER_S, POLL_S, Bench, bench, until
+from lab.fabric.real.bench import NEVER_S, POLL_S, Bench, bench, until
 from lab.fabric.real.chain import chain
 from lab.fabric.real.plan import Planned
-from lab.fabric.real.settings import Setting, What
+from lab.fabric.real.settings import AFTER_S, GROUPS_GONE_S, STEADY_S, Setting, What
 from lab.fabric.real.store import Measured, Store, Watched
 from lab.fabric.validate.judge import RATE_PER_S
 from testbed.containers.machine import CpuTimes, cpu_times
 from testbed.fabric import faults, ownership, probe, sentinel
 from testbed.fabric.witness import Seen
 
-_STEADY_S = {True: 0.8, False: 0.55}
-"""Time that everything must be back before the next fault, s, or the next fault would be a second one.
-After a lost carrier (True), BGP comes back before BFD and restarts when BFD reports. The fast path trusts
-a returned uplink after 0.5 s, and an agent's report may be 0.2 s old."""
-_AFTER_S = 0.1
-"""Time between the last change of a route and the repair, s. Losses in it belong to the fault."""
 _DENSE_S = 0.05
 """Time before a fault in which thinned flows send at full rate, s."""
 THIN_SLACK_S = 2 * (probe.THINNED - 1) / RATE_PER_S
@@ -108,19 +102,20 @@ def fault(running: Bench, setting: Setting, number: int) -> Measured:
     marks = [path.stat().st_size for path in running.journals]
     injected = faults.inject(fabric, broken)
     until(lambda: running.reach.without(host, uplink), detection_s + 2.0, "routes still use the dead link")
-    time.sleep(_AFTER_S + setting.strands_groups * GROUPS_GONE_S)
+    time.sleep(AFTER_S + setting.strands_groups * GROUPS_GONE_S)
     if thinned:
         running.probes.thin()
     cleared_ns = faults.clear(fabric, broken)
     until(running.reach.whole, NEVER_S, "routes do not come back")
     back_s = (time.monotonic_ns() - cleared_ns) / 1e9
-    _await_steady(running, host, _STEADY_S[not thinned])
+    _await_steady(running, host, STEADY_S[not thinned])
     running.probes.thin()
     end_ns = time.monotonic_ns()
     downs, dead = running.new_downs(), (host, fabric.hosts[host].uplinks[uplink].gateway)
+    noted = [stall for stall in sentinel.read(running.stalls) if stall.end_ns > began_s * 1e9]
     stalls = [
         (min(stall.end_ns, end_ns) - max(stall.begin_ns, injected.at_ns)) / 1e9
-        for stall in sentinel.read(running.stalls)
+        for stall in noted
         if stall.end_ns > injected.at_ns and stall.begin_ns < injected.at_ns + round(detection_s * 2e9)
     ]
     files = running.probes.files if host == 0 else running.probes.files[::-1]
@@ -145,6 +140,7 @@ def fault(running: Bench, setting: Setting, number: int) -> Measured:
         cpu=_used(cpu, cpu_times()),
         lasted_s=time.monotonic() - began_s,
         downs=sum(count for session, count in downs.items() if session != dead),
+        stalls_s=[length_s for length_s in sentinel.of_all_s(noted) if length_s >= sentinel.FLOOR_S],
     )
 
 

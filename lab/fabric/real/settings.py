@@ -12,6 +12,21 @@ from enum import StrEnum
 from control.fabric import BfdTimers, Direction, Fault, FaultKind
 from testbed.fabric.model import Plan
 
+STEADY_S = {True: 0.8, False: 0.55}
+"""Time that everything must be back before the next fault, s, or the next fault would be a second one.
+After a lost carrier (True), BGP comes back before BFD and restarts when BFD reports. The fast path trusts
+a returned uplink after 0.5 s, and an agent's report may be 0.2 s old."""
+AFTER_S = 0.1
+"""Time between the last change of a route and the repair, s. Losses in it belong to the fault."""
+GROUPS_KEPT_S = 1
+"""Time that zebra keeps a next-hop group that no route uses, s (its own default is 180 s), where
+`Setting.strands_groups`. The kernel takes an uplink without carrier out of its groups, and zebra 8.4 does
+not notice. A group that zebra still has when the uplink is back is used again without that uplink."""
+
+GROUPS_GONE_S = GROUPS_KEPT_S + 0.5
+"""Time after the last change of a route, s, until stranded groups are gone, so that a returned uplink gets
+new groups."""
+
 
 class Road(StrEnum):
     """How a fabric fails over.

@@ -25,7 +25,8 @@ class Measured:
     meanwhile; back_s: time from the repair until all used the link again; chain: the observed steps
     (chain.CHAIN); rules: number of changed tunnel rules; fabrics: number of fabrics on the machine; cpu: used
     share of the CPUs' time; lasted_s: time from one fault to the next; downs: how often a session of another
-    link went down meanwhile, as bfdd counts. None: not observed.
+    link went down meanwhile, as bfdd counts; stalls_s: each time above 20 ms in which every CPU stood still.
+    None: not observed.
     """
 
     date: str
@@ -46,6 +47,7 @@ class Measured:
     cpu: float | None = None
     lasted_s: float = 0.0
     downs: int | None = None
+    stalls_s: list[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,14 @@ from lab.fabric.real import campaign
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Store
-from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared, measured, simulated
+from lab.fabric.validate.judge import (
+    LEAST_FAULTS,
+    Compared,
+    compared,
+    measured,
+    simulated,
+    under_stalls,
+)
 from twin.fabric.model import Scheme
 from twin.fabric.steps import OVERLAYS
 from twinbed import ScenarioError
@@ -48,9 +55,9 @@ def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compa
             tell = _Tell(progress, spec.label, wanted.faults)
             campaign.measure(wanted, store, _NAME, inf, tell)
             name = f"{spec.label}: {setting.key}"
-            comparisons += compared(
-                name, measured(setting, store.faults(setting)), simulated(setting, fabric.control, spec.seed)
-            )
+            rows = store.faults(setting)
+            twin = simulated(setting, under_stalls(fabric.control, rows), spec.seed)
+            comparisons += compared(name, measured(setting, rows), twin)
     return comparisons
 
 

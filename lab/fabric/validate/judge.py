@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.fabric import Direction, FaultKind, PlannedFault
-from lab.fabric.real.settings import Road, Setting, What
+from lab.fabric.real.settings import AFTER_S, GROUPS_GONE_S, STEADY_S, Road, Setting, What
 from lab.fabric.real.store import Measured
 from lab.runs.formats import Column, Record, Result
 from twin.fabric import probe
 from twin.fabric.failover import failover
-from twin.fabric.model import ControlPlane, Handling, Scheme
+from twin.fabric.false_downs import false_downs, without_path
+from twin.fabric.model import ControlPlane, Handling, Scheme, Stalls, Topology
 from twin.fabric.topology import dual_tor
 
 MEDIAN_LIMIT, P95_LIMIT = 0.15, 0.25
@@ -33,7 +34,8 @@ RULE = (
     "worst of 8 flows in each direction. The twin agrees where its median differs by at most "
     f"{MEDIAN_LIMIT:.0%} from the testbed's and its 95th percentile by at most {P95_LIMIT:.0%}, or either by "
     f"at most {RESOLUTION_S * 1e3:g} ms, two of the probes' intervals; of at least {LEAST_FAULTS} faults. "
-    "Calibrated is on settings that are not among those compared."
+    "Calibrated is on settings that are not among those compared; the twin is also told how often and for "
+    "how long every CPU stood still while a setting was measured."
 )
 
 WAYS = {"out": "out of the host", "into": "into the host"}
@@ -158,7 +160,7 @@ def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = 
 
 def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
     """Returns the twin's gaps on the testbed's own topology, with its probes. control: calibrated for the
-    setting's road, with its fast path."""
+    setting's road, with its fast path. Its stalls bring sessions down, but none of our own data plane."""
     topology = dual_tor(2)
     one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(setting.what)
     faults = [
@@ -174,8 +176,9 @@ def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
         for turn, phase_s in enumerate(np.random.default_rng(seed).uniform(1.0, 2.0, _TWIN_FAULTS).tolist())
     ]
     used = control if setting.road is Road.FAST else replace(control, fast=None)
-    network, probes = np.random.SeedSequence(seed).spawn(2)
-    outages = failover(topology, faults, Handling(Scheme.THORN, used, setting.timers), network)
+    network, probes, stalls = np.random.SeedSequence(seed).spawn(3)
+    handling = Handling(Scheme.THORN, used, setting.timers)
+    outages = failover(topology, faults, handling, network)
     pairs = np.array([[0, 1], [1, 0]], np.int64)
     results = probe.probe(topology, outages, pairs, probes, flows=FLOWS, rate_per_s=RATE_PER_S)
     sides = []
@@ -184,5 +187,50 @@ def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
         mine = outages.direction[results.outage] == way
         np.maximum.at(longest, outages.fault[results.outage][mine], results.gap_s[mine])
         sides.append(longest)
+    if setting.road is not Road.PLANE:
+        _lengthen(sides, setting, topology, faults, handling, stalls)
     worst = np.maximum(*sides)
     return Gaps(*(gaps[gaps > 0.0] for gaps in (*sides, worst)))
+
+
+def under_stalls(control: ControlPlane, rows: Sequence[Measured]) -> ControlPlane:
+    """Returns the control plane with the stalls of the machine while these faults were measured; without any
+    where a fault does not know them."""
+    lasted_s = sum(row.lasted_s for row in rows)
+    lengths_s = [length_s for row in rows for length_s in row.stalls_s or ()]
+    if not lengths_s or not lasted_s or any(row.stalls_s is None for row in rows):
+        return replace(control, stalls=replace(control.stalls, per_s=0.0))
+    excess_s = max(float(np.mean(lengths_s)) - STALL_S, 1e-5)
+    return replace(control, stalls=Stalls(len(lengths_s) / lasted_s, STALL_S, excess_s))
+
+
+def _lengthen(
+    sides: Sequence[Floats],
+    setting: Setting,
+    topology: Topology,
+    faults: Sequence[PlannedFault],
+    handling: Handling,
+    seed: np.random.SeedSequence,
+) -> None:
+    """Lengthen gaps where stalls bring other sessions down before the testbed's next fault.
+
+    A link is out of use from its fault until the testbed has repaired it and its session is up again.
+    """
+    network, stalls = seed.spawn(2)
+    back_s = handling.control.session_up_s.draw(len(faults), np.random.default_rng(network))
+    repaired_s = np.maximum(*sides) + AFTER_S + setting.strands_groups * GROUPS_GONE_S
+    at_s = np.array([fault.at_s for fault in faults])
+    unused_s = repaired_s + back_s
+    lasts_s = unused_s + STEADY_S[setting.what is What.CARRIER]
+    downs = false_downs(topology, handling, at_s, lasts_s, stalls)
+    spans = zip(downs.begin_s.tolist(), downs.end_s.tolist(), strict=True)
+    rows = list(zip(downs.host.tolist(), downs.uplink.tolist(), spans, strict=True))
+    for window in np.unique(downs.window):
+        begin, end = np.searchsorted(downs.window, (window, window + 1))
+        fault, fault_s = faults[window], at_s[window]
+        own = fault.host, fault.uplink, (fault_s, fault_s + unused_s[window])
+        for span in without_path(topology, 0, 1, [own, *rows[begin:end]]):
+            for gaps in sides:
+                # What began while the fault's own gap lasted makes that longer; else it is one of its own.
+                begins_s = fault_s if span[0] <= fault_s + gaps[window] else span[0]
+                gaps[window] = max(gaps[window], span[1] - begins_s)

@@ -89,8 +89,12 @@ def _make_way_out() -> None:
 
 
 def _give_usual_port() -> None:
-    """Replace our nftables table by one with the rule that sets the port, as one transaction."""
+    """Replace our nftables table by one with the rule that sets the port, as one transaction.
+
+    The rule writes the port's two bytes and nothing else. `udp dport set` would also correct the checksum,
+    and so turn 0, which means none, into a wrong one where the inner frame's checksum is complete already.
+    """
     nftables.run(
         f"add table ip {_TABLE}\ndelete table ip {_TABLE}\ntable ip {_TABLE} {{\nchain out {{\n"
-        f"type filter hook output priority raw\nudp dport {_OWN_PORT} udp dport set {VXLAN_PORT}\n}}\n}}\n"
+        f"type filter hook output priority raw\nudp dport {_OWN_PORT} @th,16,16 set {VXLAN_PORT}\n}}\n}}\n"
     )

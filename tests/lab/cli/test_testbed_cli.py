@@ -283,6 +283,17 @@ def test_fault_delays_and_corrupts_where_the_kernel_has_netem(twinbed, broken, m
 
 
 @pytest.mark.parametrize(
+    "options",
+    [("h0:tor1", "--corrupt"), ("--corrupt", "--delay", "2ms", "h0:tor1"), ("h0:tor1", "--corrupt", "1%")],
+)
+def test_corrupt_without_a_share_takes_one_in_a_hundred(twinbed, broken, monkeypatch, options):
+    monkeypatch.setattr(fabric_doctor, "has_netem", lambda: True)
+    assert twinbed("testbed", "fault", *options).code == 0
+    ((verb, _, _, share),) = broken
+    assert (verb, share) == ("degrade", 0.01)
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (("tor1",), "h0:tor1"),

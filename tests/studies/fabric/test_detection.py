@@ -6,8 +6,11 @@ import pytest
 
 from control.fabric import BfdState
 from lab.fabric.real.settings import Setting
-from studies.fabric.detection import CAUSES, ROADS, Seen, bound_per_h, cause, make, told_whole, went_down
+from studies.fabric.causes import CAUSES, bound_per_h, cause
+from studies.fabric.detection import ROADS, Seen, kept_sections, make, told_whole, went_down, with_section
+from studies.fabric.still import once
 from studies.harness import Asked
+from testbed.fabric.bfd_plane.processes import Down
 from testbed.fabric.sentinel import Stall
 from testbed.fabric.witness import BfdSeen
 from twinbed import ScenarioError
@@ -61,3 +64,17 @@ def test_the_page_says_whether_the_aims_are_reached(gap_s: float, said: str) -> 
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(ScenarioError, match="3x10"):
         make(Asked(only=("3x11",)))
+
+
+def test_a_down_that_both_ends_write_counts_once() -> None:
+    downs = [Down(at * MS, "peer", 1, 0, 0) for at in (0, 3, 1_500, 40)]
+    assert once(zip([(0, 0), (0, 0), (0, 0), (0, 1)], downs, strict=True)) == [0, 40 * MS, 1_500 * MS]
+
+
+def test_a_section_that_was_measured_apart_takes_its_place_and_stays() -> None:
+    page = "# Detection\n\n## One\n\nfirst\n\n## Conditions\n\nlast\n"
+    with_two = with_section(page, ["## Two", "old"])
+    assert with_two.index("first") < with_two.index("old") < with_two.index("last")
+    again = with_section(with_two, ["## Two", "new"])
+    assert again == with_two.replace("old", "new")
+    assert kept_sections(again, ["## Two", "## Three"]) == ["## Two\n\nnew"]

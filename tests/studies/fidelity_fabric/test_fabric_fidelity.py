@@ -19,14 +19,26 @@ from lab.fabric.real.chain import chain
 from lab.fabric.real.settings import Road, Setting, What, setting
 from lab.fabric.real.store import Measured, Store, Watched
 from lab.fabric.validate.both import validate
-from lab.fabric.validate.judge import LEAST_FAULTS, Compared, Gaps, compared, measured, result, simulated
+from lab.fabric.validate.judge import (
+    LEAST_FAULTS,
+    Compared,
+    Gaps,
+    compared,
+    measured,
+    result,
+    simulated,
+    under_stalls,
+)
 from lab.runs.formats import table
 from studies.fidelity_fabric import campaigns, conditions
 from studies.fidelity_fabric.page import Measurements, document
 from studies.harness import Asked
+from testbed.fabric import sentinel
 from testbed.fabric.model import Injected, Plan
 from testbed.fabric.plan import fabric_of
+from testbed.fabric.sentinel import Stall
 from testbed.fabric.witness import BfdSeen, BgpSeen, RouteSeen
+from twin.fabric.model import Stalls
 from twinbed import BackendError, ScenarioError
 
 MS = 1_000_000
@@ -251,7 +263,8 @@ def test_the_twin_is_as_fast_as_its_road(store) -> None:
     assert 0.22 < np.median(fast.worst) < 0.25
     assert np.median(slow.out) - np.median(fast.out) == pytest.approx(0.075, abs=0.006)
     assert np.median(slow.into) - np.median(fast.into) == pytest.approx(0.125, abs=0.006)
-    assert not simulated(setting("fast-5x50-out"), control).into.size
+    # A stall can bring other sessions down meanwhile; without any, one direction alone is lost.
+    assert not simulated(setting("fast-5x50-out"), under_stalls(control, [])).into.size
     assert np.median(simulated(setting("fast-5x50-carrier"), control).worst) < 0.02
 
 
@@ -353,3 +366,31 @@ def test_a_fault_is_measured_on_a_real_fabric_and_changes_no_tunnel_rule(tmp_pat
         assert row.rules == 0
         assert FAST_STEPS.keys() <= row.chain.keys()
     assert json.loads((tmp_path / f"{chosen.key}.measured.jsonl").read_text().splitlines()[0])["chain"]
+
+
+def test_stalls_that_bring_sessions_down_lengthen_the_longest_gaps_alone() -> None:
+    control = fabric(load_calibration(), {}, fast_path=True).control
+    still = replace(control, stalls=replace(control.stalls, per_s=0.0))
+    stalling = replace(control, stalls=Stalls(per_s=0.03, floor_s=0.02, excess_s=0.025))
+    for key in ("fast-3x10-both", "stock-3x10-carrier", "fast-3x20-both"):
+        without, stalled = (simulated(setting(key), each) for each in (still, stalling))
+        assert np.median(stalled.into) == pytest.approx(np.median(without.into), abs=0.01)
+        assert np.percentile(without.into, 99) < 0.5 < np.percentile(stalled.into, 99)
+    # Five times 50 ms is longer than nearly all such stalls, and our own data plane knows them.
+    for key in ("fast-5x50-both", "plane-3x10-both"):
+        without, stalled = (simulated(setting(key), each) for each in (still, stalling))
+        assert np.percentile(stalled.worst, 99) == pytest.approx(np.percentile(without.worst, 99))
+
+
+def test_the_twin_is_given_the_stalls_of_the_machine_while_it_was_measured() -> None:
+    control = fabric(load_calibration(), {}, fast_path=True).control
+    rows = [fault(lasted_s=4.0, stalls_s=[0.03, 0.05]), fault(lasted_s=4.0, stalls_s=[])]
+    assert under_stalls(control, rows).stalls == Stalls(0.25, 0.02, pytest.approx(0.02))
+    for unknown in (rows[1:], [*rows, fault(lasted_s=4.0)]):
+        assert under_stalls(control, unknown).stalls.per_s == 0.0
+
+
+def test_a_stall_of_the_machine_is_one_of_every_cpu_at_once(monkeypatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    stalls = [Stall(0, 0, 50 * MS), Stall(1, 20 * MS, 70 * MS), Stall(0, 90 * MS, 120 * MS)]
+    assert sentinel.of_all_s(stalls) == [pytest.approx(0.03)]

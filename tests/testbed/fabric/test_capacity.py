@@ -52,6 +52,14 @@ def test_a_limit_is_named_with_the_number_of_hosts_that_fit(
             capacity.require(Plan(hosts=fits + 1))
 
 
+def test_our_own_data_plane_leaves_room_for_larger_fabrics(machine: dict[str, float]) -> None:
+    # 12 hosts at 8 ToRs send 3,840 packets/s: 2.5 cores of bfdd, and 0.31 of ours with 0.16 for 20 processes.
+    machine["cores for BFD"] = 0.5
+    capacity.require(Plan(hosts=12, tors=8, bfd_plane=True))
+    with pytest.raises(BackendError, match=r"need 2\.496 cores for BFD"):
+        capacity.require(Plan(hosts=12, tors=8))
+
+
 def test_the_scarcest_resource_is_named(machine: dict[str, float]) -> None:
     machine |= {"cores for BFD": 5.0, "MiB of memory": 50.0}
     with pytest.raises(BackendError, match="hosts: 200 need 5,150 MiB of memory, and this machine has 50 to"):

@@ -16,6 +16,7 @@ from control.fabric import Fault, FaultKind
 from kernel.tunnel import Tunnel
 from testbed.fabric import faults, leftovers
 from testbed.fabric.agent_process import Agents
+from testbed.fabric.apps.paths import answers
 from testbed.fabric.apps.wire import ETH_P_ALL
 from testbed.fabric.links import in_namespace
 from testbed.fabric.model import Endpoint, Fabric, Plan
@@ -129,6 +130,8 @@ def test_rules_are_those_of_the_representors_own_tenant(shared: Fabric) -> None:
     with Agents(shared, kind="bpf"):
         until(lambda: all(rules(host) == wanted(host) for host in range(3)), "a rule for each of its own")
         assert reaches(of(shared, 0, RED), of(shared, 1, RED))
+        # A closed port's answer comes with its checksum, unlike a datagram.
+        assert answers(of(shared, 0, RED), of(shared, 1, RED), within_s=WITHIN_S)
         check_nothing_leaks(shared)
 
 

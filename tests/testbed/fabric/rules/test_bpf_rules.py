@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from scapy.layers.inet import UDP
+from scapy.layers.l2 import Ether
 
 from control.reconciler.model import Rules, Table
 from control.reconciler.ports import Add, Cause, Delete, Reason, Replace, RuleChange
 from kernel.tunnel import Tunnel
+from testbed.fabric.apps.wire import ETH_P_ALL
+from testbed.fabric.model import VXLAN_PORT
 from testbed.fabric.monitor import Monitor
 from testbed.fabric.netlink import Socket
 from testbed.fabric.rules import bpf
@@ -25,6 +30,8 @@ from twinbed import BackendError
 pytestmark = pytest.mark.root
 
 OURS, THEIRS = 0xB0B, 0xA11CE
+MARK = b"which checksum does it have?"
+WITHIN_S = 5.0
 
 
 @pytest.fixture
@@ -153,6 +160,35 @@ def test_a_strangers_device_of_our_name_is_not_taken(host: str) -> None:
 def test_a_device_that_takes_no_program_is_named(host: str) -> None:
     with pytest.raises(BackendError, match="clsact on device 4711: refused"):
         BpfRules(OURS, [4711], LOCAL)
+
+
+@pytest.mark.parametrize("checksum", ["complete", "left to the adapter"])
+def test_a_frame_leaves_with_the_usual_port_and_no_outer_checksum(host: str, checksum: str) -> None:
+    # A reset, an echo's answer or an ARP reply comes with its checksum; the kernel's own segments do not.
+    ip(
+        "address add 10.0.0.9/32 dev lo",
+        "route add 10.0.0.1/32 via 192.0.2.2 dev tor0",
+        "neigh add 192.0.2.2 lladdr 02:00:00:00:00:99 dev tor0",
+        "address add 10.1.0.1/24 dev eth0",
+        "neigh add 10.1.0.2 lladdr 02:00:00:00:00:00 dev eth0",
+    )
+    rules = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    assert rules.carry_out(change(Add, some(1, remote=(10 << 24) | 1))) is None
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as wire:
+        wire.bind(("far0", ETH_P_ALL))
+        wire.settimeout(WITHIN_S)
+        if checksum == "complete":
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+                raw.bind(("eth0", ETH_P_ALL))
+                raw.send(bytes.fromhex("0200000000000200000000ff88b5") + MARK)
+        else:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                sender.sendto(MARK, ("10.1.0.2", 9))
+        while MARK not in (frame := wire.recv(2048)):
+            pass
+    rules.close()
+    outer = Ether(frame)[UDP]
+    assert (outer.dport, outer.chksum) == (VXLAN_PORT, 0)
 
 
 def test_putting_the_program_back_is_no_news_to_us(host: str) -> None:
