@@ -57,7 +57,7 @@ def list_(
 ) -> None:
     """List runs with their sizes and tags, newest first. JSON and CSV include their metrics.
 
-    With several filters a run is listed that passes all of them.
+    A run is listed if it passes all filters that are given.
     """
     from lab.runs.upkeep import Tags, age_s, seconds
 
@@ -79,7 +79,7 @@ def list_(
         empty = [column for column in ("tags", "problem") if not frame[column].any()]
         frame = frame[[column for column in _LISTED if column not in empty]]
         if len(frame) > _SHOWN:
-            # To lay out a table takes longer than to list a store of many runs.
+            # Laying out the table of many runs takes longer than listing the store.
             frame = frame.head(_SHOWN)
             facts["shown"] = f"the newest {_SHOWN:,}; --format csv has all"
     emit(from_frame(frame, facts), form)
@@ -130,7 +130,7 @@ def explain(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Say which services' waiting makes the slowest 1 % of a run's requests slow, beside typical requests."""
+    """Say which services the slowest 1 % of a run's requests waited for, beside typical requests."""
     from lab.containers.run.waiting import explained
 
     emit(explained(open_store(store).open(run)), form)
@@ -145,7 +145,7 @@ def tag(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Give a run a tag, by which it is listed and kept. A run may have several, and several runs one."""
+    """Give a run a tag, by which it is listed and kept. A run may have several tags; runs may share a tag."""
     from lab.runs.upkeep import Tags
 
     opened = open_store(store)
@@ -253,7 +253,7 @@ def prune(
 ) -> None:
     """Remove runs to make room, and what dead writers left. Without options no run is removed.
 
-    With --keep and --older a run goes that is old and not among the newest.
+    With both --keep and --older, a run is removed if it is old and not among the newest.
     """
     from lab.runs.upkeep import collect, seconds
 
@@ -272,7 +272,7 @@ def quota(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Let a store hold at most so much. A run that has no room is refused; the others stay."""
+    """Limit how much a store may hold. A new run that has no room is refused; the others stay."""
     from lab.runs.upkeep import size as bytes_of
 
     most, opened = bytes_of(size), open_store(store)
