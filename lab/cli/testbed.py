@@ -36,6 +36,7 @@ _FINDINGS = (
     Column("cure", "What would mend it"),
 )
 _NEEDED = Column("needed", "Needed")
+_FOR_PEOPLE = (*_FINDINGS[:3], Column("about", "Found — what it is for"))
 _COMMON = (
     _PILLAR,
     Column("run", "Name"),
@@ -95,6 +96,7 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
         {
             "pillar": pillar, "feature": finding.feature, "status": finding.status, "found": finding.found,
             "meaning": finding.meaning, "cure": finding.cure or None, "needed": finding.needed,
+            "about": f"{finding.found} — {finding.meaning}",
         }
         for pillar, findings in examined.items()
         for finding in findings
@@ -104,7 +106,10 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
     notes = [f"{names[pillar]} {'can' if can else 'cannot'} run here." for pillar, can in runs.items()]
     if not of_containers.is_root():
         notes.append("Looked at without root; with it more may be possible.")
-    columns = _FINDINGS if form in (Format.TABLE, Format.MARKDOWN) else (*_FINDINGS, _NEEDED)
+    columns = (*_FINDINGS, _NEEDED)
+    if form in (Format.TABLE, Format.MARKDOWN):
+        columns = _FOR_PEOPLE
+        notes += [f"{row['feature']} is {row['status']}: {row['cure']}" for row in rows if row["cure"]]
     emit(Result(columns, rows, notes=tuple(notes)), form)
     if not all(runs.values()):
         raise typer.Exit(_FOUND_A_PROBLEM)
