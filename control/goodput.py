@@ -49,7 +49,7 @@ class Moments:
 
     @property
     def noise(self) -> float:
-        """The noise scale in samples; NaN, not known yet, unless both estimates are above 0."""
+        """The noise scale in samples. NaN means not known yet: both estimates must be above 0."""
         return self.trace / self.sqr if self.sqr > 0 and self.trace > 0 else float("nan")
 
 

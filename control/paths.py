@@ -4,14 +4,14 @@ For: critical paths of span trees, and each owner's time on them. Not for: recor
 (twin.containers.requests), nor what is done about who waits (control.allocator). An
 owner is whatever a span belongs to: a service or a container.
 
-A critical path begins at the request's root. At each span the call that returned last is on it. Of the calls
-that had returned when this one was made, again the one that returned last is on it, and so on backwards. So
-the calls of a span that are on the path never overlap, and the own times of the spans on it add up to the
-root's time.
+A critical path begins at the request's root. At each span the call that returned last is on it. Before that
+call, the call that returned last among those that had returned by then is on it, and so on backwards. So the
+calls of a span that are on the path never overlap, and the own times of the spans on it add up to the root's
+time.
 
 Source: Qiu et al., "FIRM: An Intelligent Fine-grained Resource Management Framework for SLO-Oriented
-Microservices", OSDI 2020, Algorithm 1. As printed it appends the path of every earlier call. We take of these
-the last one, again and again.
+Microservices", OSDI 2020, Algorithm 1. As printed, it appends the path of every earlier call. We append the
+path of the last earlier call only.
 """
 
 from __future__ import annotations

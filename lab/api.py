@@ -1,30 +1,25 @@
 """The Python API: `import twinbed as tb`, then `tb.whatif`, `tb.run`, `tb.sweep` and the others.
 
-For: notebooks and scripts; the verbs `record`, `whatif`, `run` and `compare` are made of it. Not for: how
-anything is asked, run or kept (lab.ask, lab.runs, lab.sweep). Units are in the names of columns. Every
-function raises a `twinbed.TwinbedError` of one line for bad input. Heavy packages are imported when used.
+For: notebooks and scripts; the verbs `record`, `whatif`, `run`, `sweep` and `compare` call it. Not for: what
+its results can do (lab.answers), and how anything is asked, run or kept (lab.ask, lab.runs, lab.sweep).
+Units are in the names of columns. Every function raises a `twinbed.TwinbedError` of one line for bad input.
+Heavy packages are imported when they are used. Charts need the extra `explorer`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lab.answers import Ranking, Runs, Sweep, Table
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
-    import altair as alt
-    import pandas as pd
-
     from lab.ask.scenario import Scenario
     from lab.containers.advise.model import Advice
     from lab.containers.input.recording import Request
-    from lab.runs.formats import Result
     from lab.runs.store import Run, RunStore
-    from lab.sweep.sweep import Swept
 
 POLICIES = ("escra", "autopilot", "vpa", "static")
 """Policies that `whatif` compares if none are given."""
@@ -42,131 +37,6 @@ def Store(location: str | Path | None = None) -> RunStore:  # noqa: N802 - users
     from lab.runs.stores import store_at
 
     return store_at(location)
-
-
-class Shown(ABC):
-    """A result that notebooks show as a table. `result` has its rows, columns, facts and notes."""
-
-    @property
-    @abstractmethod
-    def result(self) -> Result:
-        """The table as the command line prints it."""
-
-    def __repr__(self) -> str:
-        from lab.runs.formats import table
-
-        return table(self.result)
-
-    def _repr_html_(self) -> str:
-        """Return the table for notebooks: titles with units, facts above, notes below."""
-        from html import escape
-
-        from lab.runs.formats import grid
-
-        shown = self.result
-        header, numeric, lines = grid(shown)
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-        side = ["right" if number else "left" for number in numeric]
-        rows = "".join(
-            "<tr>"
-            + "".join(
-                f'<td style="text-align:{place}">{escape(cell)}</td>'
-                for place, cell in zip(side, line, strict=True)
-            )
-            + "</tr>"
-            for line in lines
-        )
-        facts = "".join(f"<div>{escape(f'{key}: {value}')}</div>" for key, value in shown.facts.items())
-        notes = "".join(f"<div>· {escape(note)}</div>" for note in (shown.legend, *shown.notes) if note)
-        return f"{facts}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
-
-
-@dataclass(frozen=True, repr=False)
-class Runs(Shown, Sequence["Run"]):
-    """Stored runs, compared with each other. It is a sequence of them."""
-
-    runs: tuple[Run, ...]
-
-    @property
-    def result(self) -> Result:
-        """The comparison as the command line prints it: means over seeds, the metrics that have a meaning."""
-        from lab.runs.compare import as_result
-
-        return as_result(self.runs)
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One row per run: label, run, name, policy, seed, currency, and every metric.
-
-        docs/reference/metrics.md has their units.
-        """
-        from lab.runs.compare import comparison
-
-        return comparison(self.runs)
-
-    @property
-    def means(self) -> pd.DataFrame:
-        """One row per label: every metric's mean over the seeds, and KEY_ci95, half its 95 % interval."""
-        from lab.runs.compare import over_seeds
-
-        return over_seeds(self.frame)
-
-    def charts(self) -> dict[str, alt.TopLevelMixin]:
-        """Return the charts of a report about these runs, by title. They need the extra `explorer`."""
-        from lab.runs.compare import kind_of
-
-        return {figure.title: figure.chart for figure in kind_of(self.runs).charts(self.runs)}
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.runs[index]
-
-    def __len__(self) -> int:
-        return len(self.runs)
-
-    def __iter__(self) -> Iterator[Run]:
-        return iter(self.runs)
-
-
-@dataclass(frozen=True, repr=False)
-class Sweep(Shown):
-    """A sweep that was carried out. swept: its plan, its frame and what failed."""
-
-    swept: Swept
-
-    @property
-    def result(self) -> Result:
-        """The table of means, of the first metrics that differ."""
-        from lab.sweep.result import chosen, result
-
-        return result(self.swept, chosen(self.swept, []))
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One row per run: the keys that vary, policy, seed and every metric."""
-        return self.swept.frame
-
-
-@dataclass(frozen=True, repr=False)
-class Table(Shown):
-    """A table with what it was made of.
-
-    answer: an Answer (recommend), an Advice (advise) or a Recording (record).
-    """
-
-    answer: Any
-    made: Result
-
-    @property
-    def result(self) -> Result:
-        """The table."""
-        return self.made
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One row per row of the table; the keys end in units."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.made.rows))
 
 
 def record(
@@ -301,9 +171,12 @@ def run(
 
 def sweep(
     scenario: str | Path | Scenario,
-    vary: Mapping[str, Sequence[object]],
+    vary: Mapping[str, Sequence[object]] | Sequence[str] = (),
     *,
+    points: str | Path | None = None,
     seeds: Sequence[int] | None = None,
+    shard: str = "1/1",
+    until: str | None = None,
     settings: Settings = (),
     store: str | Path | None = None,
     engine: str = "local",
@@ -313,30 +186,32 @@ def sweep(
 ) -> Sweep:
     """Run a scenario on the twin at every combination of values, with every seed.
 
-    vary: values by the scenario's dotted key, or by POLICY.PARAMETER. resume: take the runs that the store
-    has. Units that fail are in `swept.failures`.
+    vary: values by the scenario's dotted key, or by POLICY.PARAMETER; or `KEY=VALUE,…` texts. points: a CSV
+    file of points, with keys in its header. shard: `I/N`, the part that is made here. until: the rule that
+    ends a point's seeds early, `ci(METRIC) < 5%`. resume: take the runs that the store has. Units that fail
+    are in `swept.failures`.
     """
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
     from lab.sweep.plan import Plan, Shard
-    from lab.sweep.points import points
+    from lab.sweep.points import points as points_of
+    from lab.sweep.rules import Until
     from lab.sweep.sweep import sweep as carry_out
 
     question = _asked(scenario, settings)
-    texts = [f"{key}={','.join(map(_plain, values))}" for key, values in vary.items()]
-    plan = Plan(question.name, points(question, texts, None), list(seeds or question.seeds), Shard())
+    texts = vary if not isinstance(vary, Mapping) else _varied(vary)
+    made = points_of(question, texts, None if points is None else Path(points))
+    plan = Plan(question.name, made, seeds or question.seeds, Shard.parse(shard))
+    rule = None if until is None else Until.parse(until, plan.kind)
+    place, target = chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
-        return Sweep(
-            carry_out(
-                plan, Store(store), chosen_engine(engine, jobs), resume=resume, until=None, told=rate.tell
-            )
-        )
+        return Sweep(carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell))
 
 
 def compare(*runs: str | Run, store: str | Path | None = None) -> Runs:
     """Return stored runs beside each other, given by id, by the beginning of one, or as runs."""
     opened = Store(store)
-    return Runs(tuple(opened.open(each) if isinstance(each, str) else each for each in runs))
+    return Runs(tuple(opened.open(run) if isinstance(run, str) else run for run in runs))
 
 
 def recommend(
@@ -353,7 +228,7 @@ def recommend(
     method: str = "transfer",
     top: int = 10,
     progress: bool = True,
-) -> Table:
+) -> Ranking:
     """Rank clusters for a training job (a file, or a shipped one's name) by cost or time, with intervals.
 
     deadline_s: longest time of the job, s. budget_usd: its largest cost. budget_usd_h: largest price of the
@@ -380,7 +255,7 @@ def recommend(
     )
     with Bar(1, wanted=progress, preparing="learning from past jobs"):
         answer = recommending.answer(question, in_use(), Measurements(None), most=top)
-    return Table(answer, result(answer, by))
+    return Ranking(answer, result(answer, by), deadline_s, budget_usd)
 
 
 def advise(
@@ -434,6 +309,10 @@ def _texts(settings: Settings) -> list[str]:
     if not isinstance(settings, Mapping):
         return list(settings)
     return [f"{key}={_plain(value)}" for key, value in settings.items()]
+
+
+def _varied(vary: Mapping[str, Sequence[object]]) -> list[str]:
+    return [f"{key}={','.join(map(_plain, values))}" for key, values in vary.items()]
 
 
 def _plain(value: object) -> str:

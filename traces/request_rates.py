@@ -26,7 +26,7 @@ RATE = ("rps", "rate_rps", "requests_per_second")
 MAX_ROWS = 50_000_000
 
 _TOLERANCE = 0.01
-"""By how much of a step a time may miss its place: rounded decimals do, a lost row does not."""
+"""Share of a step by which a time may miss its place: rounded decimals do, a lost row does not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def split(text: str) -> list[str]:
 
 
 def beside(text: Any, folder: Path) -> Any:
-    """Return the text with its file looked for in a folder, if it names a file that is there."""
+    """Return the text with its file in a folder, if the text names a file that is there."""
     match = _FILE.fullmatch(text) if isinstance(text, str) else None
     if match is None or not (folder / match["place"]).is_file():
         return text
@@ -201,15 +201,14 @@ def beside(text: Any, folder: Path) -> Any:
 
 
 def installed() -> list[Own]:
-    """Return every entry point of all groups, by group and name. Raises ScenarioError for one that is
-    broken."""
-    found = [find(name, group) for group in PORTS for name in sorted(_entry_points(group))]
-    return [own for own in found if own is not None]
+    """Return every entry point of all groups, by group and name. Raises ScenarioError for a broken one."""
+    owns = [find(name, group) for group in PORTS for name in sorted(_entry_points(group))]
+    return [own for own in owns if own is not None]
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A loaded class. kind: the class; sha256: of its code; label: how messages call it; port: its sort's."""
+    """A loaded class. kind: the class; sha256: of its code; label: its name in messages; port: its sort's."""
 
     kind: type[Any]
     sha256: str
@@ -229,9 +228,9 @@ class _Source:
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """What the constructor takes beside what the port gives."""
-        found = list(inspect.signature(self.kind).parameters.values())[len(self.port.given) :]
+        specs = list(inspect.signature(self.kind).parameters.values())[len(self.port.given) :]
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        return {spec.name: spec for spec in found if spec.kind in named}
+        return {spec.name: spec for spec in specs if spec.kind in named}
 
 
 def _source(own: Own) -> _Source:
@@ -280,7 +279,7 @@ def _group_of_file(place: str, name: str, groups: tuple[str, ...]) -> str:
 
 
 def _tells(group: str, kind: type[Any]) -> bool:
-    """Whether a class has any method that is peculiar to this sort."""
+    """Return whether a class has any method that is peculiar to this sort."""
     others = {name for key, port in PORTS.items() if key != group for name in port.methods}
     return any(hasattr(kind, name) for name in set(PORTS[group].methods) - others)
 

@@ -3,9 +3,9 @@
 For: `rivals`, `ceiling` and `needed`. Not for: sharing the CPU out among containers (cpu.py), nor rehearsing.
 
 All requests together cost less than what a percentile of use, as krr takes it, and the VPA would reserve.
-What memory saves, CPU may spend. Of that money as much is spent as earlier splits of the history needed: made
-of what came before a split and rehearsed on what came after it, requests had to leave no more work late than
-either rival's did. The split that needed most counts. Where no such amount was enough, all of it is spent.
+What memory saves, CPU may spend. Earlier splits of the history tell how much of that money is needed. At a
+split, requests are made of what came before and rehearsed on what came after. They must leave no more work
+late than either rival's do. The split that needs most counts. If no amount is enough, all of it is spent.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def needed(
 ) -> float:
     """Return the least part of `most` cores at which no more work is late than `aim`; 1 if none is enough.
 
-    divide: cores in all → requests, float64[R]. late: requests → work late after the split. More cores in all
-    are taken to leave less work late.
+    divide: all cores → requests, float64[R]. late: requests → work late after the split. It assumes that more
+    cores leave less work late.
     """
     if late(divide(most)) > aim:
         return 1.0

@@ -2,8 +2,8 @@
 
 For: `ranked`, `chosen` and `verdict`. Not for: making candidates (candidates.py) nor rehearsing them. A
 candidate is trusted for what it did when it was made of the first half of the history and replayed on the
-second. Of those that went wrong least often the cheapest is advised, for the whole fleet, because a mixture
-of policies by row would keep the best luck of each.
+second. The candidates that went wrong least often remain, and the cheapest of them is advised. It is one
+candidate for the whole fleet, because a mixture of policies by row would keep the best luck of each policy.
 """
 
 from __future__ import annotations

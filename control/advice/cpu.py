@@ -59,12 +59,13 @@ def late_work(usage: Usage, highest: Floats, late: Rehearse) -> tuple[Floats, Fl
 
 
 def least_late(levels: Floats, late_s: Floats, replicas: Floats, total: float) -> Floats:
-    """Return the quotas, float64[R] cores, that leave the least work late of those that cost at most `total`.
+    """Return the quotas, float64[R] cores, that leave the least work late among all that cost at most
+    `total`.
 
     levels: float64[L, R], ascending. late_s: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
     cores; the lowest level is given even if it costs more. Each row climbs the corners of its curve's convex
-    hull, and all rows' steps are taken by the late work that a core saves, until the next one costs too much
-    and is taken in part (the continuous knapsack problem: Dantzig 1957).
+    hull. The steps of all rows are taken in the order of the late work that a core saves. The first step that
+    costs too much is taken in part (the continuous knapsack problem: Dantzig 1957).
     """
     cost = levels * replicas
     rows = np.arange(levels.shape[1])

@@ -182,7 +182,7 @@ Recommender = EnsembleRecommender | WindowRecommender
 
 
 class Autopilot(SampledPolicy):
-    """Autopilot as an allocator whose limits change in place.
+    """Changes limits in place by what Autopilot recommends.
 
     It also implements `ports.Learner`: with a history, the first limits are what it recommends then.
     """

@@ -36,7 +36,7 @@ __all__ = ["Escra", "EscraSettings"]
 
 
 class Escra:
-    """The CPU of every container each period by what it left unused, and memory on demand, from one pool.
+    """Sets CPU every period by what a container left unused, and memory on demand, from one pool.
 
     Implement `ports.Allocator` and `ports.Compilable`; the methods' contract is stated there.
 

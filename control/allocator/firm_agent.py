@@ -25,7 +25,7 @@ from control.allocator.model import Flags, Floats
 KEEP, RAISE, LOWER = 0, 1, 2
 """Actions, in the order of the actor's outputs."""
 DIRECTION = np.array([0.0, 1.0, -1.0])
-"""By how many steps each action moves a limit."""
+"""Number of steps by which each action moves a limit."""
 INPUTS = 6
 """Numbers of a state."""
 MOST_LOAD_RATIO = 4.0

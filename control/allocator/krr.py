@@ -136,7 +136,7 @@ def _up(value: float, steps_per_unit: float, least: float) -> float:
 
 
 class Krr(FixedLimits):
-    """The strategy's advice from the profile, put in force once. Every container is a workload of its own."""
+    """Puts KRR's advice from the profile in force once. Every container is a workload of its own."""
 
     name = "krr"
     given = Given(profile=True)

@@ -138,7 +138,7 @@ class FixedLimits(WithoutReclaim, ABC):
 
 
 class Static(FixedLimits):
-    """The profiled peak times a factor (`Join.peak_cores` and `Join.peak_bytes` are needed).
+    """Keeps limits at the profiled peaks times a factor (needs `Join.peak_cores` and `Join.peak_bytes`).
 
     A plan that does not fit an application's global limits is refused with a ScenarioError and not scaled.
     Scaled, it would no longer be the factor times the peak that was asked for. With `overcommit` it is not

@@ -109,7 +109,7 @@ def refused(limit: Floats, new_limit: Floats, usage: Floats) -> Flags:
 
 
 class Vpa(SampledPolicy):
-    """The VPA as an allocator: it samples, and restarts or resizes what the updater chooses."""
+    """Samples use as the VPA does, and restarts or resizes the containers that its updater chooses."""
 
     name = "vpa"
 

@@ -1,4 +1,4 @@
-"""From a job's own trials on some GPUs to other GPUs and other numbers of them, with wide intervals.
+"""Predicts a job on other GPUs, and on other numbers of them, from its own trials on some GPUs.
 
 For: a job that was measured on one GPU type at least, where no past job ran on GPUs. Not for: jobs that were
 measured on no GPU, of which nothing is said, nor whether a job fits a GPU's memory. A job's time on another

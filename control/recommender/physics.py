@@ -1,10 +1,10 @@
 """What no prediction may promise: a speed-up beyond linear where nothing was measured.
 
 For: every ranking and search that predicts. Twice the workers of a type at best halve the time, unless a
-trial shows that they do more (memory or caches). Beyond the widest trial of a type a prediction leans on a
-law of scaling that its own trials determine, the more the farther it goes. Not for: predicting, nor for
-narrower clusters, which may well be slower than linear where memory is short. Source: Ernest (NSDI 2016) §3
-for the law.
+trial shows that they do more (memory or caches). Beyond the widest trial of a type, a prediction leans on a
+law of scaling that its own trials determine. It leans on the law more the farther it goes. Not for:
+predicting, nor for narrower clusters, which may well be slower than linear where memory is short. Source:
+Ernest (NSDI 2016) §3 for the law.
 """
 
 from __future__ import annotations

@@ -41,9 +41,10 @@ class Books:
 
     active: jobs that were submitted and have not finished; running: those that hold GPUs, int64[·], sorted.
     line_job, line_server, line_gpus: who holds what, int64[k]. unfinished: how many of the first `until`
-    jobs have not finished. By job: left: steps to do; rate: steps per second where the job runs; width: GPUs
-    that it holds; partner: the job with which it shares them, −1 for none; held, restart: time with GPUs, and
-    without progress meanwhile, s; attained: GPU-seconds of progress; undone: time of work that faults undid.
+    jobs have not finished. Arrays by job: left: steps to do; rate: steps per second where the job runs;
+    width: GPUs that it holds; partner: the job with which it shares them, −1 for none; held, restart: time
+    with GPUs, and without progress meanwhile, s; attained: GPU-seconds of progress; undone: time of work that
+    faults undid.
 
     fork_speed: share of their speed that the copies of a forked job have left when they exchange results.
     elastic: whether the scheduler may give jobs other numbers of GPUs than those of their gangs.

@@ -127,7 +127,7 @@ class Hadar(Scheduler):
         wanted = int(state.gpus[row])
         options: list[Lines] = []
         if held is not None and held[1].sum() > wanted:
-            # Of a forked job's copies the one on its fastest server stays its first.
+            # The copy of a forked job on its fastest server stays its first.
             first = int(np.argmax(rate[kind[held[0]]]))
             held = held[0][first : first + 1], held[1][first : first + 1]
         if held is not None and usable[held[0]].all() and (room.free[held[0]] >= held[1]).all():

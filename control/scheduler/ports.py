@@ -36,5 +36,5 @@ class Scheduler(Protocol):
         return np.inf
 
     def remarks(self) -> Sequence[str]:
-        """Return what a reader of the results should know of its decisions, once each."""
+        """Return what a reader of the results should know of its decisions, each remark once."""
         return ()

@@ -27,7 +27,7 @@ def duration_s(text: str, option: str) -> float:
         )
     seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
     if seconds <= 0:
-        raise ScenarioError(f"{option} {text}: expected more than nothing")
+        raise ScenarioError(f"{option} {text}: expected a time above 0")
     return seconds
 
 

@@ -94,7 +94,8 @@ def policy(spec: PolicySpec, backend: str, told: Told) -> list[Finding]:
 
 
 def _found(promise: str, tries: Iterator[str]) -> Finding:
-    """Return the finding of tries, of which each yields what it was; the first that fails is the detail."""
+    """Return the finding of tries. Each try yields its description, and the first try that fails is the
+    detail."""
     last = "nothing was tried"
     try:
         for tried in tries:

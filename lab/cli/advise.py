@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from lab.cli import stdin
 from lab.cli.options import (
+    FillOption,
     Format,
     FormatOption,
     NoProgressOption,
@@ -19,10 +20,10 @@ from lab.cli.options import (
     TraceFormatOption,
     TraceOptionOption,
     argument,
-    assignments,
     emit,
     option,
     price_of,
+    reader_options,
     write,
 )
 from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
@@ -94,6 +95,7 @@ def advise(
     asked: Asked = DEFAULTS,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
+    fill: FillOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -116,7 +118,7 @@ def advise(
     if prometheus:
         histories = [of_cluster(prometheus, fetched(prometheus, asked, progress=not no_progress))]
     else:
-        histories = _read(source or [], trace_format, assignments(trace_option, "--trace-option"))
+        histories = _read(source or [], trace_format, reader_options(trace_option, fill))
     stages = len({*wanted.policies, "current"}) + 2
     with Bar(len(histories) * stages, wanted=not no_progress) as bar:
         advice = make(histories, wanted, load_calibration().machine(), bar)

@@ -68,7 +68,7 @@ def run(
     root and cgroups.
 
     If the agent ends in any other way, its containers keep running with their limits, and the next agent of
-    the same name takes them over. SIGHUP has it read its certificate anew and connect with it.
+    the same name takes them over. On SIGHUP it reads its certificate again and connects with it.
     """
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.remote import certificates

@@ -103,7 +103,7 @@ def run(
 ) -> None:
     """Run a deployment until Ctrl-C. Agents keep all limits while no controller runs.
 
-    SIGHUP has it read its certificate and the revocations anew.
+    On SIGHUP it reads its certificate and the revocations again.
     """
     from lab.containers.input.deployment import load
     from testbed.containers.remote import certificates

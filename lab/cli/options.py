@@ -107,6 +107,15 @@ TraceOptionOption = Annotated[
         "--trace-option",
     ),
 ]
+FillOption = Annotated[
+    str | None,
+    option(
+        "hold|zero|linear",
+        "What stands in the gaps of a CSV: the value before, 0, or the line between the values around. "
+        "Default: a gap is an error.",
+        "--fill",
+    ),
+]
 EngineOption = Annotated[
     str,
     option(
@@ -195,6 +204,14 @@ def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
             raise ScenarioError(f"{option} {text}: {key} is given twice")
         table[key] = value
     return table
+
+
+def reader_options(texts: list[str] | None, fill: str | None) -> dict[str, str]:
+    """Return the options that `--trace-option` and `--fill` give a trace's reader. Raises ScenarioError."""
+    given = assignments(texts, "--trace-option")
+    if fill is not None and "fill" in given:
+        raise ScenarioError("--fill and --trace-option fill= are the same; give one of them")
+    return given if fill is None else {**given, "fill": fill}
 
 
 def price_of(text: str | None) -> dict[str, str | None]:

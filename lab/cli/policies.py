@@ -124,7 +124,7 @@ def check(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Check that code keeps the promises that all of its sort make. The exit code is 1 if one is broken.
+    """Check that code keeps the promises of its sort. The exit code is 1 if a promise is broken.
 
     A policy's limits are checked on generated histories, and containers run under it on the twin or on this
     machine. Schedulers, spot policies and recommenders of one's own meet generated questions.

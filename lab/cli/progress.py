@@ -21,7 +21,7 @@ PREPARING = "preparing (the first time the twin is compiled too: about 15 s)"
 
 
 def _is_watched() -> bool:
-    """Whether somebody sees what is shown: standard error is a terminal, or this is a notebook's kernel."""
+    """Return whether somebody sees what is shown: on a terminal, or in a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
@@ -71,8 +71,7 @@ class Bar:
 
 
 class Rate(Bar):
-    """Progress over units whose number is told with each: how many are done, how many each second, time
-    left."""
+    """Progress over many units: how many are done, how many are done per second, and the time left."""
 
     def __init__(self, *, wanted: bool) -> None:
         super().__init__(1, wanted=wanted)

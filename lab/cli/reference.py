@@ -66,7 +66,9 @@ def _section(name: str, verb: Any) -> str:
     paragraphs = "\n\n".join(" ".join(part.split()) for part in verb.help.strip().split("\n\n"))
     text = f"\n## {name}\n\n```\n{usage}\n```\n\n{paragraphs}\n"
     if arguments:
-        rows = "".join(f"| `{_metavar(argument)}` | {_cell(argument.help)} |\n" for argument in arguments)
+        rows = "".join(
+            f"| `{_escaped(_metavar(argument))}` | {_cell(argument.help)} |\n" for argument in arguments
+        )
         text += f"\n| argument | meaning |\n|---|---|\n{rows}"
     if options:
         text += "\n" + _HEADER + "".join(_option(option) for option in options)
@@ -75,17 +77,22 @@ def _section(name: str, verb: Any) -> str:
 
 def _metavar(argument: Any) -> str:
     plain = argument.metavar or str(argument.name).upper()
-    return plain if argument.required else f"[{plain}]"
+    return plain if argument.required or plain[0] == "[" else f"[{plain}]"
 
 
 def _option(option: Any) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
-    # In a table, a bar inside code is escaped too; a less-than sign is not.
-    metavar = (option.metavar or str(option.name).upper()).replace("|", "\\|")
+    metavar = _escaped(option.metavar or str(option.name).upper())
     value = "" if option.is_flag else f" `{metavar}`"
     default = option.default
-    said = "" if default in (None, False) or not option.show_default else f" Default: `{default}`."
+    told = default in (None, False, "") or not option.show_default or "Default:" in (option.help or "")
+    said = "" if told else f" Default: `{default}`."
     return f"| {names}{value} | {_cell(option.help)}{said} |\n"
+
+
+def _escaped(code: str) -> str:
+    """Returns code for a cell of a table, where a bar is escaped too, and a less-than sign is not."""
+    return code.replace("|", "\\|")
 
 
 def _cell(text: str | None) -> str:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from control.allocator import POLICIES
-from lab import api, kinds
+from lab import answers, api, kinds
 from lab.ask.scenario import Scenario, schema_json
 from lab.cli import reference as cli
 from lab.containers.input.deployment import schema_json as deployment_schema_json
@@ -183,8 +183,13 @@ def _api() -> str:
         returned = inspect.signature(function).return_annotation
         call = f"tb.{function.__name__}(\n{arguments},\n) -> {returned}"
         text += f"\n## tb.{function.__name__}\n\n```python\n{call}\n```\n\n{says}\n"
-    for kind in (api.Runs, api.Sweep, api.Table):
-        members = {key: value for key, value in {**vars(api.Shown), **vars(kind)}.items() if key[0] != "_"}
+    for kind in (answers.Runs, answers.Sweep, answers.Table, answers.Ranking):
+        members = {
+            key: value
+            for base in reversed(kind.__mro__)
+            for key, value in vars(base).items()
+            if base.__module__ == answers.__name__ and key[0] != "_"
+        }
         rows = "".join(
             f"| `{key}` | {_one_line(inspect.getdoc(value))} |\n"
             for key, value in members.items()

@@ -5,6 +5,7 @@ For: the verbs' options and tables. Not for: the store itself (lab.runs.store).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +31,23 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[str, argument("RUN", "A run id, or the beginning of one if no other run begins so.")]
-_LISTED = ("id", "policy", "seed", "created_at", "bytes", "tags", "problem")
+_LISTED = (
+    Column("id", "Run"),
+    Column("policy", "Policy"),
+    Column("seed", "Seed"),
+    Column("created_at", "Made (UTC)"),
+    Column("bytes", "Size", "bytes"),
+    Column("tags", "Tags"),
+    Column("problem", "Problem"),
+)
+"""Columns of a listing for people."""
+_TOTALS = (
+    Column("name", "Scenario"),
+    Column("runs", "Runs"),
+    Column("bytes", "Size", "bytes"),
+    Column("oldest", "Oldest (UTC)"),
+    Column("newest", "Newest (UTC)"),
+)
 _SHOWN = 1_000
 """Runs in a table for people."""
 
@@ -57,7 +74,7 @@ def list_(
 ) -> None:
     """List runs with their sizes and tags, newest first. JSON and CSV include their metrics.
 
-    With several filters a run is listed that passes all of them.
+    A run is listed if it passes all filters that are given.
     """
     from lab.runs.upkeep import Tags, age_s, seconds
 
@@ -76,12 +93,13 @@ def list_(
     facts: dict[str, str | int] = {"store": opened.location, "runs": len(frame)}
     facts["bytes"] = int(frame["bytes"].sum())
     if form in (Format.TABLE, Format.MARKDOWN):
-        empty = [column for column in ("tags", "problem") if not frame[column].any()]
-        frame = frame[[column for column in _LISTED if column not in empty]]
         if len(frame) > _SHOWN:
-            # To lay out a table takes longer than to list a store of many runs.
+            # Laying out the table of many runs takes longer than listing the store.
             frame = frame.head(_SHOWN)
             facts["shown"] = f"the newest {_SHOWN:,}; --format csv has all"
+        frame = frame.assign(created_at=_read_at(frame["created_at"]))
+        emit(replace(from_frame(frame, facts), columns=_LISTED), form)
+        return
     emit(from_frame(frame, facts), form)
 
 
@@ -95,8 +113,6 @@ def show(
 ) -> None:
     """Show the conditions and the results of a run. The exit code is 1 if its files differ from its
     manifest."""
-    from dataclasses import replace
-
     from lab.runs.compare import summary, titled
 
     opened = open_store(store).open(run)
@@ -130,7 +146,7 @@ def explain(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Say which services' waiting makes the slowest 1 % of a run's requests slow, beside typical requests."""
+    """Say which services the slowest 1 % of a run's requests waited for, beside typical requests."""
     from lab.containers.run.waiting import explained
 
     emit(explained(open_store(store).open(run)), form)
@@ -145,7 +161,7 @@ def tag(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Give a run a tag, by which it is listed and kept. A run may have several, and several runs one."""
+    """Give a run a tag, by which it is listed and kept. A run may have several tags; runs may share a tag."""
     from lab.runs.upkeep import Tags
 
     opened = open_store(store)
@@ -237,7 +253,12 @@ def du(
     opened = open_store(store)
     frame, most = usage(opened), opened.quota.get()
     facts: dict[str, str | int] = {"store": opened.location, "bytes": int(frame["bytes"].sum())}
-    emit(from_frame(frame, facts | ({} if most is None else {"quota": most})), form)
+    facts |= {} if most is None else {"quota": most}
+    if form in (Format.TABLE, Format.MARKDOWN):
+        frame = frame.assign(oldest=_read_at(frame["oldest"]), newest=_read_at(frame["newest"]))
+        emit(replace(from_frame(frame, facts), columns=_TOTALS), form)
+        return
+    emit(from_frame(frame, facts), form)
 
 
 @app.command()
@@ -253,7 +274,7 @@ def prune(
 ) -> None:
     """Remove runs to make room, and what dead writers left. Without options no run is removed.
 
-    With --keep and --older a run goes that is old and not among the newest.
+    With both --keep and --older, a run is removed if it is old and not among the newest.
     """
     from lab.runs.upkeep import collect, seconds
 
@@ -272,7 +293,7 @@ def quota(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Let a store hold at most so much. A run that has no room is refused; the others stay."""
+    """Limit how much a store may hold. A new run that has no room is refused; the others stay."""
     from lab.runs.upkeep import size as bytes_of
 
     most, opened = bytes_of(size), open_store(store)
@@ -295,6 +316,11 @@ def _timeline(run: Any, file: Path) -> Result:
     )
     row = {"run": run.id, "path": str(file), "events": written.events, "left_out": written.left_out}
     return Result(columns, (row,))
+
+
+def _read_at(moments: Any) -> Any:
+    """Return a Series of moments in ISO 8601 as people read them, to the second."""
+    return moments.astype(object).fillna("").astype(str).str[:19].str.replace("T", " ")
 
 
 def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:

@@ -34,7 +34,9 @@ def spot(
     on_demand: Annotated[float, option("USD", "Price on demand, $/h.", callback=usable)] = 3.06,
     spot_price: Annotated[float, option("USD", "Price of spot, $/h.", "--spot", callback=usable)] = 0.9731,
     tick: Annotated[str, option("TIME", "Time between decisions.")] = "10m",
-    starts: Annotated[int, option("N", "Jobs, started evenly over the trace.", min=1, max=10_000)] = 30,
+    starts: Annotated[
+        int, option("N", "Number of jobs, which start evenly over the trace.", min=1, max=10_000)
+    ] = 30,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:

@@ -1,6 +1,6 @@
 """`twinbed sweep`: a scenario at many points with many seeds, here or on many machines.
 
-For: the verb's options. Not for: the work (lab.sweep).
+For: the verb's options. Not for: the work, which lab.api does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from lab.cli.options import (
     asked,
     emit,
     flag,
-    open_store,
     option,
 )
 
@@ -85,30 +84,33 @@ def sweep(
     A unit that fails is tried again, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
     --resume finishes.
     """
-    from lab.cli.progress import Rate
-    from lab.engine.local import engine as chosen_engine
+    from lab import api, kinds
     from lab.runs.files import write_whole
     from lab.sweep import result as results
-    from lab.sweep.plan import Plan, Shard
-    from lab.sweep.points import points as points_of
     from lab.sweep.points import seeds as seeds_of
-    from lab.sweep.rules import Until, metric_named
-    from lab.sweep.sweep import sweep as carry_out
+    from lab.sweep.rules import metric_named
 
     question = asked(scenario, None, set_)
-    wanted = seeds_of(seeds) if seeds else question.seeds
-    plan = Plan(question.name, points_of(question, vary or [], points), wanted, Shard.parse(shard))
-    rule = Until.parse(until, plan.kind) if until else None
-    metrics = [metric_named(plan.kind, text, f"--metric {text}") for text in metric or []]
+    metrics = [metric_named(kinds.of(question), text, f"--metric {text}") for text in metric or []]
     if out is not None:
         results.check_ending(out)
-    place, target = chosen_engine(engine, jobs), open_store(store)
-    with Rate(wanted=not no_progress) as rate:
-        try:
-            swept = carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell)
-        except KeyboardInterrupt:
-            typer.echo("twinbed: what is done stays done; the same command with --resume goes on", err=True)
-            raise
+    try:
+        swept = api.sweep(
+            question,
+            vary or [],
+            points=points,
+            seeds=seeds_of(seeds) if seeds else None,
+            shard=shard,
+            until=until,
+            store=store,
+            engine=engine,
+            jobs=jobs,
+            resume=resume,
+            progress=not no_progress,
+        ).swept
+    except KeyboardInterrupt:
+        typer.echo("twinbed: what is done stays done; the same command with --resume goes on", err=True)
+        raise
     shown = results.chosen(swept, metrics)
     if out is not None:
         results.write(swept, out)

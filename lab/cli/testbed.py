@@ -36,6 +36,7 @@ _FINDINGS = (
     Column("cure", "What would mend it"),
 )
 _NEEDED = Column("needed", "Needed")
+_FOR_PEOPLE = (*_FINDINGS[:3], Column("about", "Found — what it is for"))
 _COMMON = (
     _PILLAR,
     Column("run", "Name"),
@@ -65,11 +66,11 @@ _ENDPOINTS = (
     Column("tors", "Uplinks to"),
 )
 _PACKET = (
-    Column("at_ms", "At ms", decimals=3), Column("device", "Device"), Column("protocol", "Protocol"),
+    Column("at_ms", "At", "ms", 3), Column("device", "Device"), Column("protocol", "Protocol"),
     Column("source", "From"), Column("destination", "To"), Column("size_bytes", "Bytes", decimals=0),
     Column("vni", "VNI", decimals=0), Column("inner_source", "Inner from"),
     Column("inner_destination", "Inner to"), Column("bfd_state", "BFD"),
-    Column("bfd_multiplier", "Multiplier", decimals=0), Column("bfd_interval_s", "Interval s", decimals=3),
+    Column("bfd_multiplier", "Multiplier", decimals=0), Column("bfd_interval_s", "Interval", "s", 3),
     Column("opcode", "Operation"), Column("queue_pair", "QP", decimals=0),
     Column("sequence", "PSN", decimals=0),
 )  # fmt: skip
@@ -83,7 +84,7 @@ app = typer.Typer(
 
 @app.command("doctor")
 def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
-    """Say what this machine can and cannot do for the testbed, with one command that mends each lack.
+    """Say what this machine can and cannot do for the testbed, and which command adds what is missing.
 
     The exit code is 1 if containers or fabrics cannot run here.
     """
@@ -95,6 +96,7 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
         {
             "pillar": pillar, "feature": finding.feature, "status": finding.status, "found": finding.found,
             "meaning": finding.meaning, "cure": finding.cure or None, "needed": finding.needed,
+            "about": f"{finding.found} — {finding.meaning}",
         }
         for pillar, findings in examined.items()
         for finding in findings
@@ -104,7 +106,10 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
     notes = [f"{names[pillar]} {'can' if can else 'cannot'} run here." for pillar, can in runs.items()]
     if not of_containers.is_root():
         notes.append("Looked at without root; with it more may be possible.")
-    columns = _FINDINGS if form in (Format.TABLE, Format.MARKDOWN) else (*_FINDINGS, _NEEDED)
+    columns = (*_FINDINGS, _NEEDED)
+    if form in (Format.TABLE, Format.MARKDOWN):
+        columns = _FOR_PEOPLE
+        notes += [f"{row['feature']} is {row['status']}: {row['cure']}" for row in rows if row["cure"]]
     emit(Result(columns, rows, notes=tuple(notes)), form)
     if not all(runs.values()):
         raise typer.Exit(_FOUND_A_PROBLEM)
@@ -114,7 +119,7 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
 def up(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLAN.yaml]", help="What the fabric is to be; options come first."),
+        typer.Argument(metavar="[PLAN.yaml]", help="File that describes the fabric; options override it."),
     ] = None,
     topo: Annotated[
         str | None,
@@ -125,20 +130,20 @@ def up(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Of the fabric; the default is fabric.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the fabric. Default: fabric.")
     ] = None,
     hosts: Annotated[
-        int | None, typer.Option("--hosts", metavar="N", help="How many; the default is 2.")
+        int | None, typer.Option("--hosts", metavar="N", help="Number of hosts. Default: 2.")
     ] = None,
     tors: Annotated[
-        int | None, typer.Option("--tors", metavar="N", help="How many; the default is 2.")
+        int | None, typer.Option("--tors", metavar="N", help="Number of ToRs. Default: 2.")
     ] = None,
     endpoints: Annotated[
-        int | None, typer.Option("--endpoints", metavar="N", help="Of each host; the default is 1.")
+        int | None, typer.Option("--endpoints", metavar="N", help="Endpoints of each host. Default: 1.")
     ] = None,
     bfd: Annotated[
         str | None,
-        typer.Option("--bfd", metavar="MxMS", help="Multiplier and interval in ms; the default is 5x50."),
+        typer.Option("--bfd", metavar="MxMS", help="BFD's multiplier and interval in ms. Default: 5x50."),
     ] = None,
     rate: Annotated[
         float | None,
@@ -146,18 +151,19 @@ def up(
             "--rate",
             callback=usable,
             metavar="BPS",
-            help="Of every uplink, bits per second; default: unlimited.",
+            help="Rate of every uplink, bits per second. Default: unlimited.",
         ),
     ] = None,
-    stock: Annotated[bool | None, typer.Option("--stock", help="FRR as its package has it.")] = None,
+    stock: Annotated[bool | None, typer.Option("--stock", help="Run FRR as its package has it.")] = None,
     fast_path: Annotated[
         bool | None,
-        typer.Option("--fast-path", help="Every host turns away from a dead uplink before routing does."),
+        typer.Option("--fast-path", help="Let every host leave a dead uplink before routing does."),
     ] = None,
     bfd_plane: Annotated[
         bool | None,
         typer.Option(
-            "--bfd-plane", help="BFD's packets and timers are those of our own process behind bfdd."
+            "--bfd-plane",
+            help="Let twinbed's own process behind bfdd send BFD's packets and keep its timers.",
         ),
     ] = None,
     form: FormatOption = Format.TABLE,

@@ -60,10 +60,11 @@ def fault(
         bool, typer.Option("--clear", help="Repair the link and do nothing else.", show_default=False)
     ] = False,
 ) -> None:
-    """Impair a link of a fabric that is up: lost carrier, or silently, or a share of its packets.
+    """Impair a link of a fabric that is up: take its carrier, drop all packets, or drop a share of them.
 
-    It stays so until --clear, or until --for or Ctrl-C where one of --flap, --at and --for is given. A plan's
-    `impairments` have the same keys.
+    Without --flap, --at and --for the command returns, and the link stays impaired until --clear. With one of
+    them it waits, and repairs the link at its end or on Ctrl-C. The `impairments` of a plan have the same
+    keys.
     """
     from lab.ask.problems import validated
     from lab.fabric.real.impairments import ImpairmentFile, impairment
@@ -90,7 +91,9 @@ def run_inside(
     place: Annotated[
         str, typer.Argument(metavar="PLACE", help="A host (h0), a ToR (t0) or an endpoint (h0e0).")
     ],
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="With its arguments, after --.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="The command with its arguments, after --.")
+    ],
     name: _Name = "fabric",
 ) -> None:
     """Run a command in a namespace of a fabric that is up. The exit code is the command's."""

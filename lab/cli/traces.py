@@ -6,20 +6,21 @@ For: the verbs. Not for: reading and checking (traces).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lab.cli import stdin, traces_import
 from lab.cli.options import (
+    FillOption,
     Format,
     FormatOption,
     NoProgressOption,
     TraceArgument,
     TraceFormatOption,
     TraceOptionOption,
-    assignments,
     emit,
+    reader_options,
 )
 from lab.runs.formats import Column, Record, Result
 from twinbed import TraceError
@@ -51,11 +52,12 @@ def inspect(
     trace: TraceArgument,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
+    fill: FillOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
     """Show a trace's shape, its usage per container, and what was done to it on reading."""
-    loaded = _load(trace, trace_format, trace_option)
+    loaded = _load(trace, trace_format, reader_options(trace_option, fill))
     rows = _usage(loaded)
     notes = list(loaded.notes)
     columns = _USAGE
@@ -82,6 +84,7 @@ def convert(
     ],
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
+    fill: FillOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
@@ -90,7 +93,7 @@ def convert(
         raise TraceError(
             f"{out}: a trace is written as .parquet or .csv; give the file one of these suffixes"
         )
-    loaded = _load(trace, trace_format, trace_option)
+    loaded = _load(trace, trace_format, reader_options(trace_option, fill))
     notes: tuple[str, ...] = ()
     if out.suffix == ".csv":
         from lab.containers.input.trace_csv import write_long
@@ -116,10 +119,10 @@ _USAGE = (
 )
 
 
-def _load(source: str, trace_format: str | None, options: list[str] | None) -> UsageTrace:
+def _load(source: str, trace_format: str | None, options: dict[str, Any]) -> UsageTrace:
     from traces.load import load
 
-    return load(source, format=trace_format, **assignments(options, "--trace-option"))  # type: ignore[arg-type]
+    return load(source, format=trace_format, **options)
 
 
 def _usage(trace: UsageTrace) -> list[dict[str, str | float | None]]:

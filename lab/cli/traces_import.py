@@ -82,11 +82,11 @@ def kineto(
     from lab.runs.files import write_whole
     from traces.readers.kineto import read
 
-    found = read(trace)
-    text = traced.scenario(found, out.stem, iterations)
+    job = read(trace)
+    text = traced.scenario(job, out.stem, iterations)
     write_whole(out, lambda file: file.write(text.encode()))
     note = f"twinbed run {out} asks the twin. The sizes on links are those of rings."
-    emit(replace(traced.table(found), notes=(note,)), form)
+    emit(replace(traced.table(job), notes=(note,)), form)
 
 
 @app.command(name="nccl-tests")

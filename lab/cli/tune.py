@@ -46,7 +46,7 @@ def tune(
     subject_to: Annotated[
         list[str] | None, option("LIMIT", "What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable.")
     ] = None,
-    trials: Annotated[int, option("N", "How many values are tried.", min=1, max=10_000)] = 50,
+    trials: Annotated[int, option("N", "Number of trials.", min=1, max=10_000)] = 50,
     seeds: Annotated[str, option("FIRST:END", "Seeds of every trial, END left out.")] = "0:5",
     engine: EngineOption = "local",
     jobs: JobsOption = None,

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from lab.cli.options import (
     EngineOption,
+    FillOption,
     Format,
     FormatOption,
     NoProgressOption,
@@ -19,10 +20,10 @@ from lab.cli.options import (
     TraceArgument,
     TraceFormatOption,
     TraceOptionOption,
-    assignments,
     emit,
     option,
     price_of,
+    reader_options,
 )
 
 _DEFAULT = "escra,autopilot,vpa,static"
@@ -45,6 +46,7 @@ def whatif(
     end: Annotated[float | None, option("SECONDS", "Stop this long after the start of the trace.")] = None,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
+    fill: FillOption = None,
     budget_factor: Annotated[
         float | None,
         option("FACTOR", "Global limits as this factor times the sum of profiled peaks. Default: 1.5."),
@@ -79,7 +81,7 @@ def whatif(
         chosen,
         name=name,
         format=trace_format,
-        options=dict(assignments(trace_option, "--trace-option")) or None,
+        options=dict(reader_options(trace_option, fill)) or None,
         containers=container or None,
         start_s=start,
         end_s=end,

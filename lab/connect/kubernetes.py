@@ -212,7 +212,7 @@ def _text(quantity: str, value: float) -> str:
 
 
 def _asked(name: str, ask: Any) -> Any:
-    """Ask, again where somebody else changed the object meanwhile. Raises GroupGoneError for what is not
+    """Ask, and ask again if somebody else changed the object meanwhile. Raises GroupGoneError for what is not
     there, BackendError in one line for everything else."""
     import httpx2
     from lightkube.core.exceptions import ApiError

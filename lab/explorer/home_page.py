@@ -46,7 +46,7 @@ def _containers() -> None:
 
 
 def _nothing() -> None:
-    """The page Fabric computes its answer when it is drawn."""
+    """Do nothing: the page Fabric computes its answer when it is drawn."""
 
 
 _EXAMPLES = {

@@ -176,7 +176,7 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
         frame = frame.assign(y=frame["kind"].map({"kill": 0.94, "restart": 0.8}).astype(float) * top)
     else:
         frame = frame.assign(y=frame["limit_mib"].fillna(0.93 * top))
-    # Of many, every kind keeps its share: a chart cannot tell a thousand apart.
+    # A chart cannot tell a thousand events apart. Every kind keeps its share of those that are drawn.
     step = max(1, len(frame) // _MOST_EVENTS)
     rare = frame["kind"].isin(["kill", "restart"])
     return pd.concat([frame[rare], frame[~rare].iloc[::step]]).sort_values("at_s", ignore_index=True)

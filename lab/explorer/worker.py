@@ -37,7 +37,7 @@ class _CancelledError(BaseException):
 class AnyRequest(Protocol):
     """What a page may ask of a child process.
 
-    module: the one that carries it out, by `carry_out`
+    module: the module whose `carry_out` does it
     folder: holds uploads and is removed at the end, "" for none
     memory_bytes: most memory that the child may write to, bytes
     """

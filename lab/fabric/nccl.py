@@ -110,7 +110,7 @@ def notes(variables: Settings) -> Sequence[str]:
 def failover_of(
     version: str, variables: Settings, *, recovery: bool, receiver_lag_s: float = 0.0
 ) -> PortFailover:
-    """Return how this version moves traffic off a dead port of two, and back with `recovery`.
+    """Return how this version moves traffic off one of two ports that died, and back with `recovery`.
 
     The scheme switches the library's failover and recovery on, whatever their variables say. Raises
     ScenarioError as `settings`, and for a version without them.

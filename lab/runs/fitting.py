@@ -24,6 +24,9 @@ _LEAST_PROSE, _LEAST_NAME = 24, 10
 _SENTENCE = 30
 """Least length of a text that a table says once below itself instead of in many rows, characters."""
 
+_LEAST_LABEL = 28
+"""Least width of the names of quantities before records come in more tables for it, characters."""
+
 _HEAD_LINES = 5
 """Lines that the head of a table takes, about."""
 
@@ -143,7 +146,8 @@ def aside(
 
     if not lines:
         return
-    blocks = list(_blocks(header, lines, width))
+    # Names of quantities wrap if then fewer tables are needed.
+    blocks = min((list(_blocks(header, lines, width, most)) for most in (width, _LEAST_LABEL)), key=len)
     turned = [[name, *(line[index] for line in lines)] for index, name in enumerate(header) if index]
     titles, right = ["", *(line[0] for line in lines)], [False, *(True for _ in lines)]
     tables = list(_parts(_widths(_wrapped(titles, right, turned), turned), right, right, width))
@@ -166,10 +170,11 @@ def _stacked(name: str) -> str:
     return name.replace(":", "\n").replace(" ", "\n")
 
 
-def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[list[int]]:
+def _blocks(header: list[str], lines: list[list[str]], width: int, most: int) -> Iterator[list[int]]:
     """Yield the indices of the records (from 1) of each table that fits into `width`; at least one per
-    table."""
+    table. most: largest width of the names of quantities."""
     wide = _widths([_stacked(title) for title in header], lines)
+    wide[0] = min(wide[0], most + _GAP)
     block: list[int] = []
     for index in range(1, len(header)):
         if block and wide[0] + sum(wide[column] for column in block) + wide[index] > width:

@@ -174,16 +174,23 @@ FORMATS: Mapping[str, Callable[[Result], str]] = {
 
 
 def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
-    """Return (header, right-aligned?, lines) of the view for people, which `table` and `markdown` show."""
+    """Return (header, right-aligned?, lines) of the view for people, which `table` and `markdown` show.
+
+    A column without a value in any row is left out.
+    """
     if result.aside is not None:
         names = [str(row[result.aside]) for row in result.rows]
         lines = [
             [column.heading, *(cell(row, column) for row in result.rows)] for column in _quantities(result)
         ]
         return ["", *names], [False, *(True for _ in names)], lines
-    header = [column.heading for column in result.columns]
-    lines = [[cell(row, column) for column in result.columns] for row in result.rows]
-    return header, [_is_number(result, column) for column in result.columns], lines
+    columns = [
+        column
+        for column in result.columns
+        if not result.rows or any(cell(row, column) not in (ABSENT, "") for row in result.rows)
+    ]
+    lines = [[cell(row, column) for column in columns] for row in result.rows]
+    return [column.heading for column in columns], [_is_number(result, column) for column in columns], lines
 
 
 def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:

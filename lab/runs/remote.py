@@ -75,7 +75,7 @@ class ObjectStore(RunStore):
         with self._spoken():
             # Another process may write at any time, so no listing is kept.
             self._fs, self._prefix = fsspec.core.url_to_fs(self.location, use_listings_cache=False)
-            # To look for a name says more than `exists`, which takes every error for a no.
+            # Looking for a name says more than `exists`, which takes every error for a no.
             with suppress(FileNotFoundError):
                 self._fs.info(self._at(MANIFEST))
             bucket = self._prefix.partition("/")[0]

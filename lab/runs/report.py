@@ -62,7 +62,7 @@ def _parameters(runs: Sequence[Run]) -> Markup:
     for run in {run.policy: run for run in runs}.values():
         policy = run.manifest["spec"]["policy"]
         for key, value in policy["parameters"].items():
-            # Of a user's own policy, its own file says more.
+            # The file of a user's own policy says more than this table could.
             fields = {} if "code_sha256" in policy else POLICIES[policy["name"]][0].__dataclass_fields__
             about = fields[key].metadata if key in fields else {"unit": "", "why": ""}
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)

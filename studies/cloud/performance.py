@@ -157,8 +157,8 @@ def parts_left_out(table: Submissions, by: Literal["submission", "submitter"]) -
 def speed_ups(table: Submissions) -> Errors:
     """Return the predictions of speed-ups by benchmark, submitters left out.
 
-    Of a submitter's systems with one accelerator in one round, the one with the fewest accelerators is known;
-    the others' speed-ups over it are asked.
+    In each round, a submitter's systems with the same accelerator form a group. The smallest system of a
+    group is known, and the speed-ups of the others over it are asked.
     """
     off, part = _off(table, "submitter")
     columns = (table.round, table.submitter, table.benchmark, table.accelerator)

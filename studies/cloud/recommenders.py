@@ -2,8 +2,8 @@
 printed.
 
 For: docs/results/cloud.md and `python -m studies recommenders`. Not for: playing searches (searches.py) or
-reading tables (tables.py). Of data without a stated licence the page gives only means over jobs, from which
-no measurement can be read. The targets are aims of this project.
+reading tables (tables.py). If data have no stated licence, the page gives only means over jobs, from which no
+measurement can be read. The targets are aims of this project.
 """
 
 from __future__ import annotations

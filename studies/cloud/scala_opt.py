@@ -69,7 +69,7 @@ GPU_LATENCIES_S = {
     "NVIDIA K80": {16: 0.0098, 32: 0.0113, 64: 0.0154, 128: 0.0246, 256: 0.0416},
     "NVIDIA M60": {16: 0.0037, 32: 0.0051, 64: 0.0075, 128: 0.0125, 256: 0.0214},
 }
-"""By GPU and batch size: medians of nine runs on p2.xlarge and g3s.xlarge (PROFET, MIT)."""
+"""Medians of nine runs on p2.xlarge and g3s.xlarge, by GPU and batch size (PROFET, MIT)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ worth.
 For: judging every recommender by the same trials, each job (or program) left out in turn. Not for: the tables
 (tables.py), nor the page's part (recommenders.py).
 
-The job that is judged is not in the history; under `programs` neither are jobs of the same program. A search
-begins with nothing and gets positions among candidates and what it has paid for; the table stays on this
-side. It pays before it sees an answer, for trials that failed or timed out, too, and these never count as a
-find. It goes on until a trial is within 10 % of the cheapest.
+The job that is judged is not in the history. Under `programs`, jobs of the same program are not in it either.
+A search begins without trials. It gets the positions of candidates and the trials that it has paid for, and
+never the table. It pays before it sees an answer. It also pays for trials that failed or timed out, and these
+never count as a find. It goes on until a trial is within 10 % of the cheapest.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ PARTS = ("step", "on_off", "ddp", "hipster_shop", "escra_default", "teastore")
 REPEATS = 5
 """Undisturbed runs of each cell on the testbed. With three, one bad moment is a third."""
 DURATION_S = 30.0
-"""Length of a run whose scenario gives a duration, s. Of 10 s, one repeat agreed with the others' median
-latency in 29 % only (docs/decisions/0036)."""
+"""Length of a run whose scenario gives a duration, s. Runs of 10 s agreed with the median latency of the
+other repeats in only 29 % (docs/decisions/0036)."""
 SEED = 20
 """What draws the loads of a page that is made of a few."""
 START_S = 5.0

@@ -23,7 +23,7 @@ from twin.cloud.deadline import Windows, optimum_usd, play
 OURS = "planned"
 REFERENCE = ("greedy", "uniform-progress")
 EVERY = 23
-"""Of the windows that nobody is judged by, one in so many is played: they overlap."""
+"""Where nobody is judged by the windows, one of so many is played, because they overlap."""
 CENT = 0.01
 
 

@@ -102,9 +102,7 @@ def campaign(places: Places, seeds: range, folder: Path, silent_s: float) -> dic
         hosts.stop()
 
 
-def _through_faults(
-    places: Places, hosts: Hosts, seeds: range, folder: Path, silent_s: float
-) -> list[str]:
+def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path, silent_s: float) -> list[str]:
     """Sweep while things fail, and return what failed when."""
     happened: list[str] = []
     runs, sweep = len(seeds), _sweep(seeds, folder)

@@ -49,7 +49,7 @@ def deployment(containers: int) -> Deployment:
 
 
 async def _control(pki: Path, containers: int) -> None:
-    """Be the controller, and print its port once it listens."""
+    """Act as the controller, and print its port once it listens."""
     controller = Controller(
         deployment(containers),
         make("escra", {"gamma": _GAMMA}),

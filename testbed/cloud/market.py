@@ -194,7 +194,7 @@ class _Real:
             self._next(now_s)
 
     def _next(self, now_s: float) -> None:
-        """Nothing of the job is there: start it where it is wanted, or wait."""
+        """Start the job where it is wanted, or wait, when no process of it runs."""
         course = self.course
         if course.state != WAITING:
             course.gone(now_s)

@@ -150,7 +150,7 @@ class SlurmGangs(Gangs):
         super().start(job, {}, math.inf)
 
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None:
-        """Have Slurm start a gang on these servers; of one that Slurm started itself, set the quota."""
+        """Have Slurm start a gang on these servers. If Slurm started the gang by itself, set its quota."""
         if job in self._lives:
             self._lives[job].quota_cores = quota_cores
         else:

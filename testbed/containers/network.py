@@ -62,7 +62,7 @@ class Endpoint:
         self._rx, self._tx, self._door = self._descriptors
 
     def enter(self) -> None:
-        """Move the calling process into the namespace. To be called between fork and exec."""
+        """Move the calling process into the namespace. Call it between fork and exec."""
         if _libc.setns(self._door, _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")
 

@@ -23,7 +23,8 @@ GROUPS = (_LINK, _NEIGHBOUR, _TC, _IPV4_ROUTE)
 """RTNLGRP_… groups. Entries of bridges and VXLAN devices are announced as neighbours."""
 
 BUFFER_BYTES = 16 << 20
-"""Receive buffer. Of a burst of 20,000 entries that was read slowly, 2 MB lost a part and 16 MB lost none."""
+"""Receive buffer. When a burst of 20,000 entries was read slowly, 2 MB lost a part of it and 16 MB lost
+nothing."""
 
 _NEW_LINK, _DELETE_LINK = 16, 17
 _NEW_ROUTE, _DELETE_ROUTE = 24, 25

@@ -49,11 +49,11 @@ BOOT = Path("/boot")
 _STOCK = re.compile(r"vmlinuz-(?P<release>6\.1\.0-(?P<number>[0-9]+)-amd64)")
 _MODULES = ("9p", "9pnet_virtio", "virtio_console", "virtio_pci")
 _PROBE_S = 3.0
-# The kernel does not trust an emulated CPU's TSC, although it is this machine's and equal on all CPUs. To
-# read any other clock QEMU emulates a device, under its one lock: a loop of real-time priority that asks for
-# the time then takes a whole CPU ("sched: RT throttling activated").
-# On a busy machine the emulated timer may not tick while the kernel checks whether it works at all ("MP-BIOS
-# bug: 8254 timer not connected"); without the check it is believed.
+# The kernel does not trust an emulated CPU's TSC, although it is this machine's and equal on all CPUs. For
+# any other clock QEMU emulates a device, under its one lock. A loop of real-time priority that asks for the
+# time then takes a whole CPU ("sched: RT throttling activated"). On a busy machine the emulated timer may not
+# tick while the kernel checks whether it works at all ("MP-BIOS bug: 8254 timer not connected"); without the
+# check it is believed.
 _CLOCK = "tsc=reliable no_timer_check"
 # The oldest CPU that NumPy runs on. The newest one that QEMU can emulate ("max") takes half as long again to
 # boot and to run: 5-level page tables, and AVX instruction by instruction.

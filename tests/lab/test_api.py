@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import twinbed as tb
-from lab import api
+from lab import answers, api
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ def test_runs_are_frames_charts_and_tables(runs):
 
 
 def test_names_of_users_cannot_write_html(runs):
-    made = api.Table(None, made_result := runs[0].result)
+    made = answers.Table(None, made_result := runs[0].result)
     assert made.result is made_result
-    shown = api.Runs((runs[0][0],))
+    shown = answers.Runs((runs[0][0],))
     run = runs[0][0]
     evil = type(run)(run.path, {**run.manifest, "policy": "<script>x</script>"})
-    assert "<script>" not in api.Runs((evil,))._repr_html_()
+    assert "<script>" not in answers.Runs((evil,))._repr_html_()
     assert shown.frame.shape[0] == 1
 
 
@@ -73,6 +73,10 @@ def test_a_sweep_has_a_row_for_each_run(trace_path, tmp_path):
     assert len(swept.frame) == 4
     assert "static.factor" in swept.frame
     assert "<table>" in swept._repr_html_()
+    assert all(chart.to_dict() for chart in swept.charts().values())
+    assert "What one figure costs in the other" in swept.charts()
+    from_texts = tb.sweep(scenario, ["static.factor=1,1.2"], seeds=[0, 1], store=tmp_path, resume=True)
+    assert from_texts.frame["run"].tolist() == swept.frame["run"].tolist()
 
 
 def test_advice_and_recommendations_are_tables(trace_path):
@@ -81,6 +85,7 @@ def test_advice_and_recommendations_are_tables(trace_path):
     ranked = tb.recommend("images_cnn", types=["n1-standard-4"], workers=[1, 2], method="analytic")
     assert {"configuration", "time_h", "cost_usd"} <= set(ranked.frame)
     assert ranked.answer.next_step
+    assert ranked.charts()["Time and cost"].to_dict()
 
 
 @pytest.mark.root

@@ -83,7 +83,7 @@ def test_gzip_and_a_byte_order_mark_are_read(write: Write) -> None:
 
 def test_a_single_time_needs_the_interval(write: Write) -> None:
     path = write("time,web\n0,1\n")
-    with pytest.raises(TraceError, match="give interval_s"):
+    with pytest.raises(TraceError, match="give --trace-option interval_s="):
         load(path)
     assert load(path, interval_s="0.5").interval_s == 0.5
 
@@ -233,7 +233,7 @@ def test_gaps_are_filled_as_asked(write: Write, text: str, fill: str, expected: 
 )
 def test_the_error_for_a_gap_names_its_cure(write: Write, text: str) -> None:
     path = write(text)
-    with pytest.raises(TraceError, match=r"the option fill=hold \(or zero, linear\) fills gaps"):
+    with pytest.raises(TraceError, match=r"--fill hold \(or zero, linear\) fills gaps"):
         load(path)
     assert load(path, fill="hold").present.all()
 

@@ -10,7 +10,7 @@ the intervals there count as not seen.
 Between two samples the growth is even. It is divided by the time between the readings and told for the time
 between the moments at which the samples count. A server's answer at a step is the sample read last, some
 seconds before. So an interval's mean is over a stretch as long as the interval that lies up to one scrape
-earlier, and peaks keep their height. To move it into place by interpolation would mix two intervals.
+earlier, and peaks keep their height. Moving it into place by interpolation would mix two intervals.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _changes(told: tuple[Floats, Floats], window: Window) -> Entries:
     interval = np.ceil((times_s - window.start_s) / window.step_s - 1e-6).clip(0, window.intervals)
     inside = interval < window.intervals
     interval, values = interval[inside].astype(np.int32), values[inside]
-    # Of several values before the same interval the last counts.
+    # The last of several values before the same interval counts.
     last = np.flatnonzero(np.diff(interval, append=window.intervals) > 0)
     interval, values = interval[last], values[last]
     changed = np.flatnonzero(np.diff(values, prepend=-1.0) != 0)

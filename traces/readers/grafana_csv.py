@@ -62,7 +62,9 @@ def read(
     cpu = np.concatenate([*columns.values()]) * UNITS[quantity][1]
     steps = np.diff(np.unique(times_s))
     if step_s is None and not steps.size:
-        raise TraceError(f"{path}: a single time, so no interval can be inferred; give step_s")
+        raise TraceError(
+            f"{path}: a single time, which tells no interval; give --trace-option step_s=SECONDS"
+        )
     step_s = float(np.median(steps)) if step_s is None else step_s
     if not (np.isfinite(step_s) and step_s >= 1e-3):
         raise TraceError(f"{path}: a step of {step_s:g} s, expected a millisecond or more")
@@ -121,6 +123,6 @@ def _series(path: Path, name: str, times_s: Floats, values: Floats) -> Series:
     if "{" not in name or not name.rstrip().endswith("}"):
         raise TraceError(
             f"{path}: column {name[:120]!r} is a legend, which tells no unit; "
-            "give the option quantity=cpu_cores (or cpu_millicores, cpu_percent)"
+            "give --trace-option quantity=cpu_cores (or cpu_millicores, cpu_percent)"
         )
     return series_of(str(path), labels_of(path, name), times_s, values)

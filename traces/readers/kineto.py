@@ -28,7 +28,8 @@ from twinbed import TraceError
 from twinbed.files import MIB, open_regular
 
 MOST_TEXT_BYTES = 2048 * MIB
-"""Most text of a trace, unpacked: some ten million events. Of each that matters two numbers are kept."""
+"""Most text of a trace, unpacked: some ten million events. Two numbers are kept of each event that
+matters."""
 MOST_COLLECTIVES = 1_000_000
 """Most collectives of a trace."""
 _MOST_EVENT_BYTES = MIB
@@ -104,10 +105,10 @@ def read(path: Path) -> TrainingTrace:
         try:
             text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, "utf-8")
             head, rest = _opened(text, str(path))
-            found = _Found()
+            kept = _Kept()
             for event in _events(text, rest, str(path)):
-                found.take(event)
-            return found.trace(path, head)
+                kept.take(event)
+            return kept.trace(path, head)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise TraceError(f"{path}: not a whole gzip file ({error}); export it again") from None
         except UnicodeDecodeError as error:
@@ -151,7 +152,7 @@ def _events(file: TextIO, text: str, where: str) -> Iterator[dict[str, Any]]:
         yield event
 
 
-class _Found:
+class _Kept:
     """What is kept of the events. Times are in µs."""
 
     def __init__(self) -> None:

@@ -48,12 +48,13 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
 """Value columns: the trace's quantity and what one unit is of it (cpu_percent: of one core)."""
 
 _TOLERANCE = 0.01
-"""By how much of an interval a time stamp may miss its place: rounded decimals do, a lost sample does not."""
+"""Share of an interval by which a time stamp may miss its place: rounded decimals do, a lost sample does
+not."""
 
 Fill = Literal["hold", "zero", "linear"]
 """What stands in a gap: the value before it, 0, or the line between the values around it."""
 
-_CURE = "the option fill=hold (or zero, linear) fills gaps"
+_CURE = "--fill hold (or zero, linear) fills gaps"
 
 _NO_MEMORY = "The source has no memory column: memory is 0 throughout."
 
@@ -275,7 +276,9 @@ def _rows(
     grid, first_row = np.unique(times, return_index=True)
     if interval_s is None:
         if len(grid) < 2:
-            raise TraceError(f"{path}: a single time, so no interval can be inferred; give interval_s")
+            raise TraceError(
+                f"{path}: a single time, which tells no interval; give --trace-option interval_s=SECONDS"
+            )
         order = np.argsort(code, kind="stable")
         own_steps = np.diff(times[order])[np.diff(code[order]) == 0]
         interval_s = _interval(own_steps if own_steps.size else np.diff(grid), float(grid[-1] - grid[0]))
@@ -344,7 +347,7 @@ def _check_cells(path: Path, rows: int, columns: int, max_cells: int) -> None:
     if rows * columns > max_cells:
         raise TraceError(
             f"{path}: {rows} intervals × {columns} containers are more than max_cells = {max_cells}; "
-            "cut the file or raise max_cells"
+            "cut the file, or give --trace-option max_cells=NUMBER"
         )
 
 

@@ -89,7 +89,7 @@ class _Run:
             self.env.process(self._life(self.turn))
 
     def _go(self) -> None:
-        """Leave what is held, then start what is wanted. Whoever leaves already goes on leaving."""
+        """Leave what is held, then start what is wanted. A machine that is being left goes on leaving."""
         if self.course.state == LEAVING:
             return
         self.turn += 1

@@ -311,7 +311,7 @@ def jobs(runs: Runs) -> Iterator[Runs]:
 def two_narrowest(job: Runs) -> Flags:
     """Return which runs of a job are its probes: those on the two least numbers of GPUs, bool[n].
 
-    Of two numbers the lesser alone is a probe; a job on one number has none.
+    A job on two numbers has the lesser as its only probe. A job on one number has no probe.
     """
     widths = np.unique(job.gpus)
     return np.asarray(job.gpus <= widths[min(1, widths.size - 2)]) & (widths.size > 1)

@@ -187,7 +187,7 @@ EVENT_KINDS = ("oom", "grant", "kill", "restart", "reclaim", "join", "leave")
 class Outcome:
     """A finished simulation: series (None when not recorded), events, and counters over the run.
 
-    limit_changes: CPU and memory limits changed by decisions. By container: done_s and arrived_s
+    limit_changes: CPU and memory limits changed by decisions. Arrays by container: done_s and arrived_s
     (float64[N]), core-seconds served and arrived; nr_periods and nr_throttled (int64[N]), as in cpu.stat.
     reports: container-period records that reached the allocator. decide_s: seconds of this machine's time
     spent in its `on_period`, the only field in which two equal simulations differ. requests: None unless the

@@ -132,7 +132,7 @@ class ServerlessWorkload:
 
     @property
     def threads(self) -> Floats:
-        """float64[N], CPUs that a pod can keep busy."""
+        """CPUs that a pod can keep busy, float64[N]."""
         return np.full(len(self.names), float(self.pod.threads))
 
     @property

@@ -18,7 +18,7 @@ from twin.containers.physics import Physics
 
 
 class BackOff:
-    """Waits of `count` containers before their next start: those of the testbed's containers
+    """The waits of `count` containers before their next start. They are those of the testbed's containers
     (testbed.containers.host.life)."""
 
     def __init__(self, count: int) -> None:

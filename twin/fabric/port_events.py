@@ -289,7 +289,7 @@ class _Pair:
     # --- recovery ------------------------------------------------------------------------------------------
 
     def _calls(self, port: int) -> Process:
-        """Be the sender's context."""
+        """Act as the sender's context."""
         library, name = self.library, f"{SENDS}'s context {port}"
         self.acknowledged[port] = self.env.event()
         yield self.env.timeout(library.start_s)
@@ -309,7 +309,7 @@ class _Pair:
         self._given_up(SENDS, port)
 
     def _listens(self, port: int) -> Process:
-        """Be the receiver's context."""
+        """Act as the receiver's context."""
         library, name = self.library, f"{RECEIVES}'s context {port}"
         self.mail[port] = simpy.Store(self.env)
         yield self.env.timeout(library.start_s)

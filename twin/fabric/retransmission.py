@@ -48,7 +48,7 @@ class Ladder:
 
     @property
     def retries(self) -> int:
-        """Number of times that it goes back, be it for its timer or for a negative acknowledgement."""
+        """Number of times that it goes back, whether for its timer or for a negative acknowledgement."""
         return len(self.waits_s) - 1
 
     @cached_property

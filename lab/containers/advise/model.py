@@ -105,7 +105,7 @@ class Row(Section):
 
 
 class Made(Section):
-    """From what and how an advice was made."""
+    """What an advice was made of, and how."""
 
     at: str = Field(description="Moment at which the advice was made, ISO 8601 in UTC.")
     by: str = Field(description="Version of twinbed.")

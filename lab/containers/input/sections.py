@@ -70,6 +70,7 @@ class SyntheticWorkload(Section):
     """Containers with stepwise demand. All start together; one with a shorter demand leaves at its end."""
 
     containers: list[SyntheticContainer] = Field(min_length=1)
+    """The containers."""
 
 
 class JobInput(Section):

@@ -177,8 +177,8 @@ class LimitedContainer:
             self._put("cpu.max", f"{'max' if math.isinf(value) else quota_us(value)} {QUOTA_PERIOD_US}")
 
     def _write_memory(self, value: float) -> None:
-        """Memory and swap together. In v1 memsw is never below the limit itself; in v2 what is above the new
-        limit is reclaimed first, because the kernel kills for the rest."""
+        """Write the limits of memory and of swap. In v1 memsw is never below the limit itself; in v2 what is
+        above the new limit is reclaimed first, because the kernel kills for the rest."""
         paths = self._paths(MEMORY_LIMIT)
         if self._v1:
             text = "-1" if math.isinf(value) else str(int(value))

@@ -58,7 +58,7 @@ class Identity:
     def become(self) -> None:
         """Make the calling process this user's, without any capability and for good.
 
-        To be called between fork and exec: it makes system calls only. Raises OSError.
+        Call it between fork and exec: it makes system calls only. Raises OSError.
         """
         if os.geteuid() == 0:
             _empty_bounding_set()

@@ -34,7 +34,7 @@ _NEVER_NS = 1 << 62
 
 
 class Sender:
-    """One plan being sent. To be made in a running event loop. begins_ns: CLOCK_MONOTONIC at second 0;
+    """Sends one plan. Make it in a running event loop. begins_ns: CLOCK_MONOTONIC at second 0;
     tracing: of the plan; latencies: HdrHistogram of answered requests' latencies, µs; arrived, ended:
     requests so far."""
 

@@ -114,7 +114,7 @@ class ControllerBooks:
             _log.info("agent %s left, it has no containers (%s)", agent, why)
 
     def tick(self, now_s: float) -> None:
-        """Begin when agents have been waited for long enough. To be called now and then."""
+        """Begin when agents have been waited for long enough. Call it now and then."""
         if self.started or not self._newcomers or self._first_s is None:
             return
         complete = {state.name for state in self.agents.values() if state.live and state.complete}

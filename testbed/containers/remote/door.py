@@ -152,7 +152,7 @@ class Door:
             guest.since_s = asyncio.get_running_loop().time()
 
     def tick(self) -> None:
-        """Close those that have waited too long. To be called now and then."""
+        """Close connections that have waited too long. Call it now and then."""
         due_s = asyncio.get_running_loop().time() - WAIT_S
         for guest in list(self._guests.values()):
             if not guest.calls and guest.since_s <= due_s:
@@ -236,8 +236,8 @@ async def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 def origin(address: str) -> str:
-    """Return what counts as one address: of IPv6 the /64 network, which one machine may have to itself. An
-    IPv4 address that reached a listener on [::] counts as itself."""
+    """Return what counts as one address. For IPv6 it is the /64 network, which one machine may have to
+    itself. An IPv4 address that reached a listener on [::] counts as itself."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv4Address):
         return address

@@ -149,7 +149,8 @@ class Hosting:
         return True
 
     def _tell(self, what: str, origin: Origin, group: HostGroup | None, why: str) -> None:
-        """Audit it. limits: those that were found, and that the end of the attachment puts back."""
+        """Note the attachment in the audit file. limits: those that were found, and that the end of the
+        attachment puts back."""
         if self._audit is None:
             return
         paths = " ".join(dict.fromkeys(origin.attach.values()))

@@ -58,8 +58,8 @@ class Latest(Columns):
         return own
 
     def take(self, records: Records, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Note the records in `rows`, of which no two are of one container; return the rows that are newer
-        than what was known."""
+        """Note the records in `rows`, and return the rows that are newer than what was known. No two rows are
+        of one container."""
         slots = slot(records.ids[rows])
         newer = records.end_ns[rows] > self.end_ns.values[slots]
         rows, slots = rows[newer], slots[newer]

@@ -109,7 +109,7 @@ class Ledger(Columns):
         up = need > 0
         cleared: Slots = slots[~up]
         if up.any():
-            # Of the raises that are left after the smallest ones, none would fit.
+            # No raise that is left after the smallest ones would fit.
             raises, need = slots[up], need[up]
             order = np.lexsort((need, self._app.values[raises]))
             raises, need = raises[order], need[order]

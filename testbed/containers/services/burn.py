@@ -39,7 +39,7 @@ class _Part:
 
 
 class Burner:
-    """The CPUs of one container. To be made and used in a running event loop. threads: how many CPUs it may
+    """The CPUs of one container. Make and use them in a running event loop. threads: how many CPUs it may
     keep busy at once, rounded up."""
 
     def __init__(self, threads: float) -> None:

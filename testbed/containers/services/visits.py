@@ -33,7 +33,7 @@ Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
 
 class Visits:
-    """One container of a service. To be made in a running event loop. addresses: of every service's replicas;
+    """One container of a service. Make it in a running event loop. addresses: of every service's replicas;
     seed: of the draws; teller: is told of the calls of traced requests."""
 
     def __init__(self, service: Service, addresses: Addresses, seed: str, teller: Teller) -> None:

@@ -1,6 +1,7 @@
 """`twinbed runs`: the store from the command line, on runs made by hand."""
 
 import json
+import math
 import zipfile
 
 import pytest
@@ -24,6 +25,10 @@ def test_runs_are_listed_with_their_policy_and_seed(twinbed, run):
     lines = twinbed("runs", "list").out
     assert run.id in lines
     assert "escra" in lines
+    assert "Made (UTC)" in lines
+    made = run.manifest["created_at"]
+    assert f"{made[:10]} {made[11:19]}" in lines
+    assert "+00:00" not in lines
 
 
 def test_listing_for_machines_has_the_metrics(twinbed, run):
@@ -47,6 +52,13 @@ def test_a_table_of_a_run_is_shown(twinbed, run):
     ended = twinbed("runs", "show", run.id, "--table", "events", "--format", "json")
     (row,) = ended.rows
     assert (row["container"], row["kind"]) == ("db", "kill")
+
+
+def test_people_do_not_see_a_figure_that_no_container_has(twinbed, store_path):
+    run = publish(RunStore(store_path), turned_away=(math.nan, math.nan))
+    table = ("runs", "show", run.id, "--table", "containers")
+    assert [row["turned_away"] for row in twinbed(*table, "--format", "json").rows] == [None, None]
+    assert "turned" not in twinbed(*table).out
 
 
 def test_a_run_whose_files_were_changed_is_shown_and_ends_with_1(twinbed, run):

@@ -100,6 +100,16 @@ def test_reader_options_reach_the_reader(twinbed, csv_path, tmp_path):
     assert "'colour'" in twinbed("traces", "inspect", csv_path, "--trace-option", "colour=red").refused
 
 
+def test_gaps_are_filled_by_an_option_that_the_error_names(twinbed, tmp_path):
+    path = tmp_path / "gaps.csv"
+    path.write_text("time,web\n0,1\n10,\n20,3\n")
+    assert "--fill hold (or zero, linear) fills gaps" in twinbed("traces", "inspect", path).refused
+    (row,) = twinbed("traces", "inspect", path, "--fill", "linear", "--format", "json").rows
+    assert row["cpu_mean_cores"] == 2
+    twice = twinbed("traces", "inspect", path, "--fill", "hold", "--trace-option", "fill=zero")
+    assert "give one of them" in twice.refused
+
+
 def test_every_parameter_of_every_policy_is_listed_with_unit_default_range_and_reason(twinbed):
     rows = twinbed("policies", "show", "--format", "json").rows
     assert {row["policy"] for row in rows} == set(POLICIES)

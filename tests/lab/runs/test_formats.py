@@ -81,6 +81,20 @@ def test_records_that_do_not_fit_beside_each_other_come_in_blocks_with_every_fig
     assert "12,345.7" in narrow
 
 
+def test_names_of_quantities_wrap_if_the_records_then_need_fewer_tables():
+    columns = (
+        Column("label", "Policy"),
+        Column("saved", "Reserved CPU against static, smaller saving", "%", 2),
+        Column("kills", "OOM kills", decimals=0),
+    )
+    rows = tuple({"label": label, "saved": -62.5, "kills": 0} for label in ("escra", "vpa", "static", "krr"))
+    lines = formats.table(Result(columns, rows, aside="label"), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("escra" in line for line in lines) == sum("krr" in line for line in lines) == 1
+    (wrapped,) = (line for line in lines if line.startswith("Reserved CPU"))
+    assert wrapped.count("-62.50") == 4
+
+
 def test_many_records_stand_one_per_line_where_that_is_shorter():
     rows = tuple(ROWS[0] | {"label": f"escra gamma={number}"} for number in range(20))
     lines = formats.table(Result(COLUMNS, rows, aside="label"), 60).splitlines()

@@ -25,6 +25,9 @@ REQUIRED = {
 }
 """Keys of each phase that we write (Trace Event Format, "Event Descriptions")."""
 
+METADATA = {"process_name", "process_labels", "process_sort_index", "thread_name", "thread_sort_index"}
+"""Names of metadata events (Trace Event Format, "Metadata Events")."""
+
 
 def checked(path) -> list[dict]:
     """The events of a file that follows the Trace Event Format."""
@@ -32,6 +35,8 @@ def checked(path) -> list[dict]:
     text = gzip.decompress(content) if path.suffix == ".gz" else content
     # Perfetto's reader takes neither NaN nor infinity, which Python's does.
     document = json.loads(text, parse_constant=pytest.fail)
+    assert set(document) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert document["displayTimeUnit"] in ("ms", "ns")
     assert all(isinstance(value, str) for value in document["otherData"].values())
     events = document["traceEvents"]
     at: dict[tuple[int, str], float] = {}
@@ -41,8 +46,13 @@ def checked(path) -> list[dict]:
         assert isinstance(event["name"], str)
         assert isinstance(event["pid"], int)
         assert isinstance(event["tid"], int)
-        if event["ph"] != "M":
+        if event["ph"] == "M":
+            assert event["name"] in METADATA
+            assert list(map(type, event["args"].values())) == [str]
+        else:
             assert event["ts"] >= 0
+        if event["ph"] == "i":
+            assert event["s"] in ("g", "p", "t")
         if event["ph"] == "C":
             counter = event["pid"], event["name"]
             # trace_processor keeps one value for a counter and a time.

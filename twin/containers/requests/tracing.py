@@ -3,9 +3,9 @@
 For: drawing the traced requests before a run, and reading the spans of a window or of the whole run. Not
 for: how spans are written and kept (engine/tracing.py), nor what they mean (control.paths).
 
-At most TRACED requests of a run are traced; of a larger run they are drawn at random. Of these the spans of
-DRAWN requests, drawn at random, and of the SLOWEST stay until the run's end. So memory and time are bounded,
-and the slowest 5 % of what was traced are all there. No number that the run draws changes by it.
+At most TRACED requests of a run are traced; of a larger run they are drawn at random. The spans of DRAWN of
+them, again drawn at random, and of the SLOWEST stay until the run's end. So memory and time are bounded, and
+the slowest 5 % of what was traced are all there. No number that the run draws changes by it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ class Fixed(Section):
     """Requests at equal intervals."""
 
     kind: Literal["fixed"]
+    """Name of this pattern."""
     rate_rps: _Rate = 400.0
+    """Rate, requests/s."""
     scale: _Scale = 1.0
 
 
@@ -40,7 +42,9 @@ class Exponential(Section):
     """A Poisson stream: the time between requests is exponentially distributed."""
 
     kind: Literal["exponential"]
+    """Name of this pattern."""
     rate_rps: _Rate = 300.0
+    """Mean rate, requests/s."""
     scale: _Scale = 1.0
 
 
@@ -48,7 +52,9 @@ class Burst(Section):
     """Requests at equal intervals, and in addition a Poisson burst at the end of every cycle."""
 
     kind: Literal["burst"]
+    """Name of this pattern."""
     base_rps: _Rate = 50.0
+    """Rate outside bursts, requests/s."""
     burst_rps: _Rate = 600.0
     """Rate of the burst, in addition to the base, requests/s."""
     every_s: PositiveFloat = 20.0
@@ -71,8 +77,11 @@ class AlibabaLike(Section):
     """
 
     kind: Literal["alibaba_like"]
+    """Name of this pattern."""
     low_rps: _Rate = 56.0
+    """Lowest rate, requests/s."""
     high_rps: _Rate = 548.0
+    """Highest rate, requests/s."""
     correlation_s: PositiveFloat = 30.0
     """Time after which the rate's autocorrelation has fallen to 1/e, seconds."""
     step_s: float = Field(default=1.0, ge=0.001, description="Time for which a rate holds, seconds.")
@@ -89,6 +98,7 @@ class Rates(Section):
     """Request rates from a file."""
 
     kind: Literal["rates"]
+    """Name of this pattern."""
     file: str = Field(min_length=1, description="CSV file with the columns t_s and rps, at equal intervals.")
     spacing: Literal["poisson", "even"] = "poisson"
     """Time between requests: exponentially distributed, or equal while a rate holds."""
@@ -103,6 +113,7 @@ class Timestamps(Section):
     """Requests at the times in a file."""
 
     kind: Literal["timestamps"]
+    """Name of this pattern."""
     file: str = Field(min_length=1)
     """CSV file with a time column; times count from the first one."""
     start_s: NonNegativeFloat = 0.0

@@ -80,6 +80,7 @@ class Function(Section):
     """A function: its pods, and the parts of an invocation."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")
+    """Name of the function."""
     title: str = Field(default="", description="Title for people.")
     assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
     pod: Pod = Field(default=Pod(), description="Its pods.")

@@ -1,0 +1,170 @@
+"""What the Python API returns: results that notebooks show as tables, with data frames and charts.
+
+For: lab.api. Not for: how anything is asked, run or kept. Heavy packages are imported when they are used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from lab.runs.formats import Result
+    from lab.runs.store import Run
+    from lab.sweep.sweep import Swept
+
+
+class Shown(ABC):
+    """A result that notebooks show as a table. `result` has its rows, columns, facts and notes."""
+
+    @property
+    @abstractmethod
+    def result(self) -> Result:
+        """The table as the command line prints it."""
+
+    def __repr__(self) -> str:
+        from lab.runs.formats import table
+
+        return table(self.result)
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks: titles with units, facts above, notes below."""
+        from html import escape
+
+        from lab.runs.formats import grid
+
+        shown = self.result
+        header, numeric, lines = grid(shown)
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+        side = ["right" if number else "left" for number in numeric]
+        rows = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="text-align:{place}">{escape(cell)}</td>'
+                for place, cell in zip(side, line, strict=True)
+            )
+            + "</tr>"
+            for line in lines
+        )
+        facts = "".join(f"<div>{escape(f'{key}: {value}')}</div>" for key, value in shown.facts.items())
+        notes = "".join(f"<div>· {escape(note)}</div>" for note in (shown.legend, *shown.notes) if note)
+        return f"{facts}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+
+
+@dataclass(frozen=True, repr=False)
+class Runs(Shown, Sequence["Run"]):
+    """Stored runs, compared with each other. It is a sequence of them."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def result(self) -> Result:
+        """The comparison as the command line prints it: means over seeds, the metrics that have a meaning."""
+        from lab.runs.compare import as_result
+
+        return as_result(self.runs)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per run: label, run, name, policy, seed, currency, and every metric.
+
+        docs/reference/metrics.md has their units.
+        """
+        from lab.runs.compare import comparison
+
+        return comparison(self.runs)
+
+    @property
+    def means(self) -> pd.DataFrame:
+        """One row per label: every metric's mean over the seeds, and KEY_ci95, half its 95 % interval."""
+        from lab.runs.compare import over_seeds
+
+        return over_seeds(self.frame)
+
+    def charts(self) -> dict[str, alt.TopLevelMixin]:
+        """Return the charts of a report about these runs, by title."""
+        from lab.runs.compare import kind_of
+
+        return {figure.title: figure.chart for figure in kind_of(self.runs).charts(self.runs)}
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep(Shown):
+    """A sweep that was carried out. swept: its plan, its frame and what failed."""
+
+    swept: Swept
+
+    @property
+    def result(self) -> Result:
+        """The table of means, of the first metrics that differ."""
+        from lab.sweep.result import chosen, result
+
+        return result(self.swept, chosen(self.swept, []))
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per run: the keys that vary, policy, seed and every metric."""
+        return self.swept.frame
+
+    def charts(self) -> dict[str, alt.TopLevelMixin]:
+        """Return the charts of the metrics in the table, by title: lines over a key, heat maps, a front."""
+        from lab.sweep.page import figures
+        from lab.sweep.result import chosen
+
+        drawn = figures(self.swept.frame, self.swept.plan.keys, chosen(self.swept, []))
+        return {title: figure.chart for title, figure in drawn}
+
+
+@dataclass(frozen=True, repr=False)
+class Table(Shown):
+    """A table with what it was made of.
+
+    answer: an Advice (advise), a Recording (record) or an Answer (recommend).
+    """
+
+    answer: Any
+    made: Result
+
+    @property
+    def result(self) -> Result:
+        """The table."""
+        return self.made
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per row of the table; the keys end in units."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.made.rows))
+
+
+@dataclass(frozen=True, repr=False)
+class Ranking(Table):
+    """Ranked clusters. deadline_s, budget_usd: the limits that were asked for, infinite for none."""
+
+    deadline_s: float
+    budget_usd: float
+
+    def charts(self) -> dict[str, alt.TopLevelMixin]:
+        """Return the chart of every candidate by time and cost, by title; none if nothing tells the times."""
+        from lab.charts.cloud import pareto, ranking
+
+        if not self.answer.sized:
+            return {}
+        frame = ranking(self.answer.ranking)
+        drawn = pareto(frame, deadline_h=self.deadline_s / 3600, budget_usd=self.budget_usd)
+        return {"Time and cost": drawn}
