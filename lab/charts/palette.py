@@ -24,6 +24,8 @@ _BASE = {
 _FURTHER = ("#D55E00", "#B8A800", "#7A4B9E", "#6B3E26")
 SERIES = (*_BASE.values(), *_FURTHER)
 """Colours of lines that are no policies."""
+AREAS = (*SERIES, "#C7D59F", "#F3B6C6", "#3D4A8A")
+"""Colours of areas on top of each other: as many as a chart of a trace has, no two alike."""
 _DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0), (8, 3), (3, 2), (8, 3, 2, 3), (12, 4), (5, 2), (2, 4), (14, 3, 3, 3),
 )  # fmt: skip
