@@ -40,7 +40,7 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
         )
     )
     placed = alt.Chart(nodes).encode(x=x, y=y, tooltip="name:N")
-    points = placed.mark_square(size=260, opacity=1, color="#0072b2")
+    points = placed.mark_square(size=260, opacity=1, color=SERIES[0])
     above = alt.datum.y > _MIDDLE
     names = [
         placed.transform_filter(rows).mark_text(dy=away, fontSize=12, color=_WORKS).encode(text="name:N")
@@ -60,7 +60,7 @@ def two_sides(frame: pd.DataFrame) -> tuple[alt.LayerChart, ...]:
             x=alt.X("detection_ms:Q", title="Detection time (ms)"), y=alt.Y(f"{key}:Q", title=title)
         )
         mark = base.transform_filter("datum.chosen").mark_point(size=120, filled=True, color=_BROKEN)
-        panels.append(alt.LayerChart(layer=[base.mark_line(color="#0072b2"), mark]))
+        panels.append(alt.LayerChart(layer=[base.mark_line(color=SERIES[0]), mark]))
     return tuple(panels)
 
 
@@ -75,11 +75,11 @@ def ladders(frame: pd.DataFrame) -> alt.Chart:
         .mark_point(filled=True, size=70, opacity=0.9)
         .encode(
             x=alt.X("at_s:Q", title="After the last progress (s)", scale=alt.Scale(type="log")),
-            y=alt.Y("nccl:N", title="NCCL", sort=None, axis=alt.Axis(labelLimit=260)),
+            y=alt.Y("nccl:N", title="NCCL from: timeout, retries", sort=None),
             color=alt.Color(
                 "what:N",
                 title=None,
-                scale=alt.Scale(domain=kinds, range=["#0072b2", _BROKEN]),
+                scale=alt.Scale(domain=kinds, range=[SERIES[0], _BROKEN]),
                 legend=alt.Legend(orient="top"),
             ),
             shape=alt.Shape("what:N", scale=alt.Scale(domain=kinds, range=["circle", "cross"]), legend=None),

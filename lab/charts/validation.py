@@ -115,7 +115,7 @@ def scatter(frame: pd.DataFrame, quantity: str, unit: str, band: float | None) -
     log = most > 20 * least and bool((frame["testbed"] > 0).all())
     low, high = (least / 1.3, most * 1.3) if log else (0.0, most * 1.06)
     scale = alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False)
-    of = f" ({unit})" if unit else ""
+    of = f" ({unit})"
     x, y = (
         alt.X("testbed:Q", title=f"Testbed{of}", scale=scale),
         alt.Y("twin:Q", title=f"Twin{of}", scale=scale),

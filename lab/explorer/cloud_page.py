@@ -162,6 +162,9 @@ def _ranking(question: Question, frame: pd.DataFrame) -> None:
             "reason": frame["reason"].map(html.markdown),
         }
     )
+    if len(shown) > 1 and frame["reason"].nunique() == 1:
+        st.caption(html.markdown(f"The reason of every row: {frame['reason'].iloc[0]}."))
+        shown = shown.drop(columns="reason")
     # Reasons are sentences: st.table wraps their lines, st.dataframe does not.
     with st.container(height=_RANKING_PX if len(shown) > _ROWS_AT_ONCE else "content", border=False):
         st.table(shown.set_index("rank"), hide_index=False)

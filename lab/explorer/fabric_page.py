@@ -37,6 +37,8 @@ _BEFORE_S = 1.0
 """Time for which sessions run before the fault, s."""
 _DOWN_S = 5.0
 _MOST_HOSTS = 16.0
+_HIGHEST = 700
+"""Height of the longest table, px: the steps of most faults without scrolling."""
 _FAULT = "fault"
 _SCHEMES = (Scheme.THORN, Scheme.THORN_SOFTWARE, Scheme.BOND, Scheme.REROUTE)
 """Schemes under which a job has more than one path."""
@@ -191,7 +193,7 @@ def _timeline(chosen: _Chosen) -> None:
         }
     )
     section("What follows")
-    st.dataframe(rows, hide_index=True)
+    st.dataframe(rows, hide_index=True, height=min(_HIGHEST, 36 * (len(rows) + 1) + 3))
     st.caption(html.markdown(f"One fault under {title(chosen.scheme)}, step by step; 0 ms is its begin."))
 
 
@@ -245,7 +247,7 @@ def _ladder() -> None:
         except ScenarioError as error:
             st.caption(html.markdown(f"NCCL from {version}: {error}"))
             continue
-        name = f"from {version} (timeout {timeout}, {retries} retries)"
+        name = f"{version}: {timeout}, {retries}"
         rows += [{"nccl": name, "at_s": at_s, "what": "sends again"} for at_s in steps.rungs_s]
         rows.append({"nccl": name, "at_s": steps.error_s, "what": "gives up"})
     if rows:

@@ -202,6 +202,8 @@ def _readable(metric: Metric, values: list[float]) -> tuple[Metric, list[float]]
     """Returns the metric and its values in a unit that people read, where it is a duration: the row's."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     size, name = words.unit(largest)
+    if name == "d":  # The rows of a table are compared, too.
+        size, name = 3600.0, "h"
     if metric.unit != "s" or size == 1.0 or largest == 0:
         return metric, values
     decimals = 2 if size > 1 else max(0, metric.decimals - 3)

@@ -61,21 +61,22 @@ def _shipped() -> None:
         "quantity of the twin over the same quantity on a real kernel, for one load and policy."
     )
     quantities = [quantity for quantity in QUANTITIES if (frame["quantity"] == quantity.title).any()]
-    columns = st.columns(_PANELS)
+    st.caption(
+        "Green: inside the limit. Blue: inside what the testbed's own repeats spread over, which is the "
+        "noise floor and the grey line through each point. Orange: outside. Pale band: a relative limit."
+    )
+    # Row by row, so that a phone keeps the order.
+    columns = [column for _ in range(0, len(quantities), _PANELS) for column in st.columns(_PANELS)]
     for place, quantity in enumerate(quantities):
         rows = frame[frame["quantity"] == quantity.title]
         inside = agree[rows.index]
-        with columns[place % _PANELS]:
-            unit = "" if quantity.unit == "1" else quantity.unit
+        with columns[place]:
+            unit = "share" if quantity.unit == "1" else quantity.unit
             rows = rows.assign(cell=(rows["scenario"] + " " + rows["load"]).str.strip())
             st.altair_chart(
                 charts.scatter(rows, quantity.title, unit, quantity.relative), key=f"shipped-{place}"
             )
             st.caption(html.markdown(f"{inside.sum()} of {len(rows)} agree. Limit: {quantity.limit}."))
-    st.caption(
-        "Green: inside the limit. Blue: inside what the testbed's own repeats spread over, which is the "
-        "noise floor and the grey line through each point. Orange: outside. Pale band: a relative limit."
-    )
     with st.expander("All of them"):
         st.dataframe(frame, hide_index=True)
 
