@@ -162,7 +162,7 @@ def _longest(look: Shown) -> pd.DataFrame:
     frame = look.run.frame("series", ["at_s", "duration_s"])
     frame = frame[np.isfinite(frame["duration_s"])].reset_index(drop=True)
     stretch = frame.index // max(1, -(-len(frame) // _STRETCHES))
-    thin = frame.groupby(stretch).agg({"at_s": "first", "duration_s": "max"})
+    thin: pd.DataFrame = frame.groupby(stretch).agg({"at_s": "first", "duration_s": "max"})
     return thin.assign(took=[*map(duration, thin["duration_s"])], title=look.title)
 
 

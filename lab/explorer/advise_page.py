@@ -32,8 +32,9 @@ def _kept() -> Answer | None:
         st.session_state[_ANSWER] = name, _SHELF.get(name)
         if st.session_state[_ANSWER][1] is None:
             st.warning("The advice of this address is not kept here any more: press Run to make it again.")
-    name, answer = st.session_state.get(_ANSWER, (None, None))
-    if answer is not None and st.query_params.get(_NAME) != name:
+    kept: tuple[str | None, Answer | None] = st.session_state.get(_ANSWER, (None, None))
+    name, answer = kept
+    if answer is not None and name and st.query_params.get(_NAME) != name:
         st.query_params[_NAME] = name
     return answer
 

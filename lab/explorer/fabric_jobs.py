@@ -88,11 +88,18 @@ def _number(label: str, least: float, most: float, usual: float, key: str, busy:
 def _training(busy: bool) -> dict[str, Any]:
     model = st.selectbox("Job", list(_MODELS), disabled=busy, key="fabric_model", bind="query-params")
     iterations = int(_number("Iterations", 10.0, 5000.0, 300.0, "iterations", busy))
+    job = _MODELS.get(str(model), next(iter(_MODELS.values())))
+    stages = job.get("pipeline", 1)
+    iteration_s = (job.get("micro_batches", 1) + stages - 1) / stages * job["micro_batch_s"]
     return {
         "topology": {"hosts": 4},
-        "faults": {"kind": "single", "down_s": _number("Fault lasts (s)", 0.1, 600.0, 10.0, "down", busy)},
+        "faults": {
+            "kind": "single",
+            "at_s": iterations * iteration_s / 2,
+            "down_s": _number("Fault lasts (s)", 0.1, 600.0, 10.0, "down", busy),
+        },
         "training": {
-            **_MODELS.get(str(model), next(iter(_MODELS.values()))),
+            **job,
             "iterations": iterations,
             "jitter_cv": 0.02,
             "checkpoint": _CHECKPOINT,

@@ -109,7 +109,7 @@ def upload() -> Upload | None:
     """Returns the trace that the user uploaded, if any; after a reload the one that the address names."""
     if _UPLOAD not in st.session_state and (name := st.query_params.get(_UPLOAD)):
         st.session_state[_UPLOAD] = name, UPLOADS.get(name)
-    _, kept = st.session_state.get(_UPLOAD, (None, None))
+    kept: Upload | None = st.session_state.get(_UPLOAD, (None, None))[1]
     return kept
 
 
