@@ -154,7 +154,12 @@ def _bars(frame: pd.DataFrame) -> alt.Chart:
             x2="end_h:Q",
             y=alt.Y("place:N", title=None, axis=alt.Axis(labelOverlap=False)),
             color=alt.Color("job:N", legend=None, scale=alt.Scale(scheme="tableau20")),
-            tooltip=["job:N", "gpus:Q", "begin_h:Q", "end_h:Q"],
+            tooltip=[
+                alt.Tooltip("job:N", title="job"),
+                alt.Tooltip("gpus:Q", title="GPUs"),
+                alt.Tooltip("begin_h:Q", title="from (h)", format=",.2f"),
+                alt.Tooltip("end_h:Q", title="to (h)", format=",.2f"),
+            ],
         )
     )
     return chart

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import altair as alt
 import pandas as pd
 
-from lab.charts.palette import EVENTS, THROTTLED, USAGE, Shown
+from lab.charts import words
+from lab.charts.palette import AREAS, EVENTS, THROTTLED, USAGE, Shown
 
 _TIME_TICKS = 14
 _IN_A_ROW = 3
@@ -25,15 +26,16 @@ LEFT = 56
 def workload(frame: pd.DataFrame) -> alt.Chart:
     """Returns the demand as areas stacked over containers. Columns: at_s, container, cpu_cores."""
     base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
+    names = list(dict.fromkeys(frame["container"]))
     color = alt.Color(
         "container:N",
         title=None,
         sort=None,
-        scale=alt.Scale(scheme="tableau10"),
+        scale=alt.Scale(domain=names, range=list(AREAS[: len(names)])),
         legend=alt.Legend(orient="top", columns=6, labelLimit=180),
     )
     chart: alt.Chart = base.encode(
-        x=Time().of("at_s"),
+        x=Time((0.0, float(frame["at_s"].max()))).of("at_s"),
         y=left("cpu_cores", "CPU demand (cores)", stacked=True),
         color=color,
         tooltip=[
@@ -201,7 +203,7 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
         alt.Chart(frame, height=130 + 30 * len(runs))
         .mark_rect()
         .encode(
-            x=Time().of("at_s"),
+            x=Time((0.0, float(frame["to_s"].max()))).of("at_s"),
             x2="to_s:Q",
             y=alt.Y("title:N", title=None, sort=titles, scale=alt.Scale(paddingInner=0.15), axis=rows),
             color=alt.Color("title:N", sort=titles, scale=colors, legend=None),
@@ -253,20 +255,22 @@ def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:
 
 @dataclass(frozen=True)
 class Time:
-    """The time axis. window: first and last second, None for the data's; labels: whether shown."""
+    """The time axis, in a unit that fits its length. window: first and last second; labels: whether shown."""
 
-    window: tuple[float, float] | None = None
+    window: tuple[float, float]
     labels: bool = True
 
     def of(self, field: str) -> alt.X:
         """Returns the x channel for a field in seconds."""
-        scale = alt.Scale(nice=False)
-        if self.window is not None:
-            scale = alt.Scale(nice=False, domain=list(self.window))
-        axis = alt.Axis(grid=False, tickCount=_TIME_TICKS)
+        size, unit, at_s = words.ticks(*self.window, _TIME_TICKS)
+        scale = alt.Scale(nice=False, domain=list(self.window))
         if not self.labels:
             axis = alt.Axis(grid=False, labels=False, ticks=False, title=None)
-        return alt.X(f"{field}:Q", title="Time (s)" if self.labels else None, scale=scale, axis=axis)
+        elif at_s:
+            axis = alt.Axis(grid=False, values=at_s, labelExpr=f"format(datum.value / {size:g}, '~r')")
+        else:
+            axis = alt.Axis(grid=False, tickCount=_TIME_TICKS)
+        return alt.X(f"{field}:Q", title=f"Time ({unit})" if self.labels else None, scale=scale, axis=axis)
 
 
 def left(

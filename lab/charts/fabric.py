@@ -5,11 +5,17 @@ For: drawing. Not for: computing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import altair as alt
+import numpy as np
 import pandas as pd
 
-from lab.charts.drawing import named
-from lab.charts.palette import SERIES
+from lab.ask.kind import Figure
+from lab.charts.drawing import Time, by_title, named
+from lab.charts.palette import SERIES, Shown
+from lab.charts.services_drawing import logarithmic_axis
+from lab.charts.words import duration
 
 _WORKS, _BROKEN = "#8c959f", "#d55e00"
 _MIDDLE = 0.5
@@ -34,7 +40,7 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
         )
     )
     placed = alt.Chart(nodes).encode(x=x, y=y, tooltip="name:N")
-    points = placed.mark_square(size=260, opacity=1, color="#0072b2")
+    points = placed.mark_square(size=260, opacity=1, color=SERIES[0])
     above = alt.datum.y > _MIDDLE
     names = [
         placed.transform_filter(rows).mark_text(dy=away, fontSize=12, color=_WORKS).encode(text="name:N")
@@ -54,7 +60,7 @@ def two_sides(frame: pd.DataFrame) -> tuple[alt.LayerChart, ...]:
             x=alt.X("detection_ms:Q", title="Detection time (ms)"), y=alt.Y(f"{key}:Q", title=title)
         )
         mark = base.transform_filter("datum.chosen").mark_point(size=120, filled=True, color=_BROKEN)
-        panels.append(alt.LayerChart(layer=[base.mark_line(color="#0072b2"), mark]))
+        panels.append(alt.LayerChart(layer=[base.mark_line(color=SERIES[0]), mark]))
     return tuple(panels)
 
 
@@ -69,11 +75,11 @@ def ladders(frame: pd.DataFrame) -> alt.Chart:
         .mark_point(filled=True, size=70, opacity=0.9)
         .encode(
             x=alt.X("at_s:Q", title="After the last progress (s)", scale=alt.Scale(type="log")),
-            y=alt.Y("nccl:N", title="NCCL", sort=None, axis=alt.Axis(labelLimit=260)),
+            y=alt.Y("nccl:N", title="NCCL from: timeout, retries", sort=None),
             color=alt.Color(
                 "what:N",
                 title=None,
-                scale=alt.Scale(domain=kinds, range=["#0072b2", _BROKEN]),
+                scale=alt.Scale(domain=kinds, range=[SERIES[0], _BROKEN]),
                 legend=alt.Legend(orient="top"),
             ),
             shape=alt.Shape("what:N", scale=alt.Scale(domain=kinds, range=["circle", "cross"]), legend=None),
@@ -111,6 +117,97 @@ def fleets(frame: pd.DataFrame) -> tuple[alt.Chart, ...]:
             ("saved_cost", "Saved by it (USD)", "~s"),
         )
     )
+
+
+_STRETCHES = 300
+_STEPS = {
+    "detected": ("the fault is detected", SERIES[1], "circle"),
+    "selected": ("another path is chosen", SERIES[2], "square"),
+    "installed": ("its rules are installed", SERIES[3], "diamond"),
+    "end": ("packets arrive again", SERIES[0], "triangle-up"),
+    "over": ("what it held up is done", SERIES[6], "cross"),
+}
+"""What follows a fault: words, colour and shape, by the column of the table `outages` (`over` is added)."""
+
+
+def job(looks: Sequence[Shown], one: str) -> Iterator[Figure]:
+    """Yield the charts of a job that met faults. one: what its table `series` times, such as `iteration`."""
+    steps = pd.concat([_steps(look) for look in looks], ignore_index=True)
+    if len(steps):
+        yield Figure(
+            f"From the first fault to the lost {one}",
+            "A row for each scheme. The time is logarithmic: equal distances are equal factors. The last "
+            f"mark is the end of the {one} that the fault met.",
+            _marks(steps, [look.title for look in looks]),
+        )
+    frame = pd.concat([_longest(look) for look in looks], ignore_index=True)
+    scale, axis = logarithmic_axis(frame["duration_s"])
+    yield Figure(
+        f"Every {one} over time",
+        f"How long the longest {one} of each stretch took. A peak is a fault that the scheme did not hide.",
+        alt.Chart(frame, height=280)
+        .mark_line(interpolate="step-after", strokeWidth=1.8)
+        .encode(
+            x=Time((0.0, float(frame["at_s"].max()))).of("at_s"),
+            y=alt.Y("duration_s:Q", title=f"Longest {one}", scale=scale, axis=axis),
+            order="at_s:Q",
+            tooltip=["title:N", alt.Tooltip("took:N", title="took")],
+            **by_title(looks),
+        ),
+    )
+
+
+def _longest(look: Shown) -> pd.DataFrame:
+    """Return the longest of each stretch. Columns: at_s, duration_s, took (in words), title."""
+    frame = look.run.frame("series", ["at_s", "duration_s"])
+    frame = frame[np.isfinite(frame["duration_s"])].reset_index(drop=True)
+    stretch = frame.index // max(1, -(-len(frame) // _STRETCHES))
+    thin: pd.DataFrame = frame.groupby(stretch).agg({"at_s": "first", "duration_s": "max"})
+    return thin.assign(took=[*map(duration, thin["duration_s"])], title=look.title)
+
+
+def _steps(look: Shown) -> pd.DataFrame:
+    """Return when each step of the first fault came. Columns: title, step (in words), after_s, after."""
+    outages = look.run.frame("outages") if "outages" in look.run.tables else pd.DataFrame()
+    if outages.empty:
+        return pd.DataFrame()
+    begin_s = float(outages["begin_s"].min())
+    first = outages[outages["begin_s"] == begin_s]
+    at_s = {key: float(first[f"{key}_s"].max()) for key in _STEPS if f"{key}_s" in first}
+    series = look.run.frame("series", ["at_s", "duration_s"])
+    met = series[series["at_s"] + series["duration_s"] > begin_s]
+    if len(met):
+        at_s["over"] = float((met["at_s"] + met["duration_s"]).iloc[0])
+    after_s = {key: at - begin_s for key, at in at_s.items() if np.isfinite(at) and at > begin_s}
+    steps = [_STEPS[key][0] for key in after_s]
+    frame = pd.DataFrame({"step": steps, "after_s": [*after_s.values()]})
+    return frame.assign(title=look.title, after=[*map(duration, after_s.values())])
+
+
+def _marks(frame: pd.DataFrame, titles: Sequence[str]) -> alt.Chart:
+    names, colors, shapes = (list(part) for part in zip(*_STEPS.values(), strict=True))
+    scale, axis = logarithmic_axis(frame["after_s"])
+    legend = alt.Legend(orient="top", columns=3, labelLimit=260)
+    chart: alt.Chart = (
+        alt.Chart(frame, height=alt.Step(34))
+        .mark_point(filled=True, size=110, opacity=0.9)
+        .encode(
+            x=alt.X("after_s:Q", title="After the fault", scale=scale, axis=axis),
+            y=alt.Y("title:N", title=None, sort=list(titles), axis=alt.Axis(labelLimit=260)),
+            color=alt.Color(
+                "step:N",
+                title=None,
+                sort=names,
+                scale=alt.Scale(domain=names, range=colors),
+                legend=legend,
+            ),
+            shape=alt.Shape(
+                "step:N", title=None, sort=names, scale=alt.Scale(domain=names, range=shapes), legend=legend
+            ),
+            tooltip=["title:N", "step:N", alt.Tooltip("after:N", title="after")],
+        )
+    )
+    return chart
 
 
 def by_fault_length(frame: pd.DataFrame) -> alt.FacetChart:

@@ -25,6 +25,10 @@ _LOOKS = {
     "leaving": "#8e6bbf",
 }
 """Colour of what a job does."""
+_SPAN = (
+    alt.Tooltip("begin_h:Q", title="from (h)", format=",.2f"),
+    alt.Tooltip("end_h:Q", title="to (h)", format=",.2f"),
+)
 
 
 def charts(runs: Sequence[Run]) -> Iterator[Figure]:
@@ -71,7 +75,14 @@ def _offers(run: Run, time: alt.X) -> alt.Chart:
                 scale=alt.Scale(scheme="blues", zero=True),
                 legend=alt.Legend(orient="top"),
             ),
-            tooltip=["zone:N", "region:N", "type:N", "available:Q", "spot_usd_h:Q", "begin_h:Q", "end_h:Q"],
+            tooltip=[
+                alt.Tooltip("zone:N", title="zone"),
+                alt.Tooltip("region:N", title="region"),
+                alt.Tooltip("type:N", title="type"),
+                alt.Tooltip("available:Q", title="machines"),
+                alt.Tooltip("spot_usd_h:Q", title="spot price (USD/h)", format=",.3f"),
+                *_SPAN,
+            ],
         )
     )
     return chart
@@ -92,7 +103,13 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
             x2="end_h:Q",
             y=rows,
             color=named("what", _LOOKS, columns=len(_LOOKS)),
-            tooltip=["title:N", "what:N", "place:N", "reason:N", "begin_h:Q", "end_h:Q"],
+            tooltip=[
+                alt.Tooltip("title:N", title="policy"),
+                alt.Tooltip("what:N", title="it is"),
+                alt.Tooltip("place:N", title="in"),
+                alt.Tooltip("reason:N", title="because"),
+                *_SPAN,
+            ],
         )
     )
     marks = (

@@ -21,9 +21,13 @@ _BASE = {
     "autothrottle": "#56B4E9",
     "unlimited": "#8C8C8C",
 }
-_FURTHER = ("#D55E00", "#B8A800", "#7A4B9E", "#6B3E26")
-SERIES = (*_BASE.values(), *_FURTHER)
+_FURTHER = ("#D55E00", "#7A4B9E")
+_LAST = ("#B8A800", "#6B3E26")
+"""Colours that are near to some of the others: they come last."""
+SERIES = (*_BASE.values(), *_FURTHER, *_LAST)
 """Colours of lines that are no policies."""
+AREAS = (*SERIES, "#C7D59F", "#F3B6C6", "#3D4A8A")
+"""Colours of areas on top of each other: as many as a chart of a trace has, no two alike."""
 _DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0), (8, 3), (3, 2), (8, 3, 2, 3), (12, 4), (5, 2), (2, 4), (14, 3, 3, 3),
 )  # fmt: skip
@@ -75,7 +79,7 @@ def shown(runs: Sequence[Run]) -> list[Shown]:
     taken: set[str] = set()
     further = 0
     names = {run.policy.split(":", 1)[0] for run in runs}
-    spare = (*_FURTHER, *(color for name, color in _BASE.items() if name not in names))
+    spare = (*_FURTHER, *(color for name, color in _BASE.items() if name not in names), *_LAST)
     for run, text in zip(runs, texts, strict=True):
         name = run.policy.split(":", 1)[0]
         full = text.replace(run.policy, title(run.policy), 1)

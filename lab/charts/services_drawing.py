@@ -16,6 +16,7 @@ import pandas as pd
 from lab.charts.drawing import LEFT, Time, by_title, left, named
 from lab.charts.palette import THROTTLED, USAGE, Shown
 from lab.charts.services import AT_LEAST
+from lab.charts.words import duration, significant
 
 _DURATION = (
     "datum.value < 0.9995 ? format(datum.value * 1000, '~r') + ' ms' : format(datum.value, '~r') + ' s'"
@@ -37,13 +38,6 @@ FATES = {
     "pending": "not ended when the run did",
 }
 """What became of a request without an answer, in a few words, by status."""
-
-
-def duration(seconds: float) -> str:
-    """Returns a latency for people: `0.12 ms`, `81.3 ms`, `1.25 s`; empty for NaN."""
-    if math.isnan(seconds):
-        return ""
-    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
 
 
 def latency_text(seconds: float, at_least: bool) -> str:
@@ -220,7 +214,7 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     whole = frame.groupby("title", sort=False).agg({"per_hour": "sum", "per_million": "first"}).reset_index()
     whole["text"] = [
-        f"{hour:,.3g}" + ("" if math.isnan(million) else f"  ({million:,.3g} a million)")
+        significant(hour) + ("" if math.isnan(million) else f"  ({significant(million)} a million)")
         for hour, million in zip(whole["per_hour"], whole["per_million"], strict=True)
     ]
     frame = frame.assign(order=frame["what"].map({"CPU": 0, "memory": 1}))
@@ -258,7 +252,7 @@ def offered(frame: pd.DataFrame) -> alt.Chart:
         alt.Chart(frame, height=200)
         .mark_area(interpolate="step-after", color=USAGE, opacity=0.5, line={"color": USAGE})
         .encode(
-            x=Time().of("at_s"),
+            x=Time((0.0, float(frame["at_s"].max()))).of("at_s"),
             y=left("rps", "Requests a second"),
             tooltip=[
                 alt.Tooltip("at_s:Q", title="time (s)", format=".0f"),
@@ -289,7 +283,7 @@ def _long(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, n
 
 
 def _rate(value: float) -> str:
-    return f"{value:,.4g}"
+    return significant(value, 4)
 
 
 def _percent(share: float) -> str:

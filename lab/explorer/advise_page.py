@@ -7,19 +7,36 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import advise_chooser, advise_results, running, session
+from lab.explorer import advise_chooser, advise_results, limits, running, session
 from lab.explorer.advise_results import Answer
 from lab.explorer.job import Status
+from lab.explorer.shelf import Shelf
 
-_ANSWER = "advice_answer"
+_ANSWER, _NAME = "advice_answer", "answer"
+_SHELF: Shelf[Answer] = Shelf(limits.SHELF, limits.SHELF_S)
+"""Answers that an address names."""
 
 
 class _Keeper:
-    """Keeps the session's last advice."""
+    """Keeps the session's last advice, and gives it a name for the address."""
 
     def take(self, status: Status) -> None:
         """See session.Owner."""
-        st.session_state[_ANSWER] = Answer.of_plain(status.answer)
+        answer = Answer.of_plain(status.answer)
+        st.session_state[_ANSWER] = _SHELF.put(answer), answer
+
+
+def _kept() -> Answer | None:
+    """Returns the session's last advice; after a reload the one that the address names."""
+    if _ANSWER not in st.session_state and (name := st.query_params.get(_NAME)):
+        st.session_state[_ANSWER] = name, _SHELF.get(name)
+        if st.session_state[_ANSWER][1] is None:
+            st.warning("The advice of this address is not kept here any more: press Run to make it again.")
+    kept: tuple[str | None, Answer | None] = st.session_state.get(_ANSWER, (None, None))
+    name, answer = kept
+    if answer is not None and name and st.query_params.get(_NAME) != name:
+        st.query_params[_NAME] = name
+    return answer
 
 
 def page() -> None:
@@ -33,7 +50,7 @@ def page() -> None:
         running.start(_Keeper(), lambda: advise_chooser.lent(request))
     st.title("Advise", anchor=False)
     running.show()
-    answer: Answer | None = st.session_state.get(_ANSWER)
+    answer = _kept()
     if answer is None:
         if session.job() is None:
             st.markdown(

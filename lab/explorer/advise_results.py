@@ -22,6 +22,7 @@ from lab.charts.palette import USAGE
 from lab.containers.advise import model, table
 from lab.containers.advise.model import Advice, Row
 from lab.explorer import html
+from lab.explorer.sections import section
 
 MOST_ROWS = 200
 """Rows of the table on the page; the downloads have all."""
@@ -83,7 +84,7 @@ def show(answer: Answer) -> None:
     """Shows all of it."""
     advice = answer.advice
     result = table.result(advice)
-    st.subheader("What to set", anchor="table")
+    section("What to set")
     facts = result.facts
     st.caption(html.markdown(". ".join(f"{name}: {text}" for name, text in facts.items()) + "."))
     st.html(_table(advice))
@@ -111,7 +112,7 @@ def _table(advice: Advice) -> str:
 
 @st.fragment
 def _container(answer: Answer) -> None:
-    st.subheader("History and limits", anchor="history")
+    section("History and limits")
     rows = answer.advice.rows
     pick, which = st.columns([3, 2])
     index = pick.selectbox(
@@ -194,7 +195,7 @@ def _value(row: Row, name: str, *, cpu: bool) -> Any:
 
 
 def _downloads(answer: Answer) -> None:
-    st.subheader("Take it away", anchor="downloads")
+    section("Take it away")
     place = st.container(horizontal=True)
     for name, label, make, mime in (
         ("advice.json", "Advice (JSON)", lambda: model.text(answer.advice).encode(), "application/json"),

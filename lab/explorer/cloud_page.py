@@ -7,7 +7,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from control.jobs import Candidates, Configuration, Objective
 from control.recommender.ports import Recommendation, Request
 from control.recommender.ranking import Prediction, ranked
 from lab.charts import cloud as charts
+from lab.charts import words
 from lab.cloud.input.price_list import in_use
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Answer, Question
@@ -57,16 +58,19 @@ def page() -> None:
     st.title("Cloud", anchor=False)
     catalogue = in_use()
     with st.sidebar:
-        chosen = cloud_question.choose(catalogue)
-        below = st.container()
+        chosen, below = cloud_question.choose(catalogue)
     question = _question(chosen)
     pressed = below.button(
         "Recommend", type="primary", width="stretch", disabled=question is None, key="cloud_recommend"
     )
-    asked = st.session_state.pop(_ASKED, False)
+    # An answered question is answered again when its address is reloaded, or sent to somebody.
+    sent = _KEPT not in st.session_state and _ASKED in st.query_params
+    asked = st.session_state.pop(_ASKED, False) or sent
     if (pressed or asked) and question is not None:
         st.session_state[_KEPT] = _ask(chosen, question)
     answered: _Answered | None = st.session_state.get(_KEPT)
+    if answered is not None and _ASKED not in st.query_params:
+        st.query_params[_ASKED] = "yes"
     if answered is None:
         st.markdown(
             "Choose a job and where its cluster may be bought, and press **Recommend**: every configuration "
@@ -94,7 +98,7 @@ def _ask(chosen: Choices, question: Question) -> _Answered:
     candidates = types * len(question.market.workers)
     try:
         with st.spinner("Learning from past jobs and ranking…"):
-            answer = answering.recommended(question, candidates, session.presence())
+            answer = answering.recommended(question, candidates, session.Presence())
     except TwinbedError as error:
         return _Answered(chosen, question, None, str(error))
     return _Answered(chosen, question, answer)
@@ -133,10 +137,8 @@ def _figures(row: Recommendation) -> str:
     if not np.isfinite(row.time_s):
         return f"{price}; the rule predicts neither time nor cost"
     time, cost = row.time_interval, row.cost_interval
-    return (
-        f"{_hours(row.time_s)} h ({_hours(time.low)} to {_hours(time.high)}) and "
-        f"{row.cost_usd:.3g} $ ({cost.low:.3g} to {cost.high:.3g}) at {price}"
-    )
+    dollars = _span(row.cost_usd, cost.low, cost.high)
+    return f"{words.interval(row.time_s, time.low, time.high)} and {dollars} $ at {price}"
 
 
 def _beside(best: Recommendation, second: Recommendation) -> str:
@@ -147,32 +149,36 @@ def _beside(best: Recommendation, second: Recommendation) -> str:
     return f"Next in the ranking: {second.configuration} costs {cost} and takes {time} time; {sure}."
 
 
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.3g}"
-
-
 def _ranking(question: Question, frame: pd.DataFrame) -> None:
     section("Ranking")
     shown = pd.DataFrame(
         {
             "rank": frame["rank"],
             "configuration": frame["configuration"],
-            "time (h)": _spans(frame, "time_h", "time_low_h", "time_high_h"),
-            "cost (\\$)": _spans(frame, "cost_usd", "cost_low_usd", "cost_high_usd"),
+            "time": _spans(3600 * frame[["time_h", "time_low_h", "time_high_h"]], words.interval),
+            "cost (\\$)": _spans(frame[["cost_usd", "cost_low_usd", "cost_high_usd"]], _span),
             "price (\\$/h)": frame["price_usd_h"].map("{:.3f}".format),
             "it is": charts.places(frame),
             "reason": frame["reason"].map(html.markdown),
         }
     )
+    if len(shown) > 1 and frame["reason"].nunique() == 1:
+        st.caption(html.markdown(f"The reason of every row: {frame['reason'].iloc[0]}."))
+        shown = shown.drop(columns="reason")
     # Reasons are sentences: st.table wraps their lines, st.dataframe does not.
     with st.container(height=_RANKING_PX if len(shown) > _ROWS_AT_ONCE else "content", border=False):
         st.table(shown.set_index("rank"), hide_index=False)
     downloads.ranking(frame, question.job.name)
 
 
-def _spans(frame: pd.DataFrame, middle: str, low: str, high: str) -> list[str]:
-    columns = zip(frame[middle], frame[low], frame[high], strict=True)
-    return [f"{a:.3g} ({b:.3g} to {c:.3g})" if np.isfinite(a) else ABSENT for a, b, c in columns]
+def _spans(frame: pd.DataFrame, written: Callable[[float, float, float], str]) -> list[str]:
+    """Return texts of values with their intervals. Columns: the middle, the low and the high end."""
+    return [written(*row) if np.isfinite(row[0]) else ABSENT for row in frame.to_numpy(float)]
+
+
+def _span(middle: float, low: float, high: float) -> str:
+    middle_, *ends = map(words.significant, (middle, low, high))
+    return f"{middle_} ({' to '.join(ends)})"
 
 
 def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: Catalogue) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from control.jobs import Job, Objective
 from control.recommender import RECOMMENDERS
@@ -27,6 +29,7 @@ OWN = "upload"
 
 _OWN_TITLE = "Upload your own job file…"
 _JOB_MIB = 1
+_BIND: Literal["query-params"] = "query-params"
 _REGION = "us-central1"
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _OBJECTIVES = {Objective.COST: "Cost", Objective.TIME: "Time"}
@@ -50,25 +53,18 @@ class Choices:
     method: str
 
 
-def choose(catalogue: Catalogue) -> Choices:
-    """Show the widgets; they offer regions, markets and types that have a price in the catalogue."""
-    job, job_file, local_run = _job()
+def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
+    """Show the widgets; they offer regions, markets and types that have a price in the catalogue.
+
+    Returns the choices and a place for a button, above what is rarely changed. The address keeps the choices.
+    """
+    job, job_file = _job()
     regions = catalogue.distinct("region")
     usual = regions.index(_REGION) if _REGION in regions else 0
-    region = st.selectbox("Region", regions, index=usual, key="cloud_region")
+    region = st.selectbox("Region", regions, index=usual, key="cloud_region", bind=_BIND)
     markets = catalogue.distinct("market", region)
     market = st.segmented_control(
-        "Prices", markets, default=markets[0], required=True, key=f"cloud_market_{region}"
-    )
-    names = list(catalogue.types(region, market))
-    types = st.multiselect(
-        "Instance types",
-        names,
-        placeholder="All if they are few, else those measured",
-        key=f"cloud_types_{region}",
-    )
-    workers = st.multiselect(
-        "Numbers of workers", _WORKERS, default=recommending.DEFAULT_WORKERS, key="cloud_workers"
+        "Prices", markets, default=markets[0], required=True, key=f"cloud_market_{region}", bind=_BIND
     )
     objective = st.segmented_control(
         "Rank by",
@@ -77,22 +73,55 @@ def choose(catalogue: Catalogue) -> Choices:
         format_func=_OBJECTIVES.__getitem__,
         required=True,
         key="cloud_objective",
+        bind=_BIND,
     )
-    deadline = st.text_input("Deadline", placeholder="none; 6h, 90m, 1.5d", key="cloud_deadline")
-    budget_usd = st.number_input(
-        "Budget for the job ($)", 0.01, value=None, placeholder="none", key="cloud_budget"
+    late, dear = st.columns(2)
+    deadline = late.text_input("Deadline", placeholder="none; 6h, 90m", key="cloud_deadline", bind=_BIND)
+    budget_usd = dear.number_input(
+        "Budget ($)", 0.01, value=None, placeholder="none", key="cloud_budget", bind=_BIND
     )
-    method = st.selectbox(
-        "Method", list(RECOMMENDERS), format_func=lambda name: RECOMMENDERS[name].title, key="cloud_method"
-    )
-    server = st.selectbox(
-        "Parameter server",
-        ["", *names],
-        format_func=lambda name: name or "none",
-        key=f"cloud_server_{region}",
-        help="One instance of this type is added to the workers. FC²'s rules need it.",
-    )
-    return Choices(
+    below = st.container()
+    names = list(catalogue.types(region, market))
+    with st.expander("Which clusters"):
+        types = st.multiselect(
+            "Instance types",
+            names,
+            placeholder="All if they are few, else those measured",
+            key=f"cloud_types_{region}",
+            bind=_BIND,
+        )
+        workers = st.multiselect(
+            "Numbers of workers",
+            _WORKERS,
+            default=recommending.DEFAULT_WORKERS,
+            key="cloud_workers",
+            bind=_BIND,
+        )
+        server = st.selectbox(
+            "Parameter server",
+            ["", *names],
+            format_func=lambda name: name or "none",
+            key=f"cloud_server_{region}",
+            bind=_BIND,
+            help="One instance of this type is added to the workers. FC²'s rules need it.",
+        )
+    with st.expander("How it is predicted"):
+        method = st.selectbox(
+            "Method",
+            list(RECOMMENDERS),
+            format_func=lambda name: RECOMMENDERS[name].title,
+            key="cloud_method",
+            bind=_BIND,
+        )
+        local_run = _upload(
+            "Local run of the job (Parquet, optional)",
+            ["parquet"],
+            MAX_MIB,
+            "cloud_local_run",
+            about="The file that `twinbed profile` writes. It says how fast the job computes, so that times "
+            "are known before the first trial.",
+        )
+    chosen = Choices(
         job,
         job_file,
         local_run,
@@ -106,6 +135,7 @@ def choose(catalogue: Catalogue) -> Choices:
         budget_usd,
         str(method),
     )
+    return chosen, below
 
 
 def question(chosen: Choices) -> Question | None:
@@ -130,12 +160,13 @@ def question(chosen: Choices) -> Question | None:
     )
 
 
-def _job() -> tuple[str, Upload | None, Upload | None]:
+def _job() -> tuple[str, Upload | None]:
     job = st.selectbox(
         "Job",
         [*shipped.names("job"), OWN],
         format_func=lambda name: _OWN_TITLE if name == OWN else name.replace("_", " "),
         key="cloud_job",
+        bind=_BIND,
         help="Jobs that come with twinbed, or a job file of your own.",
     )
     given = None
@@ -143,15 +174,7 @@ def _job() -> tuple[str, Upload | None, Upload | None]:
         given = _upload("Job file (YAML)", ["yaml", "yml"], _JOB_MIB, "cloud_job_file")
     else:
         st.caption(f"{html.markdown(title(job))}.")
-    local_run = _upload(
-        "Local run of the job (Parquet, optional)",
-        ["parquet"],
-        MAX_MIB,
-        "cloud_local_run",
-        about="The file that `twinbed profile` writes. It says how fast the job computes, so that times are "
-        "known before the first trial.",
-    )
-    return str(job), given, local_run
+    return str(job), given
 
 
 def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | None = None) -> Upload | None:

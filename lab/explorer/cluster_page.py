@@ -18,7 +18,6 @@ from lab.cluster.input import cluster_of
 from lab.cluster.metrics import METRICS
 from lab.explorer import html, questions, running, session
 from lab.explorer.questions import Question
-from lab.explorer.sections import section
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
 from lab.runs.store import Run, RunStore
@@ -105,7 +104,7 @@ def _chosen(asked: dict[str, Question]) -> list[Run]:
         key=_BESIDE,
         help="For example the same jobs with more servers.",
     )
-    st.query_params.from_dict({"question": key} | ({"beside": beside} if beside else {}))
+    session.write_address({"question": key} | ({"beside": beside} if beside else {}))
     runs = running.opened([run for each in (key, beside) if each for run in asked[each].runs])
     policies = list(dict.fromkeys(run.policy for run in runs))
     kept = st.pills(
@@ -143,10 +142,7 @@ def _preset(asked: dict[str, Question]) -> None:
 
 
 def _show(looks: Sequence[Shown]) -> None:
-    section("Side by side")
-    st.html(html.table(looks, METRICS))
-    for note in dict.fromkeys(note for look in looks for note in look.run.manifest["notes"]):
-        st.caption(html.markdown(note))
+    questions.side_by_side(looks, METRICS)
     measured = st.segmented_control(
         "Over time",
         list(charts.MEASURED),

@@ -1,14 +1,13 @@
 """The page "Fabric": break a link, see what follows to the millisecond, and what BFD's timers cost.
 
-For: this page. Not for: the fault's events (twin.fabric.timeline) or the charts (lab.charts.fabric). One
-fault takes some milliseconds, so the server computes it itself, and it is not stored. Fleets take longer and
-are shown from the store.
+For: this page. Not for: jobs and fleets (lab.explorer.fabric_jobs), the fault's events (twin.fabric.timeline)
+or the charts (lab.charts.fabric). One fault takes some milliseconds, so the server computes it itself, and it
+is not stored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,11 +15,15 @@ import streamlit as st
 
 from control.fabric import BfdTimers, FaultKind, PlannedFault
 from lab.charts import fabric as charts
-from lab.explorer import html
+from lab.charts.palette import title
+from lab.charts.words import duration
+from lab.explorer import fabric_jobs, html, running
+from lab.explorer.fabric_jobs import JOBS
+from lab.explorer.html import Card
+from lab.explorer.sections import section
 from lab.fabric import nccl
 from lab.fabric.calibrate.retries import RetryProfile, retry_profile
 from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
-from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples
 from twin.fabric.model import Handling, Scheme, Topology
@@ -28,15 +31,19 @@ from twin.fabric.rdma import Link, stall_s
 from twin.fabric.retransmission import ladder
 from twin.fabric.timeline import timeline, with_queue_pairs
 from twin.fabric.topology import dual_tor
-from twinbed import ScenarioError, StoreError
+from twinbed import ScenarioError
 
 _BEFORE_S = 1.0
 """Time for which sessions run before the fault, s."""
 _DOWN_S = 5.0
-_MOST_HOSTS = 16
+_MOST_HOSTS = 16.0
+_HIGHEST = 700
+"""Height of the longest table, px: the steps of most faults without scrolling."""
+_FAULT = "fault"
+_SCHEMES = (Scheme.THORN, Scheme.THORN_SOFTWARE, Scheme.BOND, Scheme.REROUTE)
+"""Schemes under which a job has more than one path."""
+_CHOSEN, _OTHER = "#1A7FC4", "#7F8790"
 _SAMPLES = 400
-_LOOK_AGAIN_S = 30.0
-"""How long the list of stored fleets is kept, s: reading it opens every stored run."""
 _INTERVALS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 
 
@@ -50,30 +57,57 @@ class _Chosen:
 
 def page() -> None:
     """Draw the page."""
-    st.title("Fabric", anchor=False)
+    running.take_finished()
     with st.sidebar:
-        chosen = _choose()
-    st.altair_chart(charts.edge(*_drawn(chosen.topology, chosen.fault)))
+        asked = st.selectbox(
+            "What is asked about", [_FAULT, *JOBS], format_func=_titled, key="fabric_ask", bind="query-params"
+        )
+        if asked in JOBS:
+            fabric_jobs.ask(asked)
+        else:
+            chosen = _choose()
+    st.title("Fabric", anchor=False)
+    running.show()
+    if asked in JOBS:
+        fabric_jobs.show(asked)
+        return
+    _schemes(chosen)
     _timeline(chosen)
     _timers(chosen)
     _ladder()
-    _fleets()
+
+
+def _titled(asked: str) -> str:
+    return JOBS.get(asked, "One fault of a link")
 
 
 def _choose() -> _Chosen:
-    # A browser may send any number, whatever its widget allows.
-    hosts = min(_MOST_HOSTS, int(st.number_input("Hosts", 2, _MOST_HOSTS, 4, key="fabric_hosts")))
-    schemes = [Scheme.THORN, Scheme.THORN_SOFTWARE, Scheme.BOND, Scheme.REROUTE]
-    scheme = st.selectbox("Scheme", schemes, key="fabric_scheme")
-    host = int(st.number_input("Host at the fault", 0, hosts - 1, 0, key="fabric_host"))
-    uplink = int(st.number_input("Its uplink", 0, 1, 0, key="fabric_uplink"))
-    silent = st.checkbox("Silent: the link keeps its carrier", value=True, key="fabric_silent")
-    usual = fabric(load_calibration(), {})
-    interval_ms = st.slider(
-        "BFD interval (ms)", 10, 300, round(1000 * usual.timers.interval_s), 5, key="fabric_interval"
+    # A browser may send any number, whatever its widget allows. A whole number of an address may overflow
+    # inside the framework; another number may not.
+    def number(label: str, least: float, most: float, usual: float, key: str) -> int:
+        entered = st.number_input(
+            label, least, most, usual, step=1.0, format="%.0f", key=key, bind="query-params"
+        )
+        return round(min(most, max(least, entered)))
+
+    def slider(label: str, least: int, most: int, usual: int, step: int, key: str) -> int:
+        entered = st.slider(label, least, most, usual, step, key=key, bind="query-params")
+        return min(most, max(least, entered))
+
+    picked = st.selectbox("Scheme", _SCHEMES, format_func=title, key="fabric_scheme", bind="query-params")
+    scheme = picked if picked in _SCHEMES else _SCHEMES[0]
+    hosts = number("Hosts", 2.0, _MOST_HOSTS, 4.0, "fabric_hosts")
+    host = number("Host at the fault", 0.0, hosts - 1.0, 0.0, "fabric_host")
+    uplink = number("Its uplink", 0.0, 1.0, 0.0, "fabric_uplink")
+    silent = st.checkbox(
+        "Silent: the link keeps its carrier", value=True, key="fabric_silent", bind="query-params"
     )
-    multiplier = st.slider("BFD multiplier", 2, 10, usual.timers.multiplier, key="fabric_multiplier")
-    hold_ms = st.slider("BGP hold (ms)", 0, 200, round(1000 * usual.control.hold_s), 5, key="fabric_hold")
+    usual = fabric(load_calibration(), {})
+    interval_ms = slider(
+        "BFD interval (ms)", 10, 300, round(1000 * usual.timers.interval_s), 5, "fabric_interval"
+    )
+    multiplier = slider("BFD multiplier", 2, 10, usual.timers.multiplier, 1, "fabric_multiplier")
+    hold_ms = slider("BGP hold (ms)", 0, 200, round(1000 * usual.control.hold_s), 5, "fabric_hold")
     changed = replace(
         usual,
         timers=BfdTimers(interval_ms / 1000, multiplier),
@@ -105,6 +139,46 @@ def _drawn(topology: Topology, fault: PlannedFault) -> tuple[pd.DataFrame, pd.Da
     return pd.DataFrame(links), pd.DataFrame(nodes)
 
 
+def _schemes(chosen: _Chosen) -> None:
+    """Show what the fault costs under each scheme, the chosen one first."""
+    order = [chosen.scheme, *(scheme for scheme in _SCHEMES if scheme is not chosen.scheme)]
+    st.html(html.cards_of([_card(scheme, chosen) for scheme in order]))
+    queue_pair = chosen.fabric.queue_pair
+    st.caption(
+        html.markdown(
+            f"Medians of {_SAMPLES:d} such faults, each {_DOWN_S:g} s long. RDMA: a busy queue pair with an "
+            f"ACK timeout of {duration(queue_pair.ack_timeout_s)} and a ConnectX-6's retransmissions "
+            "(cx6-20.43)."
+        )
+    )
+    section("Where it breaks")
+    st.altair_chart(charts.edge(*_drawn(chosen.topology, chosen.fault)))
+
+
+def _card(scheme: Scheme, chosen: _Chosen) -> Card:
+    calibrated = chosen.fabric
+    gaps = gap_samples(
+        calibrated.handling(scheme), chosen.fault.silent, _SAMPLES, np.random.SeedSequence(0), down_s=_DOWN_S
+    )
+    out_s, in_s = (float(gap_s) for gap_s in np.median(gaps, axis=0))
+    resumed_s = float(stall_s(calibrated.queue_pair, max(out_s, in_s), Link(calibrated.rate_bps)))
+    return Card(
+        _CHOSEN if scheme is chosen.scheme else _OTHER,
+        title(scheme),
+        duration(max(out_s, in_s)),
+        "without packets",
+        "the chosen scheme" if scheme is chosen.scheme else "",
+        [
+            ("Lost out of the host for", duration(out_s)),
+            ("Lost towards it for", duration(in_s)),
+            (
+                "RDMA sends again after",
+                duration(resumed_s) if np.isfinite(resumed_s) else "never: it gives up",
+            ),
+        ],
+    )
+
+
 def _timeline(chosen: _Chosen) -> None:
     calibrated = chosen.fabric
     handling, seed = calibrated.handling(chosen.scheme), np.random.SeedSequence(0)
@@ -118,24 +192,15 @@ def _timeline(chosen: _Chosen) -> None:
             "what": story.what,
         }
     )
-    st.subheader("What follows", anchor=False)
-    st.dataframe(rows, hide_index=True)
-    gaps = gap_samples(handling, chosen.fault.silent, _SAMPLES, np.random.SeedSequence(0), down_s=_DOWN_S)
-    out_s, in_s = np.median(gaps, axis=0)
-    resumed_s = float(stall_s(calibrated.queue_pair, max(out_s, in_s), Link(calibrated.rate_bps)))
-    again = f"sends again after {1000 * resumed_s:,.0f} ms" if np.isfinite(resumed_s) else "gives up"
-    st.caption(
-        f"Packets are lost for {1000 * out_s:,.0f} ms out of the host and {1000 * in_s:,.0f} ms towards it "
-        f"(medians of {_SAMPLES:d} such faults, {_DOWN_S:g} s long). A busy queue pair with an ACK timeout "
-        f"of {1000 * calibrated.queue_pair.ack_timeout_s:,.0f} ms and a ConnectX-6's retransmissions "
-        f"(`cx6-20.43`) {html.markdown(again)}."
-    )
+    section("What follows")
+    st.dataframe(rows, hide_index=True, height=min(_HIGHEST, 36 * (len(rows) + 1) + 3))
+    st.caption(html.markdown(f"One fault under {title(chosen.scheme)}, step by step; 0 ms is its begin."))
 
 
 def _timers(chosen: _Chosen) -> None:
     """Show the two costs of BFD's timers: long ones lose more packets, short ones take down healthy
     sessions."""
-    st.subheader("BFD's two sides", anchor=False)
+    section("BFD's two sides")
     if chosen.scheme not in (Scheme.THORN, Scheme.THORN_SOFTWARE):
         st.markdown("Only the overlay's routing uses BFD.")
         return
@@ -165,10 +230,14 @@ def _timers(chosen: _Chosen) -> None:
 
 def _ladder() -> None:
     """Show when queue pairs send again after a loss and when they give up, by adapter and NCCL version."""
-    st.subheader("When a queue pair sends again", anchor=False)
+    section("When a queue pair sends again")
     adapters = list(RetryProfile)
     adapter = st.selectbox(
-        "Adapter", adapters, index=adapters.index(RetryProfile.CX6_20_43), key="fabric_adapter"
+        "Adapter",
+        adapters,
+        index=adapters.index(RetryProfile.CX6_20_43),
+        key="fabric_adapter",
+        bind="query-params",
     )
     profile = retry_profile(adapter, load_calibration().values)
     rows: list[dict[str, object]] = []
@@ -178,7 +247,7 @@ def _ladder() -> None:
         except ScenarioError as error:
             st.caption(html.markdown(f"NCCL from {version}: {error}"))
             continue
-        name = f"from {version} (timeout {timeout}, {retries} retries)"
+        name = f"{version}: {timeout}, {retries}"
         rows += [{"nccl": name, "at_s": at_s, "what": "sends again"} for at_s in steps.rungs_s]
         rows.append({"nccl": name, "at_s": steps.error_s, "what": "gives up"})
     if rows:
@@ -186,48 +255,3 @@ def _ladder() -> None:
         st.caption(
             "A fault that ends before a retransmission is survived then; one that outlasts them is not."
         )
-
-
-def _fleets() -> None:
-    """Show stored runs of whole fleets."""
-    st.subheader("Fleets", anchor=False)
-    rows = _fleet_rows(str(RunStore().root))
-    if not rows:
-        st.markdown("No fleet is stored yet. This command takes a few minutes:")
-        st.code("twinbed run scenarios/fleet.yaml", language="sh")
-        return
-    for place, panel in zip(st.columns(2), charts.fleets(_beside_none(pd.DataFrame(rows))), strict=True):
-        place.altair_chart(panel)
-
-
-@st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=2, show_spinner="Reading the stored runs")
-def _fleet_rows(root: str) -> list[dict[str, Any]]:
-    """Return a row per stored run of a fleet."""
-    store = RunStore(root)
-    rows = []
-    for run_id in store.ids():
-        try:
-            run = store.open(run_id)
-        except StoreError:
-            continue  # It was removed in the meantime.
-        if fleet := run.manifest["spec"].get("fabric", {}).get("fleet"):
-            rows.append(
-                {
-                    "gpus": fleet["gpus"],
-                    "scheme": run.policy,
-                    "seed": run.manifest["seed"],
-                    "days": fleet["days"],
-                    "effective": run.metrics["effective_share"],
-                    "lost_cost": run.metrics["lost_cost"],
-                }
-            )
-    return rows
-
-
-def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add what each run saved against no scheme: the same fleet, days and seed (mean, if run twice)."""
-    same = ["gpus", "days", "seed"]
-    alone = frame[frame["scheme"] == Scheme.NONE].groupby(same)["lost_cost"].mean().rename("alone")
-    beside = frame.join(alone, on=same)
-    saved = (beside["alone"] - beside["lost_cost"]).where(beside["scheme"] != Scheme.NONE)
-    return beside.assign(saved_cost=saved)

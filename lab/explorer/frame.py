@@ -80,6 +80,7 @@ def show() -> None:
     try:
         with own.forbidden(_NO_OWN_CODE), sections.listed():
             page.run()
+        session.publish()
     except TwinbedError as error:
         st.error(html.markdown(str(error)))
     except Exception as error:

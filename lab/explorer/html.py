@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 
+from lab.charts import words
 from lab.charts.palette import Shown
 from lab.charts.services_drawing import latency_text
 from lab.containers.metrics import BY_KEY, METRICS
@@ -35,7 +36,7 @@ def parts() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Card:
+class Card:
     """color, title: of the run; figure, unit: the main figure; remark: below it; below: names and figures."""
 
     color: str
@@ -88,8 +89,8 @@ _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 def cards(runs: Sequence[Shown]) -> str:
     """Returns one card per run: mean reserved CPU, the difference to the first static run, and its side
     effects."""
-    return _cards(
-        _Card(
+    return cards_of(
+        Card(
             look.color,
             look.title,
             f"{look.run.metrics['mean_reserved_cores']:,.2f}",
@@ -103,8 +104,8 @@ def cards(runs: Sequence[Shown]) -> str:
 
 def service_cards(runs: Sequence[Shown]) -> str:
     """Returns one card per run with clients: latency, share of answers, and what was reserved for it."""
-    return _cards(
-        _Card(
+    return cards_of(
+        Card(
             look.color,
             look.title,
             _latency(look, "latency_p99_s"),
@@ -120,7 +121,8 @@ def _latency(shown: Shown, key: str) -> str:
     return latency_text(shown.run.metrics[key], key in shown.run.censored) or ABSENT
 
 
-def _cards(cards: Iterable[_Card]) -> str:
+def cards_of(cards: Iterable[Card]) -> str:
+    """Returns the cards side by side."""
     return str(parts().cards(cards))
 
 
@@ -183,6 +185,7 @@ def table(runs: Sequence[Shown], metrics: Sequence[Metric] = METRICS) -> str:
 
 
 def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: str) -> _Row:
+    metric, values = _readable(metric, values)
     texts = [_text(metric, value, bound) for value, bound in zip(values, bounds, strict=True)]
     known = [text for text, value in zip(texts, values, strict=True) if not math.isnan(value)]
     # What reads the same is equally good: nobody is to look for a difference in hidden digits.
@@ -195,13 +198,25 @@ def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: 
     return _Row(heading, cells, metric.definition, metric.key in _FIRST_OF_GROUP)
 
 
+def _readable(metric: Metric, values: list[float]) -> tuple[Metric, list[float]]:
+    """Returns the metric and its values in a unit that people read, where it is a duration: the row's."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    size, name = words.unit(largest)
+    if name == "d":  # The rows of a table are compared, too.
+        size, name = 3600.0, "h"
+    if metric.unit != "s" or size == 1.0 or largest == 0:
+        return metric, values
+    decimals = 2 if size > 1 else max(0, metric.decimals - 3)
+    return replace(metric, unit=name, decimals=decimals), [value / size for value in values]
+
+
 def _text(metric: Metric, value: float, bound: bool = False) -> str:
     text = as_text(value, metric.decimals, percent=_is_share(metric))
     return f"> {text}" if bound and text != ABSENT else text
 
 
 def _with_unit(shown: Shown, metric: Metric) -> str:
-    value = shown.run.metrics[metric.key]
+    metric, (value,) = _readable(metric, [shown.run.metrics[metric.key]])
     unit = "" if math.isnan(value) else _unit(metric, _currency([shown]))
     return f"{as_text(value, metric.decimals, percent=_is_share(metric))} {unit}".strip()
 

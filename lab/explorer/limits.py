@@ -36,6 +36,10 @@ ANSWER_S = 60.0
 """Longest time to answer one question of the page "Cloud", s. The shipped jobs take below 3 s."""
 TABS = 64
 """Most tabs of all visitors. Each keeps its state in the server's memory."""
+SHELF_S = 3600.0
+"""How long an upload or an answer is kept for the reload of its address, s."""
+SHELF = 32
+"""Most uploads, and most answers, that are kept so."""
 UPLOADS_BYTES = 512 << 20
 """Most bytes of all visitors' uploads together: eight of the largest."""
 UPLOADS = 4 * TABS

@@ -16,7 +16,7 @@ from lab.charts import market as charts
 from lab.charts.palette import shown
 from lab.cloud.input.market import cloud_of
 from lab.cloud.metrics import METRICS
-from lab.explorer import html, questions, running, session
+from lab.explorer import questions, running, session
 from lab.explorer.questions import Question
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
@@ -99,13 +99,12 @@ def _chosen(stored: dict[str, Question]) -> Question:
         if asked and asked not in stored:
             questions.missing(asked)
     key = st.selectbox("Question", list(stored), format_func=lambda key: stored[key].title, key=_QUESTION)
-    st.query_params.from_dict({"question": key})
+    session.write_address({"question": key})
     return stored[key]
 
 
 def _show(runs: Sequence[Run]) -> None:
     looks = shown(runs)
-    st.subheader("Side by side", anchor="figures")
-    st.html(html.table(looks, METRICS))
+    questions.side_by_side(looks, METRICS)
     for number, figure in enumerate(charts.over_all(looks)):
         questions.draw(figure, f"market-{number}")

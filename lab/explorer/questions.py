@@ -15,12 +15,13 @@ import streamlit as st
 
 from lab.ask.kind import Figure
 from lab.ask.scenario import Scenario
-from lab.charts.palette import title
-from lab.explorer import html, session
+from lab.charts.palette import Shown, title
+from lab.explorer import downloads, html, session
 from lab.explorer.job import Status
 from lab.explorer.sections import section
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.labels import conditions
+from lab.runs.metric import Metric
 from lab.runs.store import Run, RunStore
 from twinbed import StoreError
 
@@ -113,6 +114,16 @@ def policies(page: str, scenario: Scenario, known: Sequence[str]) -> list[str]:
         key=f"{page}_policies",
     )
     return [policy for policy in chosen if policy in known][:MAX_POLICIES]
+
+
+def side_by_side(looks: Sequence[Shown], metrics: Sequence[Metric]) -> None:
+    """Show all figures of the runs, the downloads, and what was assumed."""
+    section("Side by side")
+    st.html(html.table(looks, metrics))
+    st.caption("The best of each line is marked; point at a line for its definition.")
+    for note in dict.fromkeys(note for look in looks for note in look.run.manifest["notes"]):
+        st.caption(html.markdown(note))
+    downloads.whole(looks)
 
 
 def draw(figure: Figure, key: str) -> None:

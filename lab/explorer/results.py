@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import streamlit as st
 
-from lab.charts import drawing, series, services
+from lab.charts import drawing, series, services, words
 from lab.charts.palette import EVENTS, Shown, shown
 from lab.explorer import cached, downloads, html
 from lab.explorer.sections import section
@@ -87,15 +87,18 @@ def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[
     quantity = quantity_column.segmented_control(
         "Quantity", ["CPU", "Memory"], default="CPU", required=True, key="shown_quantity"
     )
-    window = when.slider(
-        "Time window (s)",
+    size, unit, _ = words.ticks(0.0, longest, 1)
+    most = longest / size
+    begin, end = when.slider(
+        f"Time window ({unit})",
         0.0,
-        longest,
-        (0.0, longest),
-        step=_step(longest),
-        format="%.1f",
+        most,
+        (0.0, most),
+        step=_step(longest) / size,
+        format="%.1f" if size == 1 else "%.2f",
         key="shown_window",
     )
+    window = (begin * size, end * size)
     on_container(str(chosen))
     if window[1] <= window[0]:
         st.info("The time window is empty: pull its ends apart.")

@@ -48,7 +48,8 @@ def begin(owner: session.Owner, request: Callable[[], AnyRequest]) -> bool:
     """Starts the job like `start`, and returns whether there is one now. The page is not redrawn."""
     clear()
     try:
-        session.keep_job(Job(request(), session.presence()), owner)
+        visitor = session.Presence()
+        session.keep_job(Job(request(), visitor), owner, visitor)
     except (TwinbedError, OSError) as error:
         fail(str(error))
         return False

@@ -16,7 +16,7 @@ import streamlit as st
 from lab.charts.palette import title
 from lab.containers.kind import Containers
 from lab.containers.metrics import METRICS
-from lab.explorer import html, results, running, services_results
+from lab.explorer import html, results, running, services_results, session
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.compare import as_result
 from lab.runs.formats import grid
@@ -46,8 +46,7 @@ def page() -> None:
         "Tick several to compare them."
     )
     picked = _table(matching)
-    if picked != st.query_params.get_all("runs"):
-        st.query_params.from_dict({"runs": picked})
+    session.write_address({"runs": picked} if picked else {})
     if picked:
         _actions(store, picked)
         _compare(store, picked)

@@ -14,7 +14,7 @@ import streamlit as st
 
 from lab.explorer import html
 
-_LEAST = 3
+_LEAST = 2
 """Fewest sections of a page that lists them."""
 
 _drawn: ContextVar[list[str] | None] = ContextVar("drawn", default=None)

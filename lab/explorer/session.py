@@ -7,8 +7,8 @@ tabs that are open at once. Not for: widgets.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol
 
 import streamlit as st
@@ -18,9 +18,13 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from lab.explorer import limits
 from lab.explorer.job import Job, Status
 from lab.explorer.selection import AnyChoices, ServiceChoices, TraceChoices, from_query, to_query
+from lab.explorer.shelf import Shelf
+from lab.explorer.uploads import SHELF as UPLOADS
 from lab.explorer.uploads import Upload
 
-_UPLOAD, _JOB, _OWNER = "upload", "job", "job_owner"
+_UPLOAD, _JOB, _KEPT_JOB = "upload", "job", "kept_job"
+_NAMED = (_UPLOAD, _JOB)
+"""Parts of an address that name what a server keeps. They stand on every page."""
 
 
 class Owner(Protocol):
@@ -64,10 +68,7 @@ class Kept(Generic[AnyChoices]):
 
     def publish(self) -> None:
         """Writes the selection into the address if it differs: each write is a message to the browser."""
-        wanted = to_query(self.selection())
-        shown = {key: st.query_params.get_all(key) for key in st.query_params}
-        if shown != {key: value if isinstance(value, list) else [value] for key, value in wanted.items()}:
-            st.query_params.from_dict(wanted)
+        write_address(to_query(self.selection()))
 
     def address_problems(self) -> list[str]:
         """Returns one line per part of the address that could not be used."""
@@ -87,30 +88,91 @@ SERVICES = Kept(ServiceChoices)
 """Selection of the page "Services"."""
 
 
+def write_address(wanted: Mapping[str, str | list[str]]) -> None:
+    """Writes a page's parameters into the address if they differ: each write is a message to the browser.
+    What names a job or an upload stays."""
+    shown = {key: st.query_params.get_all(key) for key in st.query_params}
+    whole = dict(wanted) | {key: value[-1] for key, value in shown.items() if key in _NAMED}
+    if shown != {key: value if isinstance(value, list) else [value] for key, value in whole.items()}:
+        st.query_params.from_dict(whole)
+
+
+def _name(key: str, name: str | None) -> None:
+    """Writes the name of what a server keeps into the address, or removes it."""
+    if name is None:
+        st.query_params.pop(key, None)
+    elif st.query_params.get(key) != name:
+        st.query_params[key] = name
+
+
 def upload() -> Upload | None:
-    """Returns the trace that the user uploaded, if any."""
-    kept: Upload | None = st.session_state.get(_UPLOAD)
+    """Returns the trace that the user uploaded, if any; after a reload the one that the address names."""
+    if _UPLOAD not in st.session_state and (name := st.query_params.get(_UPLOAD)):
+        st.session_state[_UPLOAD] = name, UPLOADS.get(name)
+    kept: Upload | None = st.session_state.get(_UPLOAD, (None, None))[1]
     return kept
 
 
 def keep_upload(upload: Upload | None) -> None:
     """Remembers the uploaded trace, also while another page is shown."""
-    st.session_state[_UPLOAD] = upload
+    st.session_state[_UPLOAD] = (None, None) if upload is None else (UPLOADS.put(upload), upload)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptJob:
+    """A job, the page that gets its result, and its visitor, who is another session after a reload."""
+
+    job: Job
+    owner: Owner
+    visitor: Presence
+
+
+_JOBS: Shelf[_KeptJob] = Shelf(limits.shared().workers + limits.shared().waiting, limits.RUN_S)
+"""The jobs of this server. Each ends by itself if its visitor leaves."""
 
 
 def job() -> Job | None:
-    """Returns the session's only job: waiting, running, or ended and not yet removed by `drop_job`."""
-    running: Job | None = st.session_state.get(_JOB)
-    return running
+    """Returns the session's only job: waiting, running, or ended and not yet removed by `drop_job`. After a
+    reload this is the one that the address names."""
+    if _KEPT_JOB not in st.session_state and (name := st.query_params.get(_JOB)):
+        found = _JOBS.get(name)
+        if found is not None:
+            found.visitor.follow()
+        st.session_state[_KEPT_JOB] = name, found
+    _, kept = st.session_state.get(_KEPT_JOB, (None, None))
+    return None if kept is None else kept.job
 
 
-def keep_job(started: Job, owner: Owner) -> None:
-    """Makes this the session's job. The page that has `owner` will show its result."""
-    st.session_state[_JOB], st.session_state[_OWNER] = started, owner
+def keep_job(started: Job, owner: Owner, visitor: Presence) -> None:
+    """Makes this the session's job. The page that has `owner` will show its result. visitor: what the job was
+    given to look after."""
+    kept = _KeptJob(started, owner, visitor)
+    st.session_state[_KEPT_JOB] = _JOBS.put(kept), kept
 
 
-def presence() -> Callable[[], bool]:
-    """Returns a function that tells, on any thread, whether this visitor's browser is connected."""
+def publish() -> None:
+    """Writes the names of the session's job and upload into the address, on every page."""
+    for key, state in ((_JOB, _KEPT_JOB), (_UPLOAD, _UPLOAD)):
+        name, kept = st.session_state.get(state, (None, None))
+        _name(key, None if kept is None else name)
+
+
+class Presence:
+    """Tells, on any thread, whether a visitor is connected in any of the sessions that it follows."""
+
+    def __init__(self) -> None:
+        self._connected = [_presence()]
+
+    def follow(self) -> None:
+        """Looks after the session of this script run, too."""
+        self._connected = [*self._connected, _presence()]
+
+    def __call__(self) -> bool:
+        """Returns whether the visitor is connected."""
+        return any(is_connected() for is_connected in self._connected)
+
+
+def _presence() -> Callable[[], bool]:
     context = get_script_run_ctx()
     if context is None or not runtime.exists():
         return lambda: True
@@ -121,13 +183,15 @@ def presence() -> Callable[[], bool]:
 def is_admitted() -> bool:
     """Returns whether this tab has a place among those that may be open at once."""
     context = get_script_run_ctx()
-    return context is None or TABS.admit(context.session_id, presence())
+    return context is None or TABS.admit(context.session_id, _presence())
 
 
 def drop_job() -> Owner:
     """Removes a job that has ended, and returns its owner."""
-    del st.session_state[_JOB]
-    owner: Owner = st.session_state.pop(_OWNER)
+    name, kept = st.session_state[_KEPT_JOB]
+    st.session_state[_KEPT_JOB] = None, None
+    _JOBS.drop(name)
+    owner: Owner = kept.owner
     return owner
 
 

@@ -16,7 +16,7 @@ import streamlit as st
 from lab import kinds
 from lab.ask.kind import Kind
 from lab.charts.sweep import pareto
-from lab.explorer import html, running
+from lab.explorer import html, running, session
 from lab.explorer.sections import section
 from lab.runs.store import RunStore
 from lab.sweep.book import Course, Noted, Tuning, course, sweeps, tunings
@@ -62,7 +62,7 @@ def _chosen(found: Mapping[str, Noted | Tuning]) -> str:
     chosen: str = st.selectbox(
         "Sweep", list(found), format_func=lambda key: _titled(found[key]), key="sweep_chosen"
     )
-    st.query_params.from_dict({"sweep": chosen})
+    session.write_address({"sweep": chosen})
     return chosen
 
 
@@ -79,11 +79,11 @@ def _show_tuning(root: Path, drawn: Tuning) -> None:
     state = "Ended" if now.ended else "Going on, or stopped: the same command goes on"
     share = min(1.0, now.done / max(now.trials, 1))
     st.progress(share, html.markdown(f"{state}. {now.done:,} of {now.trials:,} trials."))
-    st.subheader("Best so far, and the Pareto front", anchor="best")
+    section("Best so far, and the Pareto front")
     st.dataframe(pd.DataFrame(now.lines, columns=list(now.header)), hide_index=True)
     st.markdown("\n".join(f"- {html.markdown(note)}" for note in now.notes))
     if now.points:
-        st.subheader("What one figure costs in the other", anchor="front")
+        section("What one figure costs in the other")
         frame = pd.DataFrame(now.points, columns=["x", "y", "label", "best"]).assign(line="trials")
         one, two = now.axes
         st.altair_chart(pareto(frame, "x", "y", (one, two)), key="tuning")

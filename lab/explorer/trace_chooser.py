@@ -12,6 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lab.charts import drawing
+from lab.charts.words import duration
 from lab.containers.input.whatif import whatif_scenario
 from lab.explorer import cached, conditions, html, reading, session, uploads
 from lab.explorer.sections import section
@@ -111,8 +112,8 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
     count = len(trace.containers)
     description.caption(
         html.markdown(
-            f"{count} container{'s' if count > 1 else ''}, {_length(trace.duration_s)}, "
-            f"one sample every {_length(trace.interval_s)}."
+            f"{count} container{'s' if count > 1 else ''}, {duration(trace.duration_s)}, "
+            f"one sample every {duration(trace.interval_s)}."
         )
     )
     for note in trace.notes:
@@ -134,6 +135,10 @@ def _uploader(running: bool) -> None:
         kept = session.upload()
         if kept is not None:
             st.caption(f"Uploaded: {html.markdown(kept.name)}")
+            if "upload_trace" not in st.session_state:
+                _read(kept)
+        elif "upload" in st.query_params and "upload_token" not in st.session_state:
+            st.caption("The file of this address is not kept here any more: upload it again.")
         return
     token = upload.file_id
     if st.session_state.get("upload_token") == token:
@@ -145,10 +150,21 @@ def _uploader(running: bool) -> None:
     try:
         given = uploads.received(upload)
         accepted = uploads.accept(given.name, given.content, given.problem)
-        st.session_state["upload_trace"] = reading.trace(accepted)
-        session.keep_upload(accepted)
     except TraceError as error:
         st.session_state["upload_problem"] = str(error)
+        return
+    if _read(accepted):
+        session.keep_upload(accepted)
+
+
+def _read(upload: uploads.Upload) -> bool:
+    """Keeps the facts of an uploaded trace, or the reason why it cannot be used. Returns whether it can."""
+    try:
+        st.session_state["upload_trace"] = reading.trace(upload)
+    except TraceError as error:
+        st.session_state["upload_problem"] = str(error)
+        return False
+    return True
 
 
 def _chosen_trace(chosen: TraceChoices) -> TraceFacts | None:
@@ -160,10 +176,3 @@ def _chosen_trace(chosen: TraceChoices) -> TraceFacts | None:
         return cached.recording(chosen.recording) if chosen.recording in shipped() else None
     except TraceError:
         return None
-
-
-def _length(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"

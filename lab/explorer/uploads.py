@@ -21,6 +21,7 @@ from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileMan
 from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 
 from lab.explorer import limits
+from lab.explorer.shelf import Shelf
 from twinbed import TraceError
 
 MAX_MIB = 64
@@ -49,6 +50,10 @@ class Upload:
         _kept[key] = weakref.ref(self, lambda _gone: _kept.pop(key, None))
 
 
+SHELF: Shelf[Upload] = Shelf(limits.SHELF, limits.SHELF_S)
+"""Uploads that an address names. They give way when there is no room for a new one."""
+
+
 class BoundedUploads(MemoryUploadedFileManager):
     """Streamlit's store of uploads, with a bound on all of them together. A file for which there is no room
     is stored without its content, so that its page can say why."""
@@ -57,6 +62,8 @@ class BoundedUploads(MemoryUploadedFileManager):
         """Keeps the file. Raises HTTPException if there are too many files to keep even its name."""
         if sum(map(len, list(self.file_storage.values()))) >= limits.UPLOADS:
             raise HTTPException(507, "too many uploads")
+        if self._held_bytes() + len(file.data) > limits.UPLOADS_BYTES:
+            SHELF.clear()
         if self._held_bytes() + len(file.data) > limits.UPLOADS_BYTES:
             file = file._replace(data=b"", type=_NO_ROOM)
         super().add_file(session_id, file)

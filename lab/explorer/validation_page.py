@@ -18,12 +18,14 @@ from lab.charts.palette import title
 from lab.containers.validate import present
 from lab.containers.validate.both import Cell
 from lab.containers.validate.rule import QUANTITIES, RULE, Judgement, Verdict
-from lab.explorer import cached, html, running
+from lab.explorer import cached, html, running, session, shipped_validation
 from lab.explorer.html import parts
 from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
 
+_PANELS = 3
+"""Panels beside each other."""
 _COMMAND = "sudo .venv/bin/twinbed validate scenarios/validation/step.yaml"
 
 
@@ -36,6 +38,7 @@ def page() -> None:
     runs = [store.open(run_id) for run_id in store.ids()]
     cells = cached.cells(runs)
     if not cells:
+        _shipped()
         _empty(store)
         return
     chosen = _choose(cells)
@@ -45,9 +48,41 @@ def page() -> None:
     _latency(chosen)
     _all(same)
     _provenance(chosen)
+    _shipped()
+
+
+def _shipped() -> None:
+    """Show the comparisons that ship with this version, one panel per quantity."""
+    frame = shipped_validation.comparisons()
+    agree = frame["verdict"].isin([str(Verdict.LIMIT), str(Verdict.SPREAD)])
+    section("What ships with this version")
+    st.markdown(
+        f"**{agree.sum():d} of {len(frame)} comparisons agree ({agree.mean():.0%}).** Each point is a "
+        "quantity of the twin over the same quantity on a real kernel, for one load and policy."
+    )
+    quantities = [quantity for quantity in QUANTITIES if (frame["quantity"] == quantity.title).any()]
+    st.caption(
+        "Green: inside the limit. Blue: inside what the testbed's own repeats spread over, which is the "
+        "noise floor and the grey line through each point. Orange: outside. Pale band: a relative limit."
+    )
+    # Row by row, so that a phone keeps the order.
+    columns = [column for _ in range(0, len(quantities), _PANELS) for column in st.columns(_PANELS)]
+    for place, quantity in enumerate(quantities):
+        rows = frame[frame["quantity"] == quantity.title]
+        inside = agree[rows.index]
+        with columns[place]:
+            unit = "share" if quantity.unit == "1" else quantity.unit
+            rows = rows.assign(cell=(rows["scenario"] + " " + rows["load"]).str.strip())
+            st.altair_chart(
+                charts.scatter(rows, quantity.title, unit, quantity.relative), key=f"shipped-{place}"
+            )
+            st.caption(html.markdown(f"{inside.sum()} of {len(rows)} agree. Limit: {quantity.limit}."))
+    with st.expander("All of them"):
+        st.dataframe(frame, hide_index=True)
 
 
 def _empty(store: RunStore) -> None:
+    section("Your own runs")
     st.markdown(
         f"Nothing in {html.markdown(str(store.root))} has been run on both backends yet. Run a scenario on "
         "the twin and on this machine; that needs root and cgroups, and takes some four minutes:"
@@ -76,7 +111,7 @@ def _choose(cells: Sequence[Cell]) -> Cell:
         required=True,
         key="validated_policy",
     )
-    st.query_params.from_dict({"scenario": name, "load": variant, "policy": str(picked)})
+    session.write_address({"scenario": name, "load": variant, "policy": str(picked)})
     return next(cell for cell in matching if cell.policy == picked)
 
 

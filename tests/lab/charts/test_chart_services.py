@@ -167,14 +167,6 @@ def test_an_axis_of_latencies_has_marks_inside_it(values):
     assert all(low <= tick <= high for tick in axis.to_dict()["values"])
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.00012, "0.12 ms"), (0.0813, "81.3 ms"), (1.25, "1.25 s"), (120.0, "120 s"), (math.nan, "")],
-)
-def test_latencies_read_in_the_unit_that_fits(seconds, text):
-    assert services_drawing.duration(seconds) == text
-
-
 @pytest.mark.slow
 def test_charts_are_valid_and_small_however_many_requests_there_were(asked):
     runs = shown(asked[1])

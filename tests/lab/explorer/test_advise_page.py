@@ -80,7 +80,7 @@ def open_page(monkeypatch, recordings):
     ) -> AppTest:
         app = AppTest.from_function(page, default_timeout=60)
         app.query_params.update(query)
-        for key, value in ({"advice_answer": kept} if kept else {} | state).items():
+        for key, value in ({"advice_answer": ("kept", kept)} if kept else {} | state).items():
             app.session_state[key] = value
         return app.run()
 

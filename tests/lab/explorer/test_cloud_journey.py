@@ -51,6 +51,7 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     page.get_by_role("link", name="Cloud").click()
     page.get_by_role("combobox", name="Job", exact=True).click()
     page.get_by_role("option", name="Upload your own job file").click()
+    page.get_by_text("How it is predicted").click()
     inputs = page.locator("input[type=file]")
     expect(inputs).to_have_count(2)
     inputs.nth(0).set_input_files(mine)

@@ -21,7 +21,7 @@ def test_every_question_is_one_click_from_a_chart(page, address):
     for button, heading, path in (
         ("Replay a training job", "All figures", r"/containers\?.*runs=.*&recording=ddp_training"),
         ("Break a link", "What follows", "/fabric$"),
-        ("Recommend a cluster", "Why this one", "/cloud$"),
+        ("Recommend a cluster", "Why this one", r"/cloud\?cloud_asked=yes"),
         ("Schedule a queue of jobs", "Side by side", r"/cluster\?question=cluster-"),
     ):
         page.goto(address)

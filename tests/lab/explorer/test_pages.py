@@ -177,7 +177,7 @@ def test_run_makes_the_runs_and_puts_them_into_the_address(open_app, monkeypatch
     app.multiselect(key="policies").set_value(["static", "escra"]).run()
     app.button(key="run").click().run()
     assert app.button(key="run").disabled
-    job: Job = app.session_state[session._JOB]
+    job: Job = app.session_state[session._KEPT_JOB][1].job
     assert job.wait(60).phase == "done"
     app.run()
     assert not app.error

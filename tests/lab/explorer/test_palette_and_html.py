@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from lab.charts.palette import Shown, shown, title
 from lab.explorer import html
+from lab.runs.metric import Metric
 from tests.lab.sample_runs import publish
 
 
@@ -63,8 +64,18 @@ def test_a_lower_bound_is_shown_as_one_and_never_marked_as_the_best(store):
     looks = shown([publish(store, metrics={"latency_p99_s": 0.02}, statuses=("ok",)), bound])
     assert "&gt; 40 s" in html.service_cards(looks)
     line = next(line for line in html.table(looks).split("<tr") if "Latency p50" in line)
-    assert "&gt; 0.0010" in line
+    assert "&gt; 1.0" in line
     assert 'class="tb-best"' not in line
+
+
+def test_long_durations_are_in_hours_and_short_ones_in_milliseconds(store):
+    metrics = [Metric(key, key, "s", 3, "lower", "") for key in ("latency_p50_s", "latency_p99_s")]
+    look = shown([publish(store, metrics={"latency_p50_s": 0.0123456, "latency_p99_s": 15_180.0})])
+    text = html.table(look, metrics)
+    assert "latency_p50_s (ms)" in text
+    assert ">12<" in text
+    assert "latency_p99_s (h)" in text
+    assert ">4.22<" in text
 
 
 def test_the_cards_compare_with_static(stored):

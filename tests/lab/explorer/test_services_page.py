@@ -133,7 +133,7 @@ def test_run_makes_the_runs_and_puts_them_into_the_address(open_services, monkey
     monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
     app.button(key="run").click().run()
     assert app.button(key="run").disabled
-    job: Job = app.session_state[session._JOB]
+    job: Job = app.session_state[session._KEPT_JOB][1].job
     assert job.wait(60).phase == "done", job.status().message
     app.run()
     assert not app.error
@@ -147,7 +147,7 @@ def test_a_load_that_asks_nothing_is_one_line(open_services, monkeypatch, tmp_pa
     app = open_services(arrivals="alibaba_like", scale="0.01", duration_s="1", policies=["static"], seed="10")
     monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
     app.button(key="run").click().run()
-    app.session_state[session._JOB].wait(60)
+    app.session_state[session._KEPT_JOB][1].job.wait(60)
     app.run()
     assert len(app.error) == 1
     assert "no request arrives" in app.error[0].value

@@ -2,9 +2,12 @@
 
 from functools import partial
 
+import pandas as pd
 import pytest
 
+from lab.explorer.shipped_validation import comparisons, of_page
 from lab.runs.store import RunStore
+from tests.lab.explorer.journey import ROOT
 from tests.lab.explorer.test_pages import charts
 from tests.lab.explorer.test_pages import html as shown_html
 
@@ -22,9 +25,20 @@ def open_page(open_stored):
 def test_with_nothing_validated_it_says_what_to_run(open_page, tmp_path):
     app = open_page(RunStore(tmp_path))
     assert not app.exception
-    assert "run on both backends yet" in app.markdown[0].value
+    assert "run on both backends yet" in app.markdown[1].value
     assert "twinbed validate" in app.code[0].value
-    assert not charts(app)
+
+
+def test_the_comparisons_that_ship_are_shown_at_once(open_page, tmp_path):
+    app = open_page(RunStore(tmp_path))
+    assert "275 of 366 comparisons agree (75%)" in app.markdown[0].value
+    assert len(charts(app)) == 7
+    assert len(app.dataframe[0].value) == 366
+
+
+def test_the_comparisons_that_ship_are_those_of_the_results_page():
+    page = (ROOT / "docs" / "results" / "fidelity-containers.md").read_text(encoding="utf-8")
+    pd.testing.assert_frame_equal(of_page(page), comparisons(), check_dtype=False)
 
 
 def test_runs_of_the_twin_alone_are_not_validated(open_page, stored):
@@ -42,9 +56,10 @@ def test_validated_runs_are_laid_over_each_other_with_their_errors(open_page, va
         "Use and limit over time",
         "Latency over time",
         "All cells of this scenario",
+        "What ships with this version",
     ]
-    # Use and limit, and a chart per percentile of the latency.
-    assert len(charts(app)) == 5
+    # Use and limit, a chart per percentile of the latency, and seven that ship.
+    assert len(charts(app)) == 5 + 7
     assert shown_html(app).count("inside limit") >= 12
     assert "Spread of the testbed" in shown_html(app)
     assert "median of 3 runs" in "\n".join(each.value for each in app.caption)
@@ -58,7 +73,7 @@ def test_another_policy_container_repeat_and_quantity_can_be_looked_at(open_page
     app.selectbox(key="validated_repeat").select(2).run()
     app.segmented_control(key="validated_quantity").set_value("Memory").run()
     assert not app.exception
-    assert len(charts(app)) == 5
+    assert len(charts(app)) == 5 + 7
 
 
 @pytest.mark.slow

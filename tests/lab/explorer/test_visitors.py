@@ -97,7 +97,7 @@ def test_an_upload_without_room_is_one_line(open_app):
     assert error.value.startswith("mine.csv: no room is left for it")
     assert "\n" not in error.value
     assert app.button(key="run").disabled
-    assert session._UPLOAD not in app.session_state or app.session_state[session._UPLOAD] is None
+    assert session._UPLOAD not in app.session_state or app.session_state[session._UPLOAD][1] is None
 
 
 def test_the_server_that_is_started_has_that_store():

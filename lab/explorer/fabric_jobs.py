@@ -1,0 +1,224 @@
+"""The part of the page "Fabric" that asks about training jobs, collectives and fleets, and shows their runs.
+
+For: their widgets, which keep their values in the address, and their answers from the store. Not for: one
+fault (lab.explorer.fabric_page) or the charts (lab.charts.fabric).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from lab.ask.scenario import Scenario, build
+from lab.charts import fabric as charts
+from lab.charts.palette import shown, title
+from lab.explorer import html, questions, running, session
+from lab.explorer.questions import Question
+from lab.explorer.sections import section
+from lab.explorer.selection import MAX_POLICIES
+from lab.explorer.worker import Request
+from lab.fabric.metrics import METRICS
+from lab.runs.store import Run, RunStore
+from twin.fabric.model import Scheme
+from twinbed import StoreError
+
+JOBS = {"training": "Training job", "collective": "Collective", "fleet": "Fleet"}
+"""What can be asked, by the key of a fabric scenario that asks it."""
+
+_SCHEMES = {
+    "training": (Scheme.THORN, Scheme.BOND, Scheme.REROUTE, Scheme.NONE),
+    "collective": (Scheme.THORN, Scheme.BOND, Scheme.NONE),
+    "fleet": (Scheme.NONE, Scheme.BOND, Scheme.REROUTE, Scheme.THORN),
+}
+"""Schemes that are asked at first."""
+_GPT2 = {"parameters": 124e6, "layers": 12, "activation_bytes": 18_874_368.0}
+_MODELS: dict[str, dict[str, Any]] = {
+    "GPT-2, data parallel": {**_GPT2, "micro_batches": 4, "micro_batch_s": 0.11667, "data": 4},
+    "GPT-2, pipeline parallel": {**_GPT2, "micro_batches": 16, "micro_batch_s": 0.193735, "pipeline": 4},
+    "ResNet101, data parallel": {"parameters": 44.5e6, "micro_batch_s": 0.8163, "data": 4},
+}
+"""Jobs on four hosts, as in the shipped scenarios T1 and T3."""
+_CHECKPOINT = {"interval_s": 60.0, "save_s": 0.5, "init_s": 20.0}
+_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
+_ONE = {"training": "iteration", "collective": "operation"}
+"""What a measured duration is of."""
+_GPUS = (16, 64, 256, 1024, 4096, 8192, 16_384, 32_768)
+_KEEPER = questions.Keeper("fabric")
+_QUESTION = "fabric_question"
+_LOOK_AGAIN_S = 30.0
+"""How long the list of stored fleets is kept, s: reading it opens every stored run."""
+
+
+def ask(job: str) -> None:
+    """Show what may be changed in a question about a job, a key of JOBS, and the button that runs it."""
+    busy = session.job() is not None
+    part = {"training": _training, "collective": _collective, "fleet": _fleet}[job](busy)
+    texts = st.multiselect(
+        "Schemes",
+        [str(scheme) for scheme in Scheme],
+        default=[str(scheme) for scheme in _SCHEMES[job]],
+        max_selections=MAX_POLICIES,
+        format_func=title,
+        disabled=busy,
+        key=f"fabric_{job}_schemes",
+        bind="query-params",
+    )
+    about = "Simulates the job under each scheme, and stores the runs."
+    if running.button(st.container(), about, ready=bool(texts)):
+        running.start(_KEEPER, lambda: Request.of(_scenario(job, part, texts), RunStore().root))
+
+
+def _scenario(job: str, part: Mapping[str, Any], schemes: Sequence[str]) -> Scenario:
+    """Return the question. Raises ScenarioError for what a browser may send in spite of the widgets."""
+    raw = {"name": job, "title": JOBS[job], "fabric": dict(part), "policies": list(schemes), "seeds": [0]}
+    return build(raw, "Fabric")
+
+
+def _number(label: str, least: float, most: float, usual: float, key: str, busy: bool) -> float:
+    entered = st.number_input(
+        label, least, most, usual, disabled=busy, key=f"fabric_{key}", bind="query-params", format="%g"
+    )
+    # A browser may send any number, whatever its widget allows.
+    return min(most, max(least, float(entered)))
+
+
+def _training(busy: bool) -> dict[str, Any]:
+    model = st.selectbox("Job", list(_MODELS), disabled=busy, key="fabric_model", bind="query-params")
+    iterations = int(_number("Iterations", 10.0, 5000.0, 300.0, "iterations", busy))
+    job = _MODELS.get(str(model), next(iter(_MODELS.values())))
+    stages = job.get("pipeline", 1)
+    iteration_s = (job.get("micro_batches", 1) + stages - 1) / stages * job["micro_batch_s"]
+    return {
+        "topology": {"hosts": 4},
+        "faults": {
+            "kind": "single",
+            "at_s": iterations * iteration_s / 2,
+            "down_s": _number("Fault lasts (s)", 0.1, 600.0, 10.0, "down", busy),
+        },
+        "training": {
+            **job,
+            "iterations": iterations,
+            "jitter_cv": 0.02,
+            "checkpoint": _CHECKPOINT,
+        },
+    }
+
+
+def _collective(busy: bool) -> dict[str, Any]:
+    operation = st.selectbox(
+        "Operation", _OPERATIONS, disabled=busy, key="fabric_operation", bind="query-params"
+    )
+    mb = _number("Message (MB)", 1.0, 4000.0, 1000.0, "message", busy)
+    repeats = int(_number("Operations, one after another", 10.0, 4000.0, 800.0, "repeats", busy))
+    return {
+        "topology": {"hosts": 5},
+        "faults": {"kind": "round_robin"},
+        "collective": {"operation": operation, "message_bytes": int(mb * 1e6), "repeats": repeats},
+    }
+
+
+def _fleet(busy: bool) -> dict[str, Any]:
+    gpus = st.selectbox(
+        "GPUs", _GPUS, 4, format_func="{:,}".format, disabled=busy, key="fabric_gpus", bind="query-params"
+    )
+    return {"fleet": {"gpus": int(gpus), "days": _number("Days", 1.0, 366.0, 54.0, "days", busy)}}
+
+
+def show(job: str) -> None:
+    """Show the stored questions about such a job, their schemes side by side."""
+    asked = {
+        question.key: question
+        for question in questions.stored(str(RunStore().root), "fabric", tuple(map(str, Scheme)))
+        if job in _measured(str(RunStore().root), question.runs[0])
+    }
+    if not asked:
+        st.markdown(
+            f"No {html.markdown(JOBS[job].lower())} is stored yet. Choose one on the left and press "
+            "**Run**: the same faults meet it under each scheme, and you see what they cost it. It takes "
+            "some seconds."
+        )
+        return
+    question = _chosen(asked)
+    runs = running.opened(question.runs)[:MAX_POLICIES]
+    if not runs:
+        return
+    looks = shown(runs)
+    questions.side_by_side(looks, METRICS)
+    if job == "fleet":
+        _fleets()
+        return
+    for number, figure in enumerate(charts.job(looks, _ONE[job])):
+        questions.draw(figure, f"fabric-{job}-{number}")
+
+
+def _fleets() -> None:
+    """Show all stored fleets over their sizes."""
+    section("All stored fleets by size")
+    rows = pd.DataFrame(_fleet_rows(str(RunStore().root)))
+    for place, panel in zip(st.columns(2), charts.fleets(_beside_none(rows)), strict=True):
+        place.altair_chart(panel)
+    st.caption(
+        "Means over seeds. Left: share of the time that is spent on training. Right: against no scheme."
+    )
+
+
+def _chosen(asked: Mapping[str, Question]) -> Question:
+    """Return the chosen question: the last job's, or that of the address. The address remembers it."""
+    wanted = st.query_params.get("question")
+    if made := _KEEPER.made(asked.values()):
+        st.session_state[_QUESTION] = made
+    elif st.session_state.get(_QUESTION) not in asked:
+        st.session_state[_QUESTION] = wanted if wanted in asked else next(iter(asked))
+        if wanted and wanted not in asked:
+            questions.missing(wanted)
+    key: str = st.selectbox("Question", list(asked), format_func=lambda key: asked[key].title, key=_QUESTION)
+    if wanted != key:
+        st.query_params["question"] = key
+    return asked[key]
+
+
+@st.cache_data(max_entries=4096, show_spinner=False)
+def _measured(root: str, run_id: str) -> tuple[str, ...]:
+    """Return what a stored run of a fabric measured."""
+    try:
+        run: Run = RunStore(root).open(run_id)
+    except StoreError:
+        return ()  # It was removed in the meantime.
+    fabric = run.manifest["spec"]["fabric"]
+    return tuple(job for job in JOBS if fabric.get(job))
+
+
+@st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=2, show_spinner="Reading the stored runs")
+def _fleet_rows(root: str) -> list[dict[str, Any]]:
+    """Return a row per stored run of a fleet."""
+    store = RunStore(root)
+    rows = []
+    for run_id in store.ids():
+        try:
+            run = store.open(run_id)
+        except StoreError:
+            continue  # It was removed in the meantime.
+        if fleet := run.manifest["spec"].get("fabric", {}).get("fleet"):
+            rows.append(
+                {
+                    "gpus": fleet["gpus"],
+                    "scheme": run.policy,
+                    "seed": run.manifest["seed"],
+                    "days": fleet["days"],
+                    "effective": run.metrics["effective_share"],
+                    "lost_cost": run.metrics["lost_cost"],
+                }
+            )
+    return rows
+
+
+def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:
+    """Add what each run saved against no scheme: the same fleet, days and seed (mean, if run twice)."""
+    same = ["gpus", "days", "seed"]
+    alone = frame[frame["scheme"] == Scheme.NONE].groupby(same)["lost_cost"].mean().rename("alone")
+    beside = frame.join(alone, on=same)
+    saved = (beside["alone"] - beside["lost_cost"]).where(beside["scheme"] != Scheme.NONE)
+    return beside.assign(saved_cost=saved)

@@ -1,0 +1,56 @@
+"""Keeps things in the server's memory for addresses that name them, so that a reload finds them again.
+
+For: jobs, uploads and answers, which do not fit into an address. Not for: what a session keeps
+(lab.explorer.session). A name cannot be guessed: who has the address may see the thing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import Generic, TypeVar
+
+Thing = TypeVar("Thing")
+
+
+class Shelf(Generic[Thing]):
+    """most: things that are kept, of which the longest unused go first; keep_s: how long an unused one is
+    kept, s. Every method may be called by any thread."""
+
+    def __init__(self, most: int, keep_s: float) -> None:
+        self._most, self._keep_s = most, keep_s
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[float, Thing]] = {}
+
+    def put(self, thing: Thing) -> str:
+        """Keeps the thing and returns its new name."""
+        name = secrets.token_urlsafe(12)
+        with self._lock:
+            self._use(name, thing)
+        return name
+
+    def get(self, name: str) -> Thing | None:
+        """Returns the thing of this name, None if it is not here any more. A thing that is used stays."""
+        with self._lock:
+            if name not in self._kept:
+                return None
+            _, thing = self._kept.pop(name)
+            self._use(name, thing)
+            return thing
+
+    def drop(self, name: str) -> None:
+        """Forgets the thing."""
+        with self._lock:
+            self._kept.pop(name, None)
+
+    def clear(self) -> None:
+        """Forgets all things, to make room."""
+        with self._lock:
+            self._kept.clear()
+
+    def _use(self, name: str, thing: Thing) -> None:
+        now = time.monotonic()
+        self._kept[name] = now, thing
+        fresh = [key for key, (used, _) in self._kept.items() if now - used <= self._keep_s]
+        self._kept = {key: self._kept[key] for key in fresh[-self._most :]}
