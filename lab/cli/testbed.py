@@ -323,7 +323,8 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
         f"Run something there: sudo nsenter --net=/run/netns/{first} COMMAND",
         f"Remove it: sudo twinbed testbed down {fabric.plan.name}",
     )
-    called = zip(names, fabric.routers, strict=bool(names))
+    own = (*(host for host in fabric.hosts if not host.storage), *fabric.tors)
+    called = zip(names, own, strict=bool(names))
     notes += tuple(f"{name} is {router.namespace}." for name, router in called)
     return Result(_ENDPOINTS, rows, notes=notes)
 
