@@ -162,7 +162,7 @@ def beside_twin(
 def _spread_ns(pings: PingPong) -> NDArray[np.float64]:
     """Return when each round began, spread over the time that all took here.
 
-    An emulated guest's clock runs at another rate: one that loses 1 % moves a round by a whole margin in 30 s.
+    An emulated guest's clock runs at another rate. One that loses 1 % moves a round by the margin in 30 s.
     """
     whole_ns = pings.round_s.sum() * 1e9
     rate = (pings.ended_ns - pings.began_ns) / whole_ns if whole_ns else 1.0
