@@ -27,8 +27,12 @@ _WITHIN_S = 120.0
 
 def load(fabric: Fabric, count: int = COUNT) -> None:
     """Announce `count` routes at every ToR, and return when every host has them. Raises BackendError."""
-    in_bgpd = (f"ip prefix-list many permit {_RANGE} le 32", "route-map kernel deny 10")
-    in_bgpd += ("match ip address prefix-list many", "route-map kernel permit 20")
+    in_bgpd = (
+        f"ip prefix-list many permit {_RANGE} le 32",
+        "route-map kernel deny 10",
+        "match ip address prefix-list many",
+        "route-map kernel permit 20",
+    )
     for router in fabric.routers:
         neighbour = (f"router bgp {router.asn}", "address-family ipv4 unicast", "table-map kernel")
         given = () if isinstance(router, Host) else ("redistribute kernel",)
