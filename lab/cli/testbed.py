@@ -329,8 +329,9 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
         f"Run something there: sudo nsenter --net=/run/netns/{first} COMMAND",
         f"Remove it: sudo twinbed testbed down {fabric.plan.name}",
     )
-    called = zip(names, fabric.routers, strict=bool(names))
-    notes += tuple(f"{name} is {router.namespace}." for name, router in called)
+    own = [host.namespace for host in fabric.hosts if not host.storage]
+    own += [tor.namespace for tor in fabric.tors]
+    notes += tuple(f"{name} is {place}." for name, place in zip(names, own, strict=bool(names)))
     return Result(_ENDPOINTS, rows, notes=notes)
 
 

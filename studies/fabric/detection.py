@@ -41,7 +41,7 @@ _OTHERS_SHARE = 0.15
 _SEED = 22
 _NEXT = "\n\n## "
 _ROUTES = (
-    f"## 3×10 ms with {many_routes.COUNT:,} routes in every bgpd: gaps at silent faults, ms; false downs"
+    f"## 5×50 ms with {many_routes.COUNT:,} routes in every bgpd: gaps at silent faults, ms; false downs"
 )
 _APART = (still.HEADING, _ROUTES)
 """Sections that are measured apart, with --only."""

@@ -8,28 +8,31 @@ Source: FRR issue 9078 (a bgpd that is busy with a full table while sessions of 
 from __future__ import annotations
 
 import json
-import time
 from ipaddress import IPv4Address
 
 from lab.fabric.real.bench import configure, until
 from testbed.fabric import frr
 from testbed.fabric.devices import feed
-from testbed.fabric.model import Daemon, Fabric, Host
+from testbed.fabric.model import Daemon, Fabric, Host, Tor
 
 COUNT = 100_000
 _RANGE = "100.64.0.0/10"
 """Shared address space (RFC 6598), which no fabric uses for itself."""
 
-_BATCH, _PAUSE_S = 2_000, 0.05
-"""Routes that are made at once, and the time that zebra gets to read of them, s."""
+_BATCH = 2_000
+"""Routes that are made at once. zebra must read of them before the next ones come, or it misses some."""
 
 _WITHIN_S = 120.0
 
 
 def load(fabric: Fabric, count: int = COUNT) -> None:
     """Announce `count` routes at every ToR, and return when every host has them. Raises BackendError."""
-    in_bgpd = (f"ip prefix-list many permit {_RANGE} le 32", "route-map kernel deny 10")
-    in_bgpd += ("match ip address prefix-list many", "route-map kernel permit 20")
+    in_bgpd = (
+        f"ip prefix-list many permit {_RANGE} le 32",
+        "route-map kernel deny 10",
+        "match ip address prefix-list many",
+        "route-map kernel permit 20",
+    )
     for router in fabric.routers:
         neighbour = (f"router bgp {router.asn}", "address-family ipv4 unicast", "table-map kernel")
         given = () if isinstance(router, Host) else ("redistribute kernel",)
@@ -39,8 +42,14 @@ def load(fabric: Fabric, count: int = COUNT) -> None:
     for begin in range(0, count, _BATCH):
         for tor in fabric.tors:
             feed(tor.namespace, ("ip", "-batch", "-"), "".join(routes[begin : begin + _BATCH]))
-        time.sleep(_PAUSE_S)
+        made = min(begin + _BATCH, count)
+        until(lambda: all(_read(tor, made) for tor in fabric.tors), _WITHIN_S, "zebra lacks routes")  # noqa: B023
     until(lambda: all(_has(host, count) for host in fabric.hosts), _WITHIN_S, "a host's bgpd lacks routes")
+
+
+def _read(tor: Tor, count: int) -> bool:
+    shown = json.loads(frr.show(tor.namespace, "show ip route summary json", Daemon.ZEBRA))
+    return any(row["type"] == "kernel" and row["rib"] >= count for row in shown["routes"])
 
 
 def _has(host: Host, count: int) -> bool:

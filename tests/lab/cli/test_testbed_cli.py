@@ -171,6 +171,16 @@ def test_up_takes_a_users_own_topology_and_says_which_node_is_which(twinbed, tmp
     assert "--topo decides hosts" in twinbed("testbed", "up", "--topo", spec, "--hosts", 3).refused
 
 
+def test_a_topology_has_the_tenants_and_storage_of_a_plan_beside_it(twinbed, tmp_path, monkeypatch):
+    made: list[Plan] = []
+    monkeypatch.setattr(fabric_up, "up", lambda plan, **_: made.append(plan) or fabric_of(plan))
+    (tmp_path / "mine.py").write_text(TOPO)
+    (tmp_path / "plan.yaml").write_text("tenants: [7, 8]\nstorage: 1\n")
+    shown = twinbed("testbed", "up", tmp_path / "plan.yaml", "--topo", f"{tmp_path / 'mine.py'}:Mine")
+    assert made == [Plan(hosts=3, tors=2, rate_bps=1e8, tenants=(7, 8), storage=1)]
+    assert "right is tb-fabric-t1." in shown.out
+
+
 def test_capture_shows_the_columns_that_the_packets_have(twinbed, fabrics, monkeypatch):
     packet = CapturedPacket(0.0015, "tor0", "VXLAN", "10.255.0.1", "10.255.0.2", 148, vni=100)
     asked: list[tuple[str, float, int]] = []

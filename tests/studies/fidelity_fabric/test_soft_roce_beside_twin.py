@@ -44,6 +44,18 @@ def test_a_fault_in_the_way_is_told_beside_the_twin() -> None:
     assert text.endswith("gap  300/   0  stall  340  twin  336/   0")
 
 
+def test_a_guest_whose_clock_is_slow_does_not_hide_late_faults() -> None:
+    round_s = np.full(5_000, 0.002)
+    round_s[4_500] = 0.34
+    # The guest counts 97 of 100 seconds, so by its own count the stalled round began 0.27 s too early.
+    slow = PingPong(0.97 * round_s, 0, round(round_s.sum() * 1e9), None)
+    begins_ms = 9_000
+    lost = [[Gap(0, begins_ms * MS, (begins_ms + 300) * MS, 60)], []]
+    measured = soft_roce.beside_twin(TIMERS, slow, [begins_ms * MS + 100 * MS], lost, timeout=14)
+    (hit,) = measured.hits
+    assert hit.stall_s == pytest.approx(0.97 * 0.34)
+
+
 def test_a_queue_pair_that_broke_is_told() -> None:
     measured = soft_roce.Measured(TIMERS, PingPong(np.empty(0), 0, 0, "Failed status 12"), 1, ())
     assert "it broke: Failed status 12" in soft_roce.told(measured)
