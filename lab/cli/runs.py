@@ -319,8 +319,8 @@ def _timeline(run: Any, file: Path) -> Result:
 
 
 def _read_at(moments: Any) -> Any:
-    """Return a Series of moments in ISO 8601 as people read them, to the second."""
-    return moments.astype(object).fillna("").astype(str).str[:19].str.replace("T", " ")
+    """Return a Series of moments in ISO 8601 as people read them, to the minute."""
+    return moments.astype(object).fillna("").astype(str).str[:16].str.replace("T", " ")
 
 
 def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:

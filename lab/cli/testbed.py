@@ -106,11 +106,10 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
     notes = [f"{names[pillar]} {'can' if can else 'cannot'} run here." for pillar, can in runs.items()]
     if not of_containers.is_root():
         notes.append("Looked at without root; with it more may be possible.")
-    columns = (*_FINDINGS, _NEEDED)
-    if form in (Format.TABLE, Format.MARKDOWN):
-        columns = _FOR_PEOPLE
+    people = form in (Format.TABLE, Format.MARKDOWN)
+    if people:
         notes += [f"{row['feature']} is {row['status']}: {row['cure']}" for row in rows if row["cure"]]
-    emit(Result(columns, rows, notes=tuple(notes)), form)
+    emit(Result(_FOR_PEOPLE if people else (*_FINDINGS, _NEEDED), rows, notes=tuple(notes)), form)
     if not all(runs.values()):
         raise typer.Exit(_FOUND_A_PROBLEM)
 

@@ -27,7 +27,7 @@ def test_runs_are_listed_with_their_policy_and_seed(twinbed, run):
     assert "escra" in lines
     assert "Made (UTC)" in lines
     made = run.manifest["created_at"]
-    assert f"{made[:10]} {made[11:19]}" in lines
+    assert f"{made[:10]} {made[11:16]}" in lines
     assert "+00:00" not in lines
 
 
