@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
@@ -53,6 +54,7 @@ class Fleet:
         self.agents, self.each = agents, each
         self._sealers = [Sealer(agent + 1, KEY) for agent in range(agents)]
         self._rng = np.random.default_rng(30)
+        self._answer, self._applied = Report(), Counter[str]()
 
     def join(self) -> None:
         """Let every agent register and say what it has."""
@@ -67,11 +69,13 @@ class Fleet:
 
     def obey(self) -> None:
         """Take all orders and confirm them, until nothing more comes."""
+        answer = self._answer
         while names := self.books.ready():
-            for name in names:
-                session = self.books.agents[name].session
-                while (order := self.books.take_order(name, session)) is not None:
-                    self.books.reported(name, Report(session=session, applied=order.number), 0.0)
+            for name, order in zip(names, self.books.take_orders(names), strict=True):
+                if order is not None:
+                    self._applied[name] += 1
+                    answer.session, answer.applied = self.books.agents[name].session, self._applied[name]
+                    self.books.reported(name, answer, 0.0)
 
     def datagrams(self, number: int) -> list[tuple[str, bytes]]:
         """Return all agents' datagrams of a period, each with its sender."""

@@ -33,7 +33,7 @@ def figures() -> Iterator[dict[str, object]]:
         baseline="the rule by whole arrays, however few report",
         baseline_value=theirs,
         ratio=theirs / ours,
-        target="≤ 0.15 cores",
+        target="≤ 0.12 cores",
         repeats=[seconds for seconds, _ in rounds],
     )
 

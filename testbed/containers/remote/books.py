@@ -29,8 +29,8 @@ from testbed.containers.remote.deployment import Deployment
 from testbed.containers.remote.joining import Newcomer, Newcomers, in_force, quoted
 from testbed.containers.remote.latest import Latest, rounds
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Ledger
-from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims, Sent
-from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Present, Report
+from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims, Sent, next_orders
+from testbed.containers.remote.messages_pb2 import Hello, Joined, Present, Report
 from testbed.containers.remote.refusals import Kind, Refusals, RefusedError
 from twinbed import ScenarioError
 
@@ -67,12 +67,9 @@ class ControllerBooks:
         self.latest = Latest()
         self.started = False
         self.reports = self.unlimited = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
-        self.limit_changes = 0
-        self.agents_lost = 0
-        self._refusals = refusals
-        self._began_s = began_s
+        self.limit_changes = self.agents_lost = 0
+        self._refusals, self._began_s, self._at_s = refusals, began_s, 0.0
         self._first_s: float | None = None
-        self._at_s = 0.0
         self._by_number: list[AgentState] = []
         self._spoken_to: set[int] = set()
         self._sent_ns: dict[int, int] = {}
@@ -143,10 +140,13 @@ class ControllerBooks:
             state.due = state.live
         return [state.name for state in spoken_to if state.live]
 
-    def take_order(self, agent: str, session: int) -> Order | None:
-        """Return the next order of a session, None when there is none for now. It counts as sent."""
-        state = self.agents[agent]
-        return state.take(self.cpu, self.memory) if state.session == session else None
+    def take_order(self, agent: str, session: int) -> bytes | None:
+        """Return a session's next order, serialised, which then counts as sent; None: there is none now."""
+        return self.take_orders([agent])[0] if self.agents[agent].session == session else None
+
+    def take_orders(self, agents: Sequence[str]) -> list[bytes | None]:
+        """Return the next order of each agent's present session, as `take_order` does."""
+        return next_orders([self.agents[agent] for agent in agents], self.cpu, self.memory)
 
     # --- reports ---------------------------------------------------------------------------------
 
@@ -213,9 +213,9 @@ class ControllerBooks:
 
     def telemetry(self, batches: Sequence[tuple[str, Batch]], now_s: float) -> None:
         """Hand the records of datagrams to the allocator, each with the name of its sender."""
-        states = [self.agents[agent] for agent, _ in batches]
+        numbers = [self.agents[agent].number for agent, _ in batches]
         records, possible = unpack(batch.body for _, batch in batches)
-        speakers = np.repeat([state.number for state in states], [batch.records for _, batch in batches])
+        speakers = np.repeat(numbers, [batch.records for _, batch in batches])
         own = self.latest.own(records.ids, speakers)
         self._refuse_records("impossible record", speakers[own & ~possible])
         self._refuse_records("not its container", speakers[~own])
@@ -223,8 +223,9 @@ class ControllerBooks:
             newer = self.latest.take(records, rows)
             self.stale += len(rows) - len(newer)
             self._period(records, newer, now_s)
-        for state, (_, batch) in zip(states, batches, strict=True):
-            self._sent_ns.setdefault(state.number, batch.sent_ns)
+        # The first datagram of each agent counts.
+        sent_ns = [batch.sent_ns for _, batch in batches]
+        self._sent_ns = dict(zip(numbers[::-1], sent_ns[::-1], strict=True)) | self._sent_ns
 
     def _refuse_records(self, kind: Kind, speakers: Ids) -> None:
         for number, count in zip(*np.unique(speakers, return_counts=True), strict=True):
@@ -323,8 +324,7 @@ class ControllerBooks:
 
     def _admit(self) -> None:
         """Let all newcomers join at once; where they do not all fit, as many as do."""
-        newcomers = self._newcomers.take()
-        if newcomers:
+        if newcomers := self._newcomers.take():
             self._admit_some(newcomers)
 
     def _admit_some(self, newcomers: Sequence[Newcomer]) -> None:
@@ -432,8 +432,8 @@ class ControllerBooks:
                 _log.warning("%s: no memory is left for it, it is killed", quoted(member.name))
 
     def _reclaim(self, app: int) -> None:
-        asked = [self._by_number[number] for number in self.latest.owners_of_app(app)]
-        asked = [state for state in asked if state.live]
+        owners = self.latest.owners_of_app(app)
+        asked = [state for number in owners if (state := self._by_number[number]).live]
         request = self._reclaims.ask(app, {state.name for state in asked})
         for state in asked:
             state.outbox.reclaims[request] = app

@@ -53,13 +53,16 @@ _End = tuple[grpc.StatusCode, str]
 @dataclass(slots=True)
 class _Connection:
     """One agent's call. certificate: its serial number; welcome: pieces that are to be written first; wake:
-    set when there may be an order; closing: why the controller ends the call."""
+    set when there may be an order; idle: nothing is being written to it; order: made for it while it was
+    idle; closing: why the controller ends the call."""
 
     agent: str
     session: int
     certificate: int
     welcome: list[Order] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    idle: bool = False
+    order: bytes | None = None
     closing: asyncio.Future[_End] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def close(self, code: grpc.StatusCode, why: str) -> None:
@@ -319,13 +322,17 @@ class Controller:
                 await context.write(piece)
             while True:
                 connection.wake.clear()
-                order = self.books.take_order(connection.agent, connection.session)
+                order: bytes | Order | None
+                order, connection.order = connection.order, None
+                order = order or self.books.take_order(connection.agent, connection.session)
                 if order is None:
+                    connection.idle = True
                     with suppress(TimeoutError):
                         async with asyncio.timeout(service.HEARTBEAT_S):
                             await connection.wake.wait()
                         continue
                     order = Order()
+                connection.idle = False
                 await context.write(order)
 
     def _reported(self, agent: str, report: Report) -> None:
@@ -382,8 +389,15 @@ class Controller:
             self._guarded(lambda: self.books.telemetry(batches, self._clock()))
 
     def _wake(self) -> None:
-        for agent in self.books.ready():
-            self._connections[agent].wake.set()
+        """Let agents be told what there is to say. Orders for all that nothing is being written to are made
+        together."""
+        woken = [self._connections[agent] for agent in self.books.ready()]
+        idle = [connection for connection in woken if connection.idle and connection.order is None]
+        orders = self.books.take_orders([connection.agent for connection in idle])
+        for connection, order in zip(idle, orders, strict=True):
+            connection.order = order
+        for connection in woken:
+            connection.wake.set()
 
     async def _ticks(self) -> None:
         while True:

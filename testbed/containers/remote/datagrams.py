@@ -53,8 +53,8 @@ _THROTTLED, _IDLE = 1, 2
 MAX_BYTES = 1472
 """Largest datagram, bytes: what fits an Ethernet frame unfragmented, 1500 less the IPv4 and UDP headers."""
 
-MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // RECORD.itemsize
-
+_RECORD_BYTES = RECORD.itemsize
+MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // _RECORD_BYTES
 
 MOST_CORES = 8192
 """Largest quota and usage of a record that is believed, cores: the largest NR_CPUS of Linux."""
@@ -74,7 +74,7 @@ class Batch(NamedTuple):
     @property
     def records(self) -> int:
         """Number of records."""
-        return len(self.body) // RECORD.itemsize
+        return len(self.body) // _RECORD_BYTES
 
 
 class Sealer:
@@ -193,7 +193,7 @@ class Gate:
             zero
             or zeros
             or not 0 < count <= MAX_RECORDS
-            or len(body) != count * RECORD.itemsize
+            or len(body) != count * _RECORD_BYTES
             or sequence < 1
         ):
             return "malformed", None

@@ -52,9 +52,11 @@ class Latest(Columns):
 
     def own(self, ids: Ids, speakers: NDArray[np.int64]) -> Flags:
         """Return which ids are containers of the agents that speak of them, bool[n]. Any id is allowed."""
-        rows, slots = self.find(ids)
-        own = np.zeros(len(ids), np.bool_)
-        own[rows] = self._owner.values[slots] == speakers[rows]
+        slots = slot(ids)
+        # As in Columns.find, without making lists of those that are members: nearly all are.
+        own: Flags = self.ids.take(slots, mode="clip") == ids
+        own &= ids >= 0
+        own &= self._owner.values.take(slots, mode="clip") == speakers
         return own
 
     def take(self, records: Records, rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -74,10 +76,12 @@ class Latest(Columns):
 
 def rounds(ids: Ids, rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     """Split rows into rounds, in order, so that no round has two of one container. size: above each slot."""
-    split = []
+    split: list[NDArray[np.int64]] = []
     first = np.empty(size, np.int64)
     while rows.size:
         slots = slot(ids[rows])
+        if np.bincount(slots).max() == 1:
+            return [*split, rows]
         first[slots[::-1]] = np.arange(len(rows))[::-1]
         alone = first[slots] == np.arange(len(rows))
         split.append(rows[alone])

@@ -7,8 +7,10 @@ about them (books.py), nor shrinking (host/executor.py).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,8 @@ MOST_ON_THE_WAY = 64
 MOST_CONTAINERS = 100_000
 """Containers of one agent, and names that it was not told yet. An agent that says more is closed."""
 
+_NOBODY = np.empty(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -41,8 +45,7 @@ class Member:
     request_cores: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """The limits in an order, None where it has none."""
 
     number: int
@@ -126,32 +129,44 @@ class AgentState:
         self.outbox.restart.pop(member.id, None)
         self.outbox.kill.pop(member.id, None)
 
-    def take(self, cpu: Ledger, memory: Ledger) -> Order | None:
-        """Return the next order, numbered: names before limits, and no limit before its container is named.
-        None: there is nothing to say, or its answers are awaited first."""
-        if not self.due or len(self._on_the_way) >= MOST_ON_THE_WAY:
-            return None
-        outbox, order = self.outbox, Order()
+    @property
+    def slots(self) -> NDArray[np.int64]:
+        """Slots of its containers, int64[n]."""
+        if self._slots is None:
+            self._slots = slot(self.ids)
+        return self._slots
+
+    @property
+    def listens(self) -> bool:
+        """Whether it may be sent an order: there may be one, and not too many answers are awaited."""
+        return self.due and len(self._on_the_way) < MOST_ON_THE_WAY
+
+    @property
+    def nearly_named(self) -> bool:
+        """Whether the next order has room for all names, so that limits may follow in it."""
+        return len(self.outbox.named) <= MOST_PER_ORDER
+
+    def write(self, order: Order, room: Order, cpu: Changes | None, memory: Changes | None) -> bytes | None:
+        """Return the next order with these limits, numbered. It counts as sent. None: there is nothing to
+        say. order: an empty one, to be used for this; room: another, for lists of numbers."""
+        outbox = self.outbox
         if outbox.named or outbox.rejected:
             for name in list(islice(outbox.named, MOST_PER_ORDER)):
                 order.named.append(outbox.named.pop(name))
             for name in list(islice(outbox.rejected, MOST_PER_ORDER)):
                 order.rejected.append(name)
                 del outbox.rejected[name]
-        cpu_sent = memory_sent = None
         if not outbox.named:
-            cpu_sent, memory_sent = self._put_limits(order, cpu, memory)
-        full = [
-            changes for changes in (cpu_sent, memory_sent) if changes and len(changes.ids) == MOST_PER_ORDER
-        ]
+            self._put_limits(order, room, cpu, memory)
+        full = [changes for changes in (cpu, memory) if changes and len(changes.ids) == MOST_PER_ORDER]
         self.due = bool(full or outbox.named or outbox.rejected)
         if not order.ByteSize():
             return None
         order.caused_ns, outbox.caused_ns = outbox.caused_ns, 0
         self._number += 1
         order.number = self._number
-        self._on_the_way.append(Sent(self._number, cpu_sent, memory_sent))
-        return order
+        self._on_the_way.append(Sent(self._number, cpu, memory))
+        return bytes(order.SerializeToString())
 
     def acknowledge(self, report: Report) -> list[Sent] | None:
         """Return the limits of the orders that the agent has carried out by now: they are in force as
@@ -165,7 +180,7 @@ class AgentState:
                 actual = dict(zip(report.actual_ids, report.actual_bytes, strict=False))
                 said = [actual.get(id_, 0) for id_ in sent.memory.ids.tolist()]
                 values = np.maximum(sent.memory.values, np.array(said, np.float64))
-                sent = replace(sent, memory=replace(sent.memory, values=values))
+                sent = sent._replace(memory=sent.memory._replace(values=values))
             done.append(sent)
         return done
 
@@ -180,7 +195,7 @@ class AgentState:
         self.outbox, self.joining = Outbox(), Joined()
         self._on_the_way.clear()
 
-    def _put_limits(self, order: Order, cpu: Ledger, memory: Ledger) -> tuple[Changes | None, Changes | None]:
+    def _put_limits(self, order: Order, room: Order, cpu: Changes | None, memory: Changes | None) -> None:
         """Add everything to the order that names containers by id."""
         outbox = self.outbox
         if outbox.restart or outbox.kill or outbox.reclaims:
@@ -190,19 +205,39 @@ class AgentState:
                 order.reclaim.add(request=request, app=app)
             for told in (outbox.restart, outbox.kill, outbox.reclaims):
                 told.clear()
-        if self._slots is None:
-            self._slots = slot(self.ids)
-        cores = cpu.send(self._slots, MOST_PER_ORDER)
-        sizes = memory.send(self._slots, MOST_PER_ORDER)
-        if cores is not None:
-            order.cpu.ids.extend(cores.ids.tolist())
-            order.cpu.cores.extend(cores.values.tolist())
-            order.cpu.reasons.extend(cores.reasons.tolist())
-        if sizes is not None:
-            order.memory.ids.extend(sizes.ids.tolist())
-            order.memory.bytes.extend(map(int, sizes.values.tolist()))
-            order.memory.reasons.extend(sizes.reasons.tolist())
-        return cores, sizes
+        if cpu is not None:
+            _fill(room.cpu.ids, cpu.ids.tolist())
+            _fill(room.cpu.cores, cpu.values.tolist())
+            _fill(room.cpu.reasons, cpu.reasons.tolist())
+            order.cpu.CopyFrom(room.cpu)
+        if memory is not None:
+            _fill(room.memory.ids, memory.ids.tolist())
+            _fill(room.memory.bytes, map(int, memory.values.tolist()))
+            _fill(room.memory.reasons, memory.reasons.tolist())
+            order.memory.CopyFrom(room.memory)
+
+
+def _fill(column: Any, numbers: Iterable[float]) -> None:
+    """Put numbers in place of those in a repeated field, which keeps its memory."""
+    del column[:]
+    column.extend(numbers)
+
+
+def next_orders(states: Sequence[AgentState], cpu: Ledger, memory: Ledger) -> list[bytes | None]:
+    """Return each agent's next order, serialised: names before limits, and no limit before its container is
+    named. None: there is nothing to say, or its answers are awaited first.
+
+    All are made in the same two messages. After each 10,000 blocks that protobuf frees, of which a new order
+    takes seven, it gives all free memory of the process back to the kernel. To get that again cost a
+    controller of 1,000 agents a third of its time."""
+    listening = [state for state in states if state.listens]
+    hosts = [state.slots if state.nearly_named else _NOBODY for state in listening]
+    limits = zip(cpu.send(hosts, MOST_PER_ORDER), memory.send(hosts, MOST_PER_ORDER), strict=True)
+    written, order, room = {}, Order(), Order()
+    for state, told in zip(listening, limits, strict=True):
+        written[state.number] = state.write(order, room, *told)
+        order.Clear()
+    return [written.get(state.number) for state in states]
 
 
 @dataclass(slots=True)

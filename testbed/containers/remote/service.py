@@ -56,6 +56,10 @@ def _decoder(kind: Callable[[], Any]) -> Callable[[bytes], Any]:
     return decode
 
 
+def _encode_order(order: Order | bytes) -> bytes:
+    return order if isinstance(order, bytes) else order.SerializeToString()
+
+
 decode_report = _decoder(Report)
 decode_order = _decoder(Order)
 
@@ -65,7 +69,7 @@ def server(
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
     """Return a server that answers `attend(reports, context)`, and its credentials. identity: read anew for
     each connection, so that a renewed certificate needs no restart."""
-    handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, Order.SerializeToString)
+    handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, _encode_order)
     made = grpc.aio.server(options=_OPTIONS)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
     shown = identity()

@@ -218,6 +218,16 @@ def test_leaving_returns_everything_and_late_telemetry_of_the_departed_is_ignore
     assert quotas(escra.on_period(period([b, c], [2, 2], [0, 1]))) == {c: pytest.approx(1.2)}
 
 
+def test_who_leaves_returns_its_own_quota_and_no_more():
+    escra, [a, _, c] = started(3, cores=9.0)
+    escra.on_period(period([a], [3], [2.5]))  # 3 − 0.8 · 2.5 = 1: pool 2
+    escra.on_leave(np.array([c]))
+    assert escra.cpu.pool_cores.tolist() == [5.0]
+    escra.on_leave(np.array([a]))
+    assert escra.cpu.pool_cores.tolist() == [6.0]
+    assert escra.cpu.allocated_cores.tolist() == [0.0, 3.0, 0.0]
+
+
 def test_another_period_length_is_another_minimum():
     escra, [a] = started(1, cores=1.0)
     decision = escra.on_period(period([a], [1.0], [0.99], period_s=0.05))

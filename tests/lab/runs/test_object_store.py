@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -261,10 +263,12 @@ class TestAnotherMachine:
         RunStore(leftover.parent)
         assert leftover.exists()
 
-    def test_what_it_left_a_day_ago_goes(self, leftover, monkeypatch):
-        monkeypatch.setattr("lab.runs.publishing._age_s", lambda _: 24 * 3600 + 1.0)
+    @pytest.mark.parametrize(("hours", "stays"), [(23, True), (25, False)])
+    def test_what_did_not_change_for_a_day_goes(self, leftover, monkeypatch, hours, stays):
+        clock = SimpleNamespace(time=lambda: time.time() + hours * 3600.0)
+        monkeypatch.setattr("lab.runs.publishing.time", clock)
         RunStore(leftover.parent)
-        assert not leftover.exists()
+        assert leftover.exists() is stays
 
     def test_what_died_here_goes_at_once(self, leftover):
         from lab.runs.publishing import machine

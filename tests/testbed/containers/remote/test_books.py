@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator import make
-from control.allocator.model import CpuRequests, Decision
+from control.allocator.model import NOTHING, CpuRequests, Decision, PeriodStats
 from testbed.containers.ports import Records
 from testbed.containers.remote import books as books_module
 from testbed.containers.remote import members as members_module
@@ -55,7 +55,7 @@ def say(books: ControllerBooks, agent: str, report: Report, now_s: float) -> Non
 def taken(books: ControllerBooks) -> list[tuple[str, Order]]:
     """The next order of every agent that has one."""
     orders = [(name, books.take_order(name, books.agents[name].session)) for name in sorted(books.ready())]
-    return [(name, order) for name, order in orders if order is not None]
+    return [(name, Order.FromString(order)) for name, order in orders if order is not None]
 
 
 def datagram(books: ControllerBooks, agent: str, sent_ns: int, said: Records, now_s: float) -> None:
@@ -187,10 +187,7 @@ def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
     books = started(each=1)
     applied(books)
     id_ = next(member.id for member in books.members.values() if member.agent == "a0")
-    held = Report()
-    held.held.ids.append(id_)
-    held.held.needed_bytes.append(1)
-    say(books, "a0", held, 2.0)
+    say(books, "a0", held(id_, 1), 2.0)
     granted = wanted(books.memory, id_)
     shrunk = Report()
     shrunk.shrunk.ids.append(id_)
@@ -243,6 +240,90 @@ def test_a_record_that_cannot_be_true_is_refused_and_the_rest_of_the_datagram_co
     kind = "not its container" if "id" in wrong else "impossible record"
     assert refusals.counts == {kind: 1}
     assert "agent a0" in caplog.text
+
+
+def test_the_policy_is_told_what_members_said_and_nothing_of_what_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    books = started(each=3)
+    applied(books)
+    first, second, third = sorted(member.id for member in books.members.values() if member.agent == "a0")
+    other = next(member.id for member in books.members.values() if member.agent == "a1")
+    told: list[PeriodStats] = []
+    monkeypatch.setattr(books.allocator, "on_period", lambda stats: told.append(stats) or NOTHING)
+    said = made_up([first, other, second, third], 5, 1.0, 0.25)
+    said.usage_cores[2], said.memory_bytes[2], said.throttled[2] = 0.5, 7 << 20, True
+    said.quota_cores[3] = np.inf  # a limit that is decided, and not in force
+    for turn in (1, 2):
+        said.end_ns[:] = turn
+        datagram(books, "a0", turn, said, 3.0 + turn)
+    assert (books.reports, books.unlimited) == (6, 2)
+    stats = told[1]
+    assert stats.ids.tolist() == [first, second]
+    assert stats.quota_cores.tolist() == [1.0, 1.0]
+    assert stats.unused_cores.tolist() == [0.75, 0.75]
+    assert stats.usage_cores.tolist() == [0.25, 0.5]
+    assert stats.memory_bytes.tolist() == [1 << 20, 7 << 20]
+    assert stats.throttled.tolist() == [False, True]
+    assert (stats.period_s, stats.at_s) == (0.1, 5.0)
+
+
+def held(id_: int, needed_bytes: int) -> Report:
+    report = Report()
+    report.held.ids.append(id_)
+    report.held.needed_bytes.append(needed_bytes)
+    return report
+
+
+def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> None:
+    books = started(each=1)
+    applied(books)
+    other = next(member.id for member in books.members.values() if member.agent == "a1")
+    before = wanted(books.memory, other)
+    left = Report()
+    left.left.ids.append(other)
+    shrunk = Report()
+    shrunk.shrunk.ids.append(other)
+    shrunk.shrunk.limit_bytes.append(1 << 20)
+    for report in (left, shrunk, held(other, 1)):
+        say(books, "a0", report, 2.0)
+    assert other in books.members
+    assert wanted(books.memory, other) == before
+    assert taken(books) == []
+
+
+def test_who_needs_no_memory_is_granted_none() -> None:
+    books = started(each=1)
+    applied(books)
+    id_ = next(iter(books.members))
+    for needed_bytes in (0, -1):
+        say(books, books.members[id_].agent, held(id_, needed_bytes), 2.0)
+    assert (books.oom_grants, taken(books)) == (0, [])
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_without_memory_all_hosts_are_asked_and_only_then_one_is_killed(lost: bool) -> None:
+    books = started(each=1)
+    applied(books)
+    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
+    say(books, "a0", held(id_, 1 << 50), 2.0)
+    asked = dict(taken(books))
+    assert {name: [each.app for each in order.reclaim] for name, order in asked.items()} == {
+        "a0": [0],
+        "a1": [0],
+    }
+    for name, order in asked.items():
+        assert (books.kills, books.kills_withheld) == (0, 0)
+        if lost and name == "a1":
+            books.lost("a1", "the test says so", 2.1)
+            continue
+        answer = Report(applied=order.number)
+        answer.shrunk.request = order.reclaim[0].request
+        say(books, name, answer, 2.1)
+    killed = {name: list(order.kill) for name, order in taken(books)}
+    # What the lost host holds might be free.
+    assert (books.kills, books.kills_withheld) == ((0, 1) if lost else (1, 0))
+    assert killed == ({} if lost else {"a0": [id_]})
 
 
 @pytest.mark.slow
@@ -325,6 +406,32 @@ def test_an_agent_that_answers_no_order_gets_no_more_than_so_many(monkeypatch: p
     say(books, "a0", Report(applied=1), 1.0)
     assert books.ready() == ["a0"]
     assert books.take_order("a0", 1) is not None
+
+
+def test_orders_that_are_made_together_are_those_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members_module, "MOST_PER_ORDER", 2)
+    monkeypatch.setattr(members_module, "MOST_ON_THE_WAY", 3)
+    together, alone = started(agents=3, each=3), started(agents=3, each=3)
+    made = 0
+    for turn in range(12):
+        names = sorted(together.ready())
+        assert sorted(alone.ready()) == names
+        orders = together.take_orders(names)
+        assert orders == [alone.take_order(name, alone.agents[name].session) for name in names]
+        told = [(name, Order.FromString(order)) for name, order in zip(names, orders, strict=True) if order]
+        made += len(told)
+        for books in (together, alone):
+            for name, order in told:
+                # One of them does not answer, until it has another call.
+                if name != "a1":
+                    say(books, name, Report(applied=order.number), turn)
+                members = books.agents[name].ids[turn % 3 :].tolist()
+                said = records(members, turn + 1, throttled=turn % 2 > 0, quota_cores=0.4)
+                datagram(books, name, 1 + turn, said, turn)
+            if turn == 8:
+                books.register(Hello(name="a1", instance=1, host_cores=4), 99, turn)
+                say(books, "a1", Report(joined=Joined(complete=True)), turn)
+    assert made > 20
 
 
 def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:

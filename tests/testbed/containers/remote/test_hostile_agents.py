@@ -124,6 +124,9 @@ async def test_an_agent_that_reads_late_gets_every_container_s_latest_limit(tmp_
             left = quota * 0.9 if idle else 0.0
             await send(here, sealers[slow], made_up([mine], number, quota, quota - left, throttled=not idle))
             assert bound(controller) <= 4.0 + 1e-6
+            if number % 100 == 0:
+                for one in (slow, quick):
+                    await one.say(Report(applied=one.applied))  # a heartbeat
         await until(lambda: controller.books.reports >= 3_000, "taken in")
         await slow.say(Report(applied=slow.applied))
         quota = float(controller.books.cpu.wanted(np.array([other]))[0])

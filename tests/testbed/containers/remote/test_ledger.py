@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -32,10 +32,12 @@ def decide(ledger: Ledger, id_: int, value: float, reason: int = 1) -> None:
 def sent(ledger: Ledger, *slots: int) -> list[tuple[int, float, int]]:
     """What these containers' host is sent now."""
     ledger.settle()
-    changes = ledger.send(ids(*slots), 100)
-    if changes is None:
-        return []
-    return list(zip(changes.ids.tolist(), changes.values.tolist(), changes.reasons.tolist(), strict=True))
+    (changes,) = ledger.send([ids(*slots)], 100)
+    return told(changes)
+
+
+def told(changes: Changes | None) -> list[tuple[int, float, int]]:
+    return [] if changes is None else list(zip(*(column.tolist() for column in changes), strict=True))
 
 
 class SlowHosts(RuleBasedStateMachine):
@@ -69,7 +71,7 @@ class SlowHosts(RuleBasedStateMachine):
     @rule(data=st.data())
     def an_order_is_sent(self, data: st.DataObject) -> None:
         slots = data.draw(st.sets(st.sampled_from(sorted(self.wanted)), min_size=1))
-        order = self.ledger.send(ids(*slots), MOST)
+        (order,) = self.ledger.send([ids(*slots)], MOST)
         if order is not None:
             assert len(order.ids) <= MOST
             assert not self.away & {*order.ids.tolist()}
@@ -81,7 +83,7 @@ class SlowHosts(RuleBasedStateMachine):
     @rule()
     def everything_cleared_is_sent(self) -> None:
         self.ledger.settle()
-        order = self.ledger.send(ids(*self.wanted), len(self.wanted))
+        (order,) = self.ledger.send([ids(*self.wanted)], len(self.wanted))
         self.wire += [order] if order is not None else []
 
     @rule(data=st.data())
@@ -138,7 +140,7 @@ class SlowHosts(RuleBasedStateMachine):
             while self.wire:
                 self.write(self.wire.pop(0))
             self.ledger.settle()
-            order = self.ledger.send(ids(*self.wanted), len(self.wanted))
+            (order,) = self.ledger.send([ids(*self.wanted)], len(self.wanted))
             assert order is not None or not self.ledger.waiting(), "something always fits"
             self.wire += [order] if order is not None else []
 
@@ -205,9 +207,35 @@ def test_cuts_go_before_raises_where_an_order_cannot_have_all() -> None:
     for id_, value in enumerate((2.5, 1.0, 2.5, 1.0)):
         decide(ledger, id_, value)
     ledger.settle()
-    first = ledger.send(ids(0, 1, 2, 3), 2)
-    assert first is not None
-    assert first.ids.tolist() == [1, 3]
+    (first,) = ledger.send([ids(0, 1, 2, 3)], 2)
+    assert [id_ for id_, _, _ in told(first)] == [1, 3]
+
+
+HOSTS = [[0, 1, 2], [], [5, 3], [4], [6, 9, 7, 8]]
+DECIDED = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.integers(0, 9)), max_size=15)
+
+
+@given(rounds=st.lists(DECIDED, max_size=4))
+def test_hosts_that_are_sent_to_together_get_what_each_would_get_alone(
+    rounds: list[list[tuple[int, int, int]]],
+) -> None:
+    together, alone = Ledger([CAP], LARGE_CORES), Ledger([CAP], LARGE_CORES)
+    for ledger in (together, alone):
+        ledger.join(np.arange(10), np.zeros(10, np.int64), np.full(10, 10.0))
+    hosts = [ids(*host) for host in HOSTS]
+    for decided in rounds:
+        for ledger in (together, alone):
+            for decision in decided:
+                decide(ledger, *decision)
+            ledger.settle()
+        for first in (0, 2):
+            at_once = together.send(hosts[first:], 2)
+            assert [*map(told, at_once)] == [told(*alone.send([host], 2)) for host in hosts[first:]]
+            for changes in at_once[::2]:
+                for ledger in (together, alone):
+                    if changes is not None:
+                        ledger.confirm(changes.ids, changes.values)
+        assert together.bounds().tolist() == alone.bounds().tolist()
 
 
 def test_an_agent_cannot_confirm_more_than_was_ever_in_force() -> None:

@@ -87,7 +87,7 @@ class Conversation(RuleBasedStateMachine):
         self.books.ready()
         order = self.books.take_order(host.name, host.session)
         if order is not None:
-            host.wire.append(order)
+            host.wire.append(Order.FromString(order))
 
     @rule(number=st.integers(0, AGENTS - 1), answers=st.booleans())
     def a_host_carries_an_order_out(self, number: int, answers: bool) -> None:
