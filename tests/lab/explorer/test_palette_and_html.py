@@ -64,7 +64,7 @@ def test_a_lower_bound_is_shown_as_one_and_never_marked_as_the_best(store):
     looks = shown([publish(store, metrics={"latency_p99_s": 0.02}, statuses=("ok",)), bound])
     assert "&gt; 40 s" in html.service_cards(looks)
     line = next(line for line in html.table(looks).split("<tr") if "Latency p50" in line)
-    assert "&gt; 1.0" in line
+    assert "&gt; 0.0010" in line
     assert 'class="tb-best"' not in line
 
 
