@@ -111,7 +111,10 @@ def _columns(path: Path, max_cells: int) -> tuple[Floats, dict[str, Floats]]:
     for name in frame.columns[1:]:
         cells = frame[name].str.strip()
         cells = cells.where(~cells.isin(_EMPTY), "")
-        values = table.numbers(path, cells, blank_is_nan=True)
+        try:
+            values = table.numbers(path, cells, blank_is_nan=True)
+        except TraceError as error:
+            raise TraceError(f"{error}; in Grafana, switch 'Formatted data' off") from None
         table.refuse(path, cells, values < 0, "zero or above")
         columns[str(name)] = values
     return times_s, columns
@@ -121,6 +124,6 @@ def _series(path: Path, name: str, times_s: Floats, values: Floats) -> Series:
     if "{" not in name or not name.rstrip().endswith("}"):
         raise TraceError(
             f"{path}: column {name[:120]!r} is a legend, which tells no unit; "
-            "give the option quantity=cpu_cores (or cpu_millicores, cpu_percent)"
+            "give --trace-option quantity=cpu_cores (or cpu_millicores, cpu_percent)"
         )
     return series_of(str(path), labels_of(path, name), times_s, values)

@@ -93,12 +93,27 @@ def test_legends_need_a_quantity(tmp_path: Path) -> None:
         '"Time","web","db"\n2024-05-01 10:00:00,250,\n'
         "2024-05-01 10:00:30,500,100\n2024-05-01 10:01:00,750,undefined\n"
     )
-    with pytest.raises(TraceError, match="'web' is a legend, which tells no unit; give the option quantity="):
+    with pytest.raises(TraceError, match="'web' is a legend, which tells no unit; give --trace-option quantity="):
         load(path)
     trace = load(path, quantity="cpu_millicores")
     assert trace.containers == ("db", "web")
     assert trace.cpu_cores[:, 1].tolist() == [0.25, 0.5, 0.75]
     assert trace.interval_s == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sep=,\nTime,web\n", "line 1: is for Excel; delete it, or switch Grafana's 'Download for Excel' off"),
+        ("Time,web\n2024-05-01 10:00:00,250 m\n", "'250 m', expected a finite number.*switch 'Formatted data' off"),
+        ("Time;web\n", "line 1: expected ',' between fields"),
+    ],
+)
+def test_what_grafana_was_asked_to_change_is_named(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "panel.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=words):
+        load(path, quantity="cpu_cores")
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
