@@ -116,8 +116,8 @@ class PodContainer:
         }
 
     def settled(self, quantity: str, value: float) -> float:
-        """See Target: whole thousandths of a core, and bytes. No limit is ever removed in place (ValidatePodResize
-        in kubernetes/pkg/apis/core/validation)."""
+        """See Target: whole thousandths of a core, and bytes. No limit is ever removed in place
+        (ValidatePodResize in kubernetes/pkg/apis/core/validation)."""
         if math.isinf(value):
             return self.read()[quantity]
         return (

@@ -42,13 +42,13 @@ def history(
     window = _window(path, cpu, step_s)
     check_cells(str(path), window, 1, max_cells)
     check_cells(str(path), window, len({frozenset(_own(entry).items()) for entry in cpu}), max_cells)
-    told = [(entry.metric, entry.labels) for entry in series if entry.metric in TOLD]
+    of_pods = [(entry.metric, entry.labels) for entry in series if entry.metric in TOLD]
     labels = REPLICA_LABELS if replica_label is None else (replica_label,)
     note = f"Read {path.name}: intervals of {window.step_s:g} s, the samples' own distance."
     if step_s is not None:
         note = f"Read {path.name}: intervals of {window.step_s:g} s, as asked."
     containers = part(series, window, str(path), labels, hold_s)
-    return assembled([containers], window, str(path), told, [note], max_cells)
+    return assembled([containers], window, str(path), of_pods, [note], max_cells)
 
 
 def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> Window:

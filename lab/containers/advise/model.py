@@ -32,7 +32,7 @@ MOST_BYTES = 64 * MIB
 
 Verdict = Literal["apply", "care", "leave"]
 """apply: the rehearsal was better in every respect or equal. care: it was better, but some figure is close to
-its bound, or the history is short. leave: no candidate was better than what is set."""
+its bound, or the history is short. leave: no candidate was better than what is set, or it hardly keeps up."""
 
 Cores = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]

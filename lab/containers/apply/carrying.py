@@ -256,9 +256,7 @@ def steps_of(changes: Sequence[Change], canary: float) -> list[list[Change]]:
     turns = [names[turn] for turn in range(rounds) for names in by_row.values() if turn < len(names)]
     first = set(turns[: math.ceil(canary * len(turns) - 1e-9)])
     parts = [[change for change in changes if (change.target in first) is early] for early in (True, False)]
-    return [
-        sorted(part, key=lambda change: _turn(change.quantity, change.lowers)) for part in parts if part
-    ]
+    return [sorted(part, key=lambda change: _turn(change.quantity, change.lowers)) for part in parts if part]
 
 
 def _turn(quantity: str, lowers: bool) -> int:

@@ -68,7 +68,7 @@ class Emulated:
         return pod
 
     def _forbidden(self, pod: dict[str, Any], wanted: list[dict[str, Any]]) -> str:
-        """Why the real one's validation would refuse a resize (pkg/apis/core/validation), "" if it would not."""
+        """Why the real one (pkg/apis/core/validation) would refuse a resize, "" if it would not."""
         for entry in wanted:
             (container,) = [each for each in pod["spec"]["containers"] if each["name"] == entry["name"]]
             then = {group: container["resources"].get(group, {}) for group in ("requests", "limits")}

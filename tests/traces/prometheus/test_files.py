@@ -93,7 +93,9 @@ def test_legends_need_a_quantity(tmp_path: Path) -> None:
         '"Time","web","db"\n2024-05-01 10:00:00,250,\n'
         "2024-05-01 10:00:30,500,100\n2024-05-01 10:01:00,750,undefined\n"
     )
-    with pytest.raises(TraceError, match="'web' is a legend, which tells no unit; give --trace-option quantity="):
+    with pytest.raises(
+        TraceError, match="'web' is a legend, which tells no unit; give --trace-option quantity="
+    ):
         load(path)
     trace = load(path, quantity="cpu_millicores")
     assert trace.containers == ("db", "web")
@@ -104,8 +106,14 @@ def test_legends_need_a_quantity(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("sep=,\nTime,web\n", "line 1: is for Excel; delete it, or switch Grafana's 'Download for Excel' off"),
-        ("Time,web\n2024-05-01 10:00:00,250 m\n", "'250 m', expected a finite number.*switch 'Formatted data' off"),
+        (
+            "sep=,\nTime,web\n",
+            "line 1: is for Excel; delete it, or switch Grafana's 'Download for Excel' off",
+        ),
+        (
+            "Time,web\n2024-05-01 10:00:00,250 m\n",
+            "'250 m', expected a finite number.*switch 'Formatted data' off",
+        ),
         ("Time;web\n", "line 1: expected ',' between fields"),
     ],
 )

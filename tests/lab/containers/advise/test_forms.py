@@ -137,7 +137,9 @@ def test_compose_resets_a_limit_and_has_all_sizes():
 
 def test_names_that_become_the_same_stay_apart():
     own = [row(name) for name in ("shop/web/app", "shop/db/app", "shop/a b/x y", "shop/a-b/x-y")]
-    services = yaml.load(forms.joined(advice(*own), "compose").replace("!reset 'null'", "null"), yaml.SafeLoader)
+    services = yaml.load(
+        forms.joined(advice(*own), "compose").replace("!reset 'null'", "null"), yaml.SafeLoader
+    )
     assert list(services["services"]) == ["app", "app-2", "x-y", "x-y-2"]
     kinds = [row(f"shop/{name}/app", kind=kind) for name, kind in (
         ("web-statefulset", "Deployment"), ("web", "Deployment"), ("web", "StatefulSet"),

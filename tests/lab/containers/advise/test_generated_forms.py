@@ -30,7 +30,9 @@ CORES = (0.0, 1e-7, 0.004, 0.25, 3.0, 700.0)
 BYTES = (0.0, 1.0, 5e3, 3e6, 4e8, 9e12)
 KINDS = (*API, "Job", "Pod", "Rollout")
 NAMES = st.one_of(
-    st.sampled_from(["web", "db.main", "x" * 63, ".".join(["a" * 60] * 4), "web-deployment", "1", "null", "~"]),
+    st.sampled_from(
+        ["web", "db.main", "x" * 63, ".".join(["a" * 60] * 4), "web-deployment", "1", "null", "~"]
+    ),
     st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True),
     st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8),
 )
@@ -178,7 +180,7 @@ AUTOSCALER = closed(
         resourcePolicy=closed(containerPolicies={"type": "array", "items": POLICY, "minItems": 1}),
     ),
 )
-"""The part of the VerticalPodAutoscaler's own definition (vpa-v1-crd-gen.yaml) that an advice uses, closed."""
+"""What an advice uses of the VerticalPodAutoscaler's own definition (vpa-v1-crd-gen.yaml), closed."""
 
 
 def check_vpa(advice, texts):
@@ -205,7 +207,12 @@ def check_helm(advice, texts):
         own = {"resources": merged({}, entry["resources"])}
         check_resources(own["resources"])
         containers = [{"name": "app", "image": "web:1", **own}]
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "a"},
+            "spec": {"containers": containers},
+        }
         kubernetes_validate.validate(pod, VERSION, strict=True)
 
 
@@ -218,7 +225,7 @@ Loader.add_constructor("!reset", lambda loader, node: None)
 
 def check_compose(advice, texts):
     (text,) = texts.values()
-    services = yaml.load(text, Loader)["services"]  # noqa: S506 - a safe loader with one more tag
+    services = yaml.load(text, Loader)["services"]
     assert len(services) == sum(row.verdict != "leave" for row in advice.rows)
     for name, service in services.items():
         assert re.fullmatch(r"[a-zA-Z0-9._-]+", name)
