@@ -31,8 +31,8 @@ _LEAK = 0.2
 _SAME = 0.1
 """Relative change that is not worth a restart: the VPA's pod-update-threshold."""
 
-_MOST_LATE = 0.5
-"""Share of work that waits on a full host above which an advice needs care: it hardly keeps up with less."""
+MOST_LATE = 0.5
+"""Share of work that waits on a full host above which a container, or a fleet, hardly keeps up."""
 
 _CHEAPER = 0.98
 """Part of the present price that an advice must stay below to be worth a change by itself."""
@@ -128,7 +128,13 @@ def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
             return "leave", "What is set now differs by less than 10 % from the advice."
         if case.before is not None and case.after[3] > case.before[3] * _CHEAPER:
             return "leave", "What is set now was enough, and the advice is not cheaper."
-    doubt = _doubt(case, needed=bool(needed))
+        if case.after[2] > MOST_LATE and not (case.before is not None and case.before[2] >= case.after[2]):
+            where = "on the hosts that were given" if case.shared else "if its host had no CPU to spare"
+            return "leave", (
+                f"With the advice {100 * case.after[2]:.0f} % of its work would wait {where}; CPU saves more "
+                "elsewhere in the fleet."
+            )
+    doubt = _doubt(case)
     return ("care", doubt) if doubt else ("apply", needed or _gain(case))
 
 
@@ -144,8 +150,8 @@ def _need(case: Case, risk: float) -> str:
     return ""
 
 
-def _doubt(case: Case, *, needed: bool) -> str:
-    """Return the first reason for care, "" if there is none. needed: what is set now is not enough."""
+def _doubt(case: Case) -> str:
+    """Return the first reason for care, "" if there is none."""
     if case.oom_events > 0:
         times = f"{case.oom_events:.0f} times"
         return f"It met its memory limit {times} in the history, so its peak is not known."
@@ -160,10 +166,6 @@ def _doubt(case: Case, *, needed: bool) -> str:
         return f"The history of {length} holds no whole day."
     if not case.set_known:
         return "What is set now is not known, so nothing says that the advice is better."
-    late = case.after[2]
-    if not needed and late > _MOST_LATE and not (case.before is not None and case.before[2] >= late):
-        where = "on the hosts that were given" if case.shared else "if its host had no CPU to spare"
-        return f"{100 * late:.0f} % of its work would wait {where}."
     return ""
 
 

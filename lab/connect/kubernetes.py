@@ -116,9 +116,10 @@ class PodContainer:
         }
 
     def settled(self, quantity: str, value: float) -> float:
-        """See Target: whole thousandths of a core, and bytes."""
+        """See Target: whole thousandths of a core, and bytes. No limit is ever removed in place
+        (ValidatePodResize in kubernetes/pkg/apis/core/validation)."""
         if math.isinf(value):
-            return value
+            return self.read()[quantity]
         return (
             math.ceil(value * 1000 - 1e-6) / 1000 if quantity.startswith("cpu") else float(math.ceil(value))
         )

@@ -32,7 +32,7 @@ from traces.prometheus import names
 from traces.prometheus.history import ClusterHistory, Part, assembled, check_cells, part
 from traces.prometheus.matrix import Answer, MatrixReader
 from traces.prometheus.series import REPLICA_LABELS, Series, Window
-from traces.prometheus.workloads import POD_OWNER, REPLICASET_OWNER, by_state
+from traces.prometheus.workloads import TOLD
 from twinbed import BackendError, ScenarioError
 from twinbed.files import MIB
 from twinbed.text import printable
@@ -198,9 +198,7 @@ class _Reading:
         """Return the history of all containers."""
         there = self._containers()
         check_cells(self._server.url(""), self._window, len(there))
-        owners = by_state(
-            (own.get("__name__", ""), own) for own in self._names([POD_OWNER, REPLICASET_OWNER], self._state)
-        )
+        told = [(own.get("__name__", ""), own) for own in self._names(TOLD, self._state)]
         batches = list(_batches(there, self._window.intervals))
         queries = self._queries()
         total = len(batches) * sum(len(self._chunks(query.step_s)) for query in queries)
@@ -217,7 +215,7 @@ class _Reading:
             labels = self._question.replica_labels
             parts.append(part(_stitched(series), self._window, self._server.url(""), labels))
         notes = [self._note(), *(f"The server warns: {text}" for text in self._warnings)]
-        return assembled(parts, self._window, self._server.url(""), owners, notes)
+        return assembled(parts, self._window, self._server.url(""), told, notes)
 
     def _note(self) -> str:
         return (

@@ -14,7 +14,7 @@ import numpy as np
 from traces.prometheus import names
 from traces.prometheus.history import HOLD_S, ClusterHistory, assembled, check_cells, part
 from traces.prometheus.series import REPLICA_LABELS, Series, Window
-from traces.prometheus.workloads import POD_OWNER, REPLICASET_OWNER, by_state
+from traces.prometheus.workloads import TOLD
 from twinbed import TraceError
 from twinbed.text import printable
 
@@ -42,15 +42,13 @@ def history(
     window = _window(path, cpu, step_s)
     check_cells(str(path), window, 1, max_cells)
     check_cells(str(path), window, len({frozenset(_own(entry).items()) for entry in cpu}), max_cells)
-    owners = by_state(
-        (entry.metric, entry.labels) for entry in series if entry.metric in (POD_OWNER, REPLICASET_OWNER)
-    )
+    of_pods = [(entry.metric, entry.labels) for entry in series if entry.metric in TOLD]
     labels = REPLICA_LABELS if replica_label is None else (replica_label,)
     note = f"Read {path.name}: intervals of {window.step_s:g} s, the samples' own distance."
     if step_s is not None:
         note = f"Read {path.name}: intervals of {window.step_s:g} s, as asked."
     containers = part(series, window, str(path), labels, hold_s)
-    return assembled([containers], window, str(path), owners, [note], max_cells)
+    return assembled([containers], window, str(path), of_pods, [note], max_cells)
 
 
 def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> Window:

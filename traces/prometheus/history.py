@@ -23,7 +23,7 @@ from traces.prometheus import names
 from traces.prometheus.counters import at_ends, growth, mean_rate
 from traces.prometheus.in_force import Entries, counted, settings, shares
 from traces.prometheus.series import REPLICA_LABELS, Samples, Series, Window, merged
-from traces.prometheus.workloads import Owner, by_name, label
+from traces.prometheus.workloads import Owner, by_name, by_state, init_containers, label
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, validate
 from twinbed import TraceError
 
@@ -136,14 +136,14 @@ def assembled(
     parts: Sequence[Part],
     window: Window,
     source: str,
-    owners: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+    told: Sequence[tuple[str, Mapping[str, str]]] = (),
     notes: Sequence[str] = (),
     max_cells: int = MOST_READ_CELLS,
 ) -> ClusterHistory:
     """Returns the history of all parts' containers that were seen in the window.
 
-    source: where the series come from, with which messages begin; owners: (kind, workload) by (namespace,
-    pod) from kube-state-metrics. Raises TraceError if no container was seen, or for too many cells.
+    source: where the series come from, with which messages begin; told: (metric, labels) of what
+    kube-state-metrics says of pods. Raises TraceError if no container was seen, or for too many cells.
     """
     kept = [np.flatnonzero(piece.present.any(axis=1)) for piece in parts]
     keys = [piece.keys[row] for piece, rows in zip(parts, kept, strict=True) for row in rows]
@@ -163,7 +163,8 @@ def assembled(
             first += len(rows)
         return values
 
-    told = [_owner(key, owners or {}) for key in keys]
+    of_pods, inits = by_state(told), init_containers(told)
+    owners = [_owner(key, of_pods, inits) for key in keys]
     trace = UsageTrace(
         containers=tuple("/".join(filter(None, key)) for key in keys),
         apps=tuple(namespace or "default" for namespace, _, _ in keys),
@@ -176,8 +177,8 @@ def assembled(
         metadata={"source": source, "format": "Prometheus"},
     )
     validate(trace, source)
-    trace = replace(trace, notes=(*notes, *_notes(trace, told, owners or {}, has)))
-    return ClusterHistory(trace, tuple(told), _joined(parts, kept))
+    trace = replace(trace, notes=(*notes, *_notes(trace, owners, of_pods, has)))
+    return ClusterHistory(trace, tuple(owners), _joined(parts, kept))
 
 
 def check_cells(source: str, window: Window, containers: int, max_cells: int = MOST_READ_CELLS) -> None:
@@ -248,10 +249,10 @@ def _from_the_start(used: Samples, started: Iterable[Series], hold_s: float) -> 
     )
 
 
-def _owner(key: Key, owners: Mapping[tuple[str, str], tuple[str, str]]) -> Owner:
+def _owner(key: Key, owners: Mapping[tuple[str, str], tuple[str, str]], inits: Collection[Key]) -> Owner:
     namespace, pod, container = key
     kind, workload = owners.get((namespace, pod)) or by_name(pod)
-    return Owner(namespace, pod, container, kind, workload)
+    return Owner(namespace, pod, container, kind, workload, key in inits)
 
 
 def _together(rows: Sequence[tuple[int, Entries]]) -> Entries:

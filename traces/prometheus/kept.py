@@ -11,7 +11,7 @@ may ignore the second file.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +37,10 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Facts that rows cannot hold. owners: (namespace, pod, container, kind, workload) of each container."""
+    """Facts that rows cannot hold. owners: the fields of Owner, of each container."""
 
     containers: tuple[str, ...]
-    owners: tuple[tuple[str, str, str, str, str], ...]
+    owners: tuple[Owner, ...]
 
 
 def beside(path: Path) -> Path:
@@ -97,7 +97,7 @@ def read_beside(
         rows = order[ends[number] : ends[number + 1]]
         if rows.size:
             facts[name] = Entries(interval[rows], container[rows], value[rows])
-    return tuple(Owner(*own) for own in head.owners), facts
+    return head.owners, facts
 
 
 def _table(history: ClusterHistory) -> pa.Table:
@@ -111,7 +111,7 @@ def _table(history: ClusterHistory) -> pa.Table:
     fact = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
     head = {
         "containers": list(history.trace.containers),
-        "owners": [list(astuple(owner)) for owner in history.owners],
+        "owners": [asdict(owner) for owner in history.owners],
     }
     arrays = [
         pa.DictionaryArray.from_arrays(pa.array(container), pa.array(history.trace.containers, pa.string())),

@@ -16,6 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 POD_OWNER, REPLICASET_OWNER = "kube_pod_owner", "kube_replicaset_owner"
+INIT_CONTAINER = "kube_pod_init_container_info"
+TOLD = (POD_OWNER, REPLICASET_OWNER, INIT_CONTAINER)
+"""Metrics of kube-state-metrics whose labels say what a pod is."""
 
 _MADE_UP = "bcdfghjklmnpqrstvwxz2456789"
 """The alphabet of rand.SafeEncodeString in k8s.io/apimachinery."""
@@ -31,13 +34,15 @@ _REPLICASET = re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{6,10}}")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Where a container belongs. kind, workload: of the pod's owner, e.g. Deployment, web."""
+    """Where a container belongs. kind, workload: of the pod's owner, e.g. Deployment, web. is_init: whether
+    it is one of the pod's init containers, among which are sidecars that go on."""
 
     namespace: str
     pod: str
     container: str
     kind: str
     workload: str
+    is_init: bool = False
 
 
 def by_name(pod: str) -> tuple[str, str]:
@@ -66,6 +71,15 @@ def by_state(labels: Iterable[tuple[str, Mapping[str, str]]]) -> dict[tuple[str,
             pod = label(own, "pod")
             direct[namespace, pod] = owner if owner[1] not in ("", "<none>") else ("Pod", pod)
     return {key: _top(key[0], owner, above) for key, owner in direct.items()}
+
+
+def init_containers(labels: Iterable[tuple[str, Mapping[str, str]]]) -> set[tuple[str, str, str]]:
+    """Returns (namespace, pod, container) of the init containers, from the same."""
+    return {
+        (label(own, "namespace"), label(own, "pod"), label(own, "container"))
+        for metric, own in labels
+        if metric == INIT_CONTAINER
+    }
 
 
 def _top(

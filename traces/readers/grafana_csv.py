@@ -113,7 +113,10 @@ def _columns(path: Path, max_cells: int) -> tuple[Floats, dict[str, Floats]]:
     for name in frame.columns[1:]:
         cells = frame[name].str.strip()
         cells = cells.where(~cells.isin(_EMPTY), "")
-        values = table.numbers(path, cells, blank_is_nan=True)
+        try:
+            values = table.numbers(path, cells, blank_is_nan=True)
+        except TraceError as error:
+            raise TraceError(f"{error}; in Grafana, switch 'Formatted data' off") from None
         table.refuse(path, cells, values < 0, "zero or above")
         columns[str(name)] = values
     return times_s, columns

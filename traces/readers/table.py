@@ -69,6 +69,8 @@ class _CheckedText:
         self._header = self._line(1).removeprefix(_UTF8_MARK)
         if not self._header.strip():
             raise TraceError(f"{path}: the file is empty, expected a header line and rows")
+        if self._header.lower().startswith(b"sep="):
+            raise self._wrong(1, "is for Excel; delete it, or switch Grafana's 'Download for Excel' off")
         bare = re.sub(rb'"[^"]*"', b"", self._header)
         if b";" in bare and b"," not in bare:
             shown = printable(self._header[:120].decode("utf-8", "replace").strip())

@@ -312,6 +312,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
                 kind=named.kind,
                 workload=named.workload,
                 container=named.container,
+                is_init=named.is_init,
                 members=list(named.members),
                 replicas=named.replicas,
                 current=current,

@@ -37,7 +37,8 @@ _MOST_BYTES = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Names of a row. members: containers of the trace. replicas: the largest number that ran at a time."""
+    """Names of a row. members: containers of the trace. replicas: the largest number that ran at a time.
+    is_init: whether it is an init container."""
 
     name: str
     namespace: str
@@ -46,6 +47,7 @@ class Named:
     container: str
     members: tuple[str, ...]
     replicas: int
+    is_init: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def of_cluster(source: str, history: ClusterHistory) -> Told:
                 *key,
                 members,
                 int(at_once[index].max()),
+                history.owners[columns[first[index]]].is_init,
             )
         )
     twice = (

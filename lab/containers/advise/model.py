@@ -32,7 +32,7 @@ MOST_BYTES = 64 * MIB
 
 Verdict = Literal["apply", "care", "leave"]
 """apply: the rehearsal was better in every respect or equal. care: it was better, but some figure is close to
-its bound, or the history is short. leave: no candidate was better than what is set."""
+its bound, or the history is short. leave: no candidate was better than what is set, or it hardly keeps up."""
 
 Cores = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
@@ -84,6 +84,7 @@ class Row(Section):
     kind: str = Field(default="", description="Kind of the workload, e.g. Deployment.")
     workload: str = Field(default="", description="Name of the workload.")
     container: str = Field(default="", description="Name of the container in its pod.")
+    is_init: bool = Field(default=False, description="Whether it is one of the pod's init containers.")
     members: list[str] = Field(description="Containers of the trace that are its replicas.")
     replicas: int = Field(ge=1, description="Largest number of replicas that ran at a time.")
     current: Setting = Field(description="What is set now, as far as known.")

@@ -125,7 +125,9 @@ class Applier:
         back = Back()
         left: list[Made] = []
         problems: list[TwinbedError] = []
-        for made in sorted(state.changes, key=lambda made: number(made.found) >= number(made.wanted)):
+        for made in sorted(
+            state.changes, key=lambda made: _turn(made.quantity, number(made.found) < number(made.wanted))
+        ):
             try:
                 self._put_back(made, state, why, back)
             except GroupGoneError as error:
@@ -241,7 +243,7 @@ class Applier:
 
 def steps_of(changes: Sequence[Change], canary: float) -> list[list[Change]]:
     """Return the changes in the order in which they are made: canaries, then the rest; in each of these what
-    lowers before what raises.
+    lowers before what raises, and no request above its limit meanwhile.
 
     canary: share of the containers, rounded up. They are taken from all rows in turn.
     """
@@ -254,4 +256,10 @@ def steps_of(changes: Sequence[Change], canary: float) -> list[list[Change]]:
     turns = [names[turn] for turn in range(rounds) for names in by_row.values() if turn < len(names)]
     first = set(turns[: math.ceil(canary * len(turns) - 1e-9)])
     parts = [[change for change in changes if (change.target in first) is early] for early in (True, False)]
-    return [sorted(part, key=lambda change: not change.lowers) for part in parts if part]
+    return [sorted(part, key=lambda change: _turn(change.quantity, change.lowers)) for part in parts if part]
+
+
+def _turn(quantity: str, lowers: bool) -> int:
+    """Return when a change is made: requests are cut before limits, and limits are raised before requests."""
+    is_limit = "limit" in quantity
+    return int(is_limit) if lowers else 3 - int(is_limit)

@@ -87,6 +87,7 @@ def make(advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]]
     changes: list[Change] = []
     notes = [*_left(advice, rows)]
     unset: set[str] = set()
+    kept: set[str] = set()
     for row in rows:
         if not meant.get(row.name):
             notes.append(f"{row.name}: no container here is of this row; name it with --map {row.name}=NAME")
@@ -94,13 +95,16 @@ def make(advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]]
         for name in meant.get(row.name, ()):
             try:
                 target = places.target(name)
-                of_row += _changes(row, target, unset)
+                of_row += _changes(row, target, unset, kept)
             except GroupGoneError as error:
                 notes.append(f"{row.name}: {error}")
         changes += _fitting(row, of_row, places)
-    if unset:
-        names = ", ".join(sorted(_TITLES[quantity] for quantity in unset))
-        notes.append(f"{names}: is for a scheduler and is not set here.")
+    for quantities, why in (
+        (unset, "is for a scheduler and is not set here."),
+        (kept, "stays, because a cluster removes none from a running pod; patch the workload's template."),
+    ):
+        if quantities:
+            notes.append(f"{', '.join(sorted(_TITLES[quantity] for quantity in quantities))}: {why}")
     return Plan(tuple(changes), tuple(notes))
 
 
@@ -135,7 +139,9 @@ def _record(change: Change) -> dict[str, Value]:
     }  # fmt: skip
 
 
-def _changes(row: Row, target: Target, unset: set[str]) -> list[Change]:
+def _changes(row: Row, target: Target, unset: set[str], kept: set[str]) -> list[Change]:
+    """Return the changes of a container. Quantities are added to `unset` that cannot be set at its place, and
+    to `kept` those whose limit cannot be removed there."""
     now = target.read()
     changes = []
     for quantity in _TITLES:
@@ -146,6 +152,8 @@ def _changes(row: Row, target: Target, unset: set[str]) -> list[Change]:
             unset.add(quantity)
             continue
         wanted = target.settled(quantity, math.inf if advised == "none" else float(advised))
+        if advised == "none" and not math.isinf(wanted):
+            kept.add(quantity)
         if wanted != now[quantity]:
             reason = row.cpu_limit_reason if quantity == "cpu_limit_cores" else ""
             changes.append(

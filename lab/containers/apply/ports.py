@@ -41,7 +41,8 @@ class Target(Protocol):
         """Return what is in force; what cannot be set here is left out."""
 
     def settled(self, quantity: str, value: float) -> float:
-        """Return a value as it will be held, which may be rounded."""
+        """Return a value as it will be held, which may be rounded; for no limit the present one, if it cannot
+        be removed here."""
 
     def record(self) -> dict[str, Any]:
         """Return what `put_back` needs besides the value, as plain data."""

@@ -60,7 +60,8 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
         ({"days": 0.5}, "care", "12 h holds no whole day"),
         ({"days": 0.01}, "care", "14.4 min holds no whole day"),
         ({"set_known": False, "before": None}, "care", "not known"),
-        ({"after": (0.0, 0.0, 0.6, 5.0)}, "care", "60 % of its work would wait"),
+        ({"after": (0.0, 0.0, 0.6, 5.0)}, "leave", "60 % of its work would wait"),
+        ({"after": (0.0, 0.0, 0.6, 5.0), "days": 0.5}, "leave", "60 % of its work would wait"),
         ({"before": (0.0, 0.0, 0.7, 10.0), "after": (0.0, 0.0, 0.6, 5.0)}, "apply", "less money"),
     ],
 )

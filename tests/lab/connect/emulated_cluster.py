@@ -12,6 +12,8 @@ from typing import Any
 
 import kmock
 
+from lab.connect.kubernetes import amount
+
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
@@ -60,8 +62,24 @@ class Emulated:
                 return _status(*self.refusals.pop(0))
             if request.data["metadata"]["uid"] != pod["metadata"]["uid"]:
                 return _status(409, "the UID in the precondition does not match")
+            if why := self._forbidden(pod, request.data["spec"]["containers"]):
+                return _status(422, why)
             self._resize(pod, request.data["spec"]["containers"])
         return pod
+
+    def _forbidden(self, pod: dict[str, Any], wanted: list[dict[str, Any]]) -> str:
+        """Why the real one (pkg/apis/core/validation) would refuse a resize, "" if it would not."""
+        for entry in wanted:
+            (container,) = [each for each in pod["spec"]["containers"] if each["name"] == entry["name"]]
+            then = {group: container["resources"].get(group, {}) for group in ("requests", "limits")}
+            for group, values in entry["resources"].items():
+                if None in [value for key, value in values.items() if key in then[group]]:
+                    return f"resource {group} cannot be removed"
+                then[group] = then[group] | values
+            for key, request in then["requests"].items():
+                if amount(request) > amount(then["limits"].get(key, request)):
+                    return f"must be less than or equal to {key} limit"
+        return ""
 
     def _resize(self, pod: dict[str, Any], wanted: list[dict[str, Any]]) -> None:
         for entry in wanted:

@@ -51,6 +51,27 @@ def test_pods_of_the_workload_are_resized_and_taken_back(cluster, tmp_path):
     assert cluster.resources("web-7d4b9-a") == cluster.resources("web-7d4b9-b") == OLD
 
 
+def test_requests_never_exceed_limits_meanwhile_and_no_limit_is_removed(cluster, tmp_path, capsys):
+    raised = Setting(
+        cpu_request_cores=1.5, cpu_limit_cores=2, memory_request_bytes=512 * MIB, memory_limit_bytes=512 * MIB
+    )
+    unlimited = Setting(cpu_request_cores=0.3, cpu_limit_cores="none")
+    web = {"namespace": "shop", "container": "app"}
+    model.write(
+        advice(
+            row("shop/web/app", workload="web", advised=raised, **web),
+            row("shop/other/app", workload="other", advised=unlimited, **web),
+        ),
+        tmp_path / "advice.json",
+    )
+    assert twinbed(tmp_path, "--yes") == 0
+    assert "CPU limit: stays, because a cluster removes none" in " ".join(capsys.readouterr().out.split())
+    assert cluster.resources("web-7d4b9-a")["requests"] == {"cpu": "1500m", "memory": "536870912"}
+    assert cluster.resources("other-1") == OLD | {"requests": {"cpu": "300m", "memory": "256Mi"}}
+    assert twinbed(tmp_path, "--undo") == 0
+    assert cluster.resources("web-7d4b9-a") == cluster.resources("other-1") == OLD
+
+
 def test_a_conflict_is_tried_again_and_then_said(cluster, tmp_path, capsys):
     cluster.refusals = [(409, "the object has been modified")] * 2
     assert twinbed(tmp_path, "--yes") == 0

@@ -162,6 +162,8 @@ def stated(rows: int) -> Iterator[tuple[str, str, float, float]]:
             yield "kube_pod_container_status_restarts_total", f'{own},job="state"', float(row > 10), at_s
             owner = 'owner_kind="StatefulSet",owner_name="web"'
             yield "kube_pod_owner", f'namespace="shop",pod="{pod}",{owner},job="state"', 1.0, at_s
+            if pod == "web-1":
+                yield "kube_pod_init_container_info", f'{own},job="state"', 1.0, at_s
 
 
 @ON_BOTH
@@ -172,6 +174,7 @@ def test_every_pod_is_asked_for_by_its_own_name_in_batches(server, text, tmp_pat
         history = fetch(Access(url), question)
     pods = [owner.pod for owner in history.owners]
     assert sorted(pods) == ["web-1", "web.1", "web.10"]
+    assert [owner.pod for owner in history.owners if owner.is_init] == ["web-1"]
     assert {(owner.kind, owner.workload) for owner in history.owners} == {("StatefulSet", "web")}
     expected = [{"web.1": 0.5, "web-1": 0.25, "web.10": 0.125}[pod] for pod in pods]
     np.testing.assert_allclose(history.trace.cpu_cores, [expected] * 39, atol=TOLERANCE_CORES)

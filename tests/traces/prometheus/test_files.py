@@ -103,6 +103,27 @@ def test_legends_need_a_quantity(tmp_path: Path) -> None:
     assert trace.interval_s == 30
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "sep=,\nTime,web\n",
+            "line 1: is for Excel; delete it, or switch Grafana's 'Download for Excel' off",
+        ),
+        (
+            "Time,web\n2024-05-01 10:00:00,250 m\n",
+            "'250 m', expected a finite number.*switch 'Formatted data' off",
+        ),
+        ("Time;web\n", "line 1: expected ',' between fields"),
+    ],
+)
+def test_what_grafana_was_asked_to_change_is_named(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "panel.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=words):
+        load(path, quantity="cpu_cores")
+
+
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
 def test_pieces_of_any_size_give_the_same_series(size: int) -> None:
     values = [[1, "2"], [2.5, "NaN"], [3, "4.5"], [4, "+Inf"]]

@@ -256,6 +256,15 @@ def test_replicas_are_combined_as_asked() -> None:
         assert "at most 2 replicas" in trace.notes[-1]
 
 
+def test_kube_state_tells_which_containers_are_init_containers(tmp_path) -> None:
+    used = [one(names.CPU, USED.values, container=container) for container in ("app", "proxy")]
+    told = [("kube_pod_init_container_info", POD | {"container": "proxy", "restart_policy": "Always"})]
+    found = assembled([part(used, WINDOW, "here")], WINDOW, "here", told)
+    kept.write(found, tmp_path / "shop.parquet")
+    for own in (found, kept.read(tmp_path / "shop.parquet")):
+        assert [(owner.container, owner.is_init) for owner in own.owners] == [("app", False), ("proxy", True)]
+
+
 def test_what_is_kept_comes_back(tmp_path) -> None:
     before = replicas()
     kept.write(before, tmp_path / "shop.parquet")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from math import ceil
 from typing import Any
 
@@ -13,6 +13,9 @@ from lab.containers.advise.model import Row
 from twinbed import ScenarioError
 
 _MIB = 1 << 20
+
+LEAST_BYTES = 6 * _MIB
+"""Least memory limit and reservation that Docker takes (linuxMinMemory in its daemon_unix.go)."""
 
 API = {
     "Deployment": "apps/v1",
@@ -66,18 +69,17 @@ def workloads(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
     return grouped
 
 
-def file_name(*parts: str, suffix: str) -> str:
-    """Return a file name of any text: letters, digits, dots, dashes; no path, no hidden file."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(filter(None, parts))).strip(".-")
-    return (plain[:200] or "advice") + suffix
+def plain(*parts: str) -> str:
+    """Return a name of any text: letters, digits, dots, dashes; no path, nothing hidden."""
+    joined = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(filter(None, parts))).strip(".-")
+    return joined[:200] or "advice"
 
 
-def unique(files: Mapping[str, str], name: str) -> str:
-    """Return the name, with a number before its ending if there is such a file already."""
-    stem, dot, ending = name.rpartition(".")
-    number, other = 2, name
-    while other in files:
-        other, number = f"{stem}-{number}{dot}{ending}", number + 1
+def unique(taken: Container[str], name: str, suffix: str = "") -> str:
+    """Return the name and its suffix, with a number between them if it is taken already."""
+    number, other = 2, name + suffix
+    while other in taken:
+        other, number = f"{name}-{number}{suffix}", number + 1
     return other
 
 

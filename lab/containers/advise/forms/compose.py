@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from lab.containers.advise.forms.common import LEAST_BYTES, plain, unique
 from lab.containers.advise.model import Row, Setting
 
 
@@ -29,10 +30,8 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
     """Return the override by file name."""
     services: dict[str, Any] = {}
     for row in rows:
-        name = row.container or row.workload or row.name
-        services[name if name not in services else row.name] = {
-            "deploy": {"resources": _resources(row.advised)}
-        }
+        name = unique(services, plain(row.container or row.workload or row.name))
+        services[name] = {"deploy": {"resources": _resources(row.advised)}}
     text = yaml.dump({"services": services}, Dumper=_Dumper, sort_keys=False, allow_unicode=False)
     return {"override.yaml": text}
 
@@ -47,7 +46,7 @@ def _resources(advised: Setting) -> dict[str, Any]:
         if cores is not None:
             own["cpus"] = _Reset() if cores == "none" else f"{cores:.3f}"
         if size is not None:
-            own["memory"] = _Reset() if size == "none" else f"{size}b"
+            own["memory"] = _Reset() if size == "none" else f"{max(size, LEAST_BYTES)}b"
         if own:
             made[section] = own
     return made

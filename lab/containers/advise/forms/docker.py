@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from control.allocator.shares import shares
+from lab.containers.advise.forms.common import LEAST_BYTES
 from lab.containers.advise.model import Row
 
 
@@ -30,7 +31,8 @@ def _line(row: Row) -> str:
     if advised.cpu_request_cores is not None:
         words.append(f"--cpu-shares {shares(np.array([advised.cpu_request_cores]))[0]}")
     if advised.memory_request_bytes is not None:
-        words.append(f"--memory-reservation {advised.memory_request_bytes}")
+        words.append(f"--memory-reservation {max(advised.memory_request_bytes, LEAST_BYTES)}")
     if isinstance(advised.memory_limit_bytes, int):
-        words.append(f"--memory {advised.memory_limit_bytes} --memory-swap {2 * advised.memory_limit_bytes}")
+        limit = max(advised.memory_limit_bytes, LEAST_BYTES)
+        words.append(f"--memory {limit} --memory-swap {2 * limit}")
     return " ".join([*words, "--", *map(shlex.quote, row.members)]) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lab.containers.advise.forms.common import document, file_name, resources, unique, workloads
+from lab.containers.advise.forms.common import document, plain, resources, unique, workloads
 from lab.containers.advise.model import Row
 
 
@@ -18,12 +18,12 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
     by_namespace: dict[str, dict[str, Any]] = {}
     for (namespace, kind, name), own in workloads(rows).items():
         values = by_namespace.setdefault(namespace, {})
-        key = name if name not in values else f"{name}-{kind.lower()}"
+        key = name if name not in values else unique(values, f"{name}-{kind.lower()}")
         if len(own) == 1:
             values[key] = {"resources": resources(own[0])}
         else:
             values[key] = {row.container: {"resources": resources(row)} for row in own}
     made: dict[str, str] = {}
     for namespace, values in by_namespace.items():
-        made[unique(made, file_name("values", namespace, suffix=".yaml"))] = document(values)
+        made[unique(made, plain("values", namespace), ".yaml")] = document(values)
     return made

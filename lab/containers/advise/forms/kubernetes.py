@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lab.containers.advise.forms.common import API, document, file_name, resources, unique, workloads
+from lab.containers.advise.forms.common import API, document, plain, resources, unique, workloads
 from lab.containers.advise.model import Row
 
 
@@ -17,7 +17,7 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
     """Return a patch by file name for each workload. Raises ScenarioError if there is none."""
     made: dict[str, str] = {}
     for (namespace, kind, name), own in workloads(rows).items():
-        made[unique(made, file_name(namespace, kind.lower(), name, suffix=".yaml"))] = document(
+        made[unique(made, plain(namespace, kind.lower(), name), ".yaml")] = document(
             patch(namespace, kind, name, own)
         )
     return made
@@ -25,8 +25,11 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
 
 def patch(namespace: str, kind: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the patch of one workload with what names it."""
-    containers = [{"name": row.container, "resources": resources(row)} for row in rows]
-    pods: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
+    own: dict[str, Any] = {}
+    for row in rows:
+        entry = {"name": row.container, "resources": resources(row)}
+        own.setdefault("initContainers" if row.is_init else "containers", []).append(entry)
+    pods: dict[str, Any] = {"template": {"spec": own}}
     spec = {"jobTemplate": {"spec": pods}} if kind == "CronJob" else pods
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": API[kind], "kind": kind, "metadata": metadata, "spec": spec}

@@ -7,6 +7,7 @@ between the request and the limit. Source: systemd.resource-control(5), systemd.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from lab.containers.advise.model import Row
@@ -15,6 +16,7 @@ _KINDS = {".service": "Service", ".slice": "Slice", ".scope": "Scope"}
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.@-")
 _WEIGHT_OF_A_CORE, _MOST_WEIGHT = 100, 10_000
 _LONGEST_NAME = 200
+_CUT_ESCAPE = re.compile(r"\\(x[0-9a-f]?)?\Z")
 
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
@@ -57,4 +59,4 @@ def _unit(name: str) -> str:
         else "".join(f"\\x{byte:02x}" for byte in char.encode())
         for index, char in enumerate(stem)
     )
-    return plain[:_LONGEST_NAME] + (ending or ".service")
+    return _CUT_ESCAPE.sub("", plain[:_LONGEST_NAME]) + (ending or ".service")

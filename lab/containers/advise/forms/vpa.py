@@ -14,9 +14,9 @@ from typing import Any
 from lab.containers.advise.forms.common import (
     API,
     document,
-    file_name,
     mebibytes,
     millicores,
+    plain,
     unique,
     workloads,
 )
@@ -25,12 +25,16 @@ from lab.containers.advise.model import Row
 _LONGEST_NAME = 240
 """Characters of an object's name, below Kubernetes' 253."""
 
+_LABEL = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+"""Names of Kubernetes' objects: subdomains of RFC 1123."""
+
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
     """Return a VerticalPodAutoscaler by file name for each workload. Raises ScenarioError for none."""
     made: dict[str, str] = {}
     for (namespace, kind, name), own in workloads(rows).items():
-        made[unique(made, file_name(namespace, kind.lower(), name, suffix=".yaml"))] = document(
+        made[unique(made, plain(namespace, kind.lower(), name), ".yaml")] = document(
             autoscaler(namespace, kind, name, own)
         )
     return made
@@ -75,7 +79,8 @@ def _policy(row: Row) -> dict[str, Any]:
 
 def _object_name(name: str, kind: str) -> str:
     """Return a name that Kubernetes takes, for any workload's name; a hash keeps changed names apart."""
-    plain = re.sub(r"[^a-z0-9.-]+", "-", f"{name}-{kind}".lower()).strip(".-")
-    if plain != f"{name}-{kind}".lower() or len(plain) > _LONGEST_NAME:
-        plain = f"{plain[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return plain
+    own = f"{name}-{kind.lower()}"
+    if _NAME.fullmatch(own) and len(own) <= _LONGEST_NAME:
+        return own
+    changed = re.sub(r"[^a-z0-9]+", "-", own.lower())[:_LONGEST_NAME].strip("-")
+    return f"{changed}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -26,17 +26,17 @@ LIMITED = Setting(
 )
 
 
-def whole(kind, containers):
-    """A full object of a kind, with these containers."""
-    pods = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {
-            "containers": [
-                {"name": name, "image": "web:1", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
-                for name in containers
-            ]
-        },
+def whole(kind, containers, inits=()):
+    """A full object of a kind, with these containers and init containers."""
+    spec = {
+        group: [
+            {"name": name, "image": "web:1", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+            for name in names
+        ]
+        for group, names in (("containers", containers), ("initContainers", inits))
+        if names
     }
+    pods = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
     spec = {"selector": {"matchLabels": {"app": "web"}}, "template": pods}
     if kind == "StatefulSet":
         spec["serviceName"] = "web"
@@ -91,6 +91,15 @@ def test_a_patched_object_is_valid_and_has_the_advice(kind):
     assert by_name["other"] == {"limits": {"cpu": "1", "memory": "1Gi"}}
 
 
+def test_init_containers_are_patched_where_they_stand():
+    rows = [row("shop/web/app"), row("shop/web/proxy", is_init=True, advised=LIMITED)]
+    (text,) = kubernetes.files(rows).values()
+    found = merged(whole("Deployment", ["app"], ["proxy"]), yaml.safe_load(text))
+    kubernetes_validate.validate(found, VERSION, strict=True)
+    (proxy,) = found["spec"]["template"]["spec"]["initContainers"]
+    assert proxy["resources"]["limits"] == {"cpu": "500m", "memory": "200Mi"}
+
+
 def test_the_wrong_field_of_a_patch_would_be_found():
     wrong = merged(whole("Deployment", ["app"]), {"spec": {"template": {"spec": {"resource": {}}}}})
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -124,6 +133,28 @@ def test_compose_resets_a_limit_and_has_all_sizes():
     found = yaml.load(text.replace("!reset 'null'", "null"), yaml.SafeLoader)["services"]
     assert found["db"]["deploy"]["resources"]["limits"] == {"cpus": "0.500", "memory": "209715200b"}
     assert found["app"]["deploy"]["resources"]["reservations"] == {"cpus": "0.250", "memory": "268435456b"}
+
+
+def test_names_that_become_the_same_stay_apart():
+    own = [row(name) for name in ("shop/web/app", "shop/db/app", "shop/a b/x y", "shop/a-b/x-y")]
+    services = yaml.load(
+        forms.joined(advice(*own), "compose").replace("!reset 'null'", "null"), yaml.SafeLoader
+    )
+    assert list(services["services"]) == ["app", "app-2", "x-y", "x-y-2"]
+    kinds = [row(f"shop/{name}/app", kind=kind) for name, kind in (
+        ("web-statefulset", "Deployment"), ("web", "Deployment"), ("web", "StatefulSet"),
+    )]  # fmt: skip
+    values = yaml.safe_load(forms.joined(advice(*kinds), "helm"))
+    assert list(values) == ["web-statefulset", "web", "web-statefulset-2"]
+
+
+def test_docker_gets_no_less_memory_than_it_takes():
+    small = Setting(memory_request_bytes=MIB, memory_limit_bytes=2 * MIB)
+    assert "--memory-reservation 6291456 --memory 6291456 --memory-swap 12582912" in forms.joined(
+        advice(row(advised=small)), "docker"
+    )
+    limits = forms.joined(advice(row(advised=small)), "compose")
+    assert limits.count("6291456b") == 2
 
 
 def test_systemd_units_get_drop_ins_of_their_kind():
