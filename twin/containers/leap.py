@@ -28,8 +28,11 @@ from twin.containers.model import Floats, Machine
 from twin.containers.sharing import Hosts
 from twinbed import InvariantError
 
-MOST_PERIODS = 2048
-"""Most periods of a pass: two minutes and more, so that a pass is cheap and progress is told."""
+_MOST_PERIODS = 2048
+"""Most periods of a pass: so many that a call costs nothing beside them, and so few that progress is told."""
+
+_MOST_CELLS = 1 << 20
+"""Most container-periods of a pass, which bounds what is kept of them to 16 MiB."""
 
 _LEAST_PERIODS = 3
 """Fewest periods for which a pass costs less than the periods one by one."""
@@ -113,11 +116,13 @@ class Leaps:
         self._tabled = allocator if isinstance(allocator, Tabled) else None
         self._patient = allocator if isinstance(allocator, Patient) else None
         count = len(physics.group)
+        self._next_row = 0
         self._recording = rows is not None
         self._rows = cfs.rows_of(cfs.new_series(0, 0)) if rows is None else rows
         self._over = np.empty(count, np.int64)
-        self._times = np.empty((2, MOST_PERIODS))
-        shape = (0 if self._patient is None else MOST_PERIODS, count)
+        self._most = max(_LEAST_PERIODS, min(_MOST_PERIODS, _MOST_CELLS // count))
+        self._times = np.empty((2, self._most))
+        shape = (0 if self._patient is None else self._most, count)
         self._told = _Told(np.empty(shape), np.empty(shape, np.int64))
         self._room = _Room(
             np.empty(count), np.empty(count), np.empty(count, np.bool_), np.empty(count, np.int64),
@@ -128,10 +133,12 @@ class Leaps:
         self, at: Moment, report: Report, members: Members, requests: Requests, reserved: Floats
     ) -> Leapt | None:
         """Run periods after `at` and let `report` be the last one's; None if there is no room for any."""
+        if at.row < self._next_row:
+            return None
         physics, clock = self._physics, self._clock
         columns, ids = members.by_group[0]
         left = (at.until_s - at.now_s) / clock.period_s
-        most = int(min(physics.steady_periods(at.row), MOST_PERIODS, left))
+        most = int(min(physics.steady_periods(at.row), self._most, left))
         if most >= _LEAST_PERIODS and ids.size:
             most = _reach(at.now_s, at.row, most, clock, at.last_arrival_s, at.until_s, self._times)
         ends_s: Floats = np.arange(at.row + 1.0, at.row + most + 1.0) * clock.period_s
@@ -143,6 +150,8 @@ class Leaps:
         elif self._tabled is not None:
             table = self._tabled.table(ids, clock.period_s)
         if most < _LEAST_PERIODS or table is None:
+            # The policy is about to decide, or always decides: asking it costs, too.
+            self._next_row = at.row + _LEAST_PERIODS
             return None
         hosts, demand, want = physics.tables
         done, over, order, changed = _run(
@@ -163,13 +172,8 @@ class Leaps:
                 used, size = used[:, columns], size[:, columns]
             self._patient.on_periods(ids, History(used, size, clock.period_s), ends_s[:done])
         last_s = max(float((ends_s[:done] + clock.delays_s[at.row : at.row + done]).max()), at.last_arrival_s)
-        now_s = float(self._times[0, done - 1])
-        return Leapt(
-            Moment(now_s, at.row + done, order, last_s, at.until_s),
-            self._over[:over].copy(),
-            done * len(ids),
-            changed,
-        )
+        reached = Moment(float(self._times[0, done - 1]), at.row + done, order, last_s, at.until_s)
+        return Leapt(reached, self._over[:over].copy(), done * len(ids), changed)
 
 
 def delay_until(at_s: float, now_s: float) -> float:
