@@ -17,13 +17,15 @@ class Told:
     """Who is told: `progress` of a simulation of so many periods, or nobody."""
 
     def __init__(self, progress: Progress | None, periods: int) -> None:
-        self._progress, self._periods, self._at = progress, periods, time.monotonic()
+        self._progress, self._periods = progress, periods
+        self._at, self._said = time.monotonic(), 0
 
     def tell(self, done: int) -> None:
-        """Say that so many periods are done, if the last time is long enough ago or these are all."""
-        if self._progress is None:
+        """Say that so many periods are done, if the last time is long enough ago or these are all. All are
+        said once."""
+        if self._progress is None or self._said == self._periods:
             return
         now = time.monotonic()
         if now - self._at >= _INTERVAL_S or done == self._periods:
-            self._at = now
+            self._at, self._said = now, done
             self._progress(done / self._periods)
