@@ -181,7 +181,7 @@ class CappedFleet:
     ) -> None:
         self.roster = Roster(applications)
         memory_total = np.floor(self.roster.memory_limit_bytes / PAGE_BYTES) * PAGE_BYTES
-        self._period_s = _USUAL_PERIOD_S
+        self.period_s = _USUAL_PERIOD_S
         least = KERNEL_MIN_QUOTA_S / _USUAL_PERIOD_S
         self.cpu = CappedLimits(self.roster, "CPU", self.roster.cpu_limit_cores, least, 0)
         self.memory = CappedLimits(self.roster, "memory", memory_total, PAGE_BYTES, PAGE_BYTES)
@@ -219,9 +219,9 @@ class CappedFleet:
         The decision is empty unless the period has just become shorter and a limit is below the new minimum.
         Raises ScenarioError when an application cannot give each member that minimum.
         """
-        if period_s == self._period_s:
+        if period_s == self.period_s:
             return NOTHING
-        self._period_s = period_s
+        self.period_s = period_s
         lifted, lowered = self.cpu.require(KERNEL_MIN_QUOTA_S / period_s)
         return Decision(cpu=self.cpu_limits(*self._entries(lowered, lifted, Reason.INITIAL)))
 

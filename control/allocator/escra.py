@@ -13,7 +13,7 @@ import numpy as np
 from control.allocator.escra_cpu import CpuRule
 from control.allocator.escra_memory import MemoryRule
 from control.allocator.escra_settings import EscraSettings
-from control.allocator.escra_settle import settle
+from control.allocator.escra_settle import Table, settle
 from control.allocator.model import (
     NOTHING,
     Application,
@@ -38,7 +38,7 @@ __all__ = ["Escra", "EscraSettings"]
 class Escra:
     """The CPU of every container each period by what it left unused, and memory on demand, from one pool.
 
-    Implement `ports.Allocator` and `ports.Compilable`; the methods' contract is stated there.
+    Implement `ports.Allocator` and `ports.Tabled`; the methods' contract is stated there.
 
     A container that was left to the OOM killer stays a member with the limits it had. The backend either
     restarts it in place or reports that it left.
@@ -81,6 +81,14 @@ class Escra:
     def compile(self, compiler: Compiler) -> None:
         """Run the CPU rule compiled from now on."""
         self._settle = self._cpu.settle = compiler(settle)
+
+    def table(self, ids: Ids, period_s: float) -> Table | None:
+        """See `ports.Tabled`."""
+        return self._cpu.table(ids, period_s) if type(self).on_period is Escra.on_period else None
+
+    def close(self, table: Table, reports: int) -> None:
+        """See `ports.Tabled`."""
+        self._cpu.close(table, reports)
 
     def on_join(self, containers: Join) -> Decision:
         """Give newcomers up to a fair share. Older containers above theirs make room.

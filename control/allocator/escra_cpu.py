@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.escra_settings import EscraSettings
-from control.allocator.escra_settle import Books, Rule
+from control.allocator.escra_settle import Books, Rule, Table
 from control.allocator.model import (
     KERNEL_MIN_QUOTA_S,
     NO_CPU,
@@ -182,18 +182,12 @@ class CpuRule:
         throttled: Flags,
     ) -> CpuLimits:
         """Do the rest of `step` in one compiled pass."""
-        settings, roster, windows = self._settings, self._roster, self._windows
-        raised, lowered = settings.upsilon / 100.0, settings.kappa * MICRO
-        guard, change = settings.stale_mean_guard, settings.min_change
         everyone = isinstance(slots, slice)
         rows, cores = np.empty(len(ids), np.int64), np.empty(len(ids))
         reason = np.empty(len(ids), np.uint8)
         changed = settle(
-            Rule(raised, lowered, settings.gamma, guard, self._least, change, BLOCK),
-            Books(
-                *windows.arrays, roster.app, self._cap.values, self._allocated.values, self._limit, self._used
-            ),
-            windows.position,
+            *self._rule_and_books(),
+            self._windows.position,
             rows if isinstance(slots, slice) else slots,
             everyone,
             quota,
@@ -204,12 +198,37 @@ class CpuRule:
             reason,
         )
         if not everyone:
-            windows.fall_out_of_line()
+            self._windows.fall_out_of_line()
         if changed < 0:
             raise InvariantError(_NOT_A_NUMBER)
         if changed == 0:
             return NO_CPU
         return CpuLimits(ids.take(rows[:changed]), cores[:changed], reason[:changed])
+
+    def table(self, ids: NDArray[np.int64], period_s: float) -> Table | None:
+        """Return what `settle` works on, for reports of `ids`; see `Escra.table`."""
+        rows, slots = self._roster.find(ids)
+        if self.settle is None or period_s != self._period_s or not isinstance(rows, slice):
+            return None
+        if not isinstance(slots, slice):
+            return Table(*self._rule_and_books(), slots, False, self._windows.position)
+        self._windows.align()
+        return Table(*self._rule_and_books(), np.empty(0, np.int64), True, self._windows.position)
+
+    def close(self, table: Table, reports: int) -> None:
+        """Note that `settle` has taken so many reports by the table."""
+        self._windows.move(reports if table.everyone else 0)
+        if reports and not table.everyone:
+            self._windows.fall_out_of_line()
+
+    def _rule_and_books(self) -> tuple[Rule, Books]:
+        settings, roster = self._settings, self._roster
+        raised, lowered, change = settings.upsilon / 100.0, settings.kappa * MICRO, settings.min_change
+        state = *self._windows.arrays, roster.app, self._cap.values, self._allocated.values
+        return (
+            Rule(raised, lowered, settings.gamma, settings.stale_mean_guard, self._least, change, BLOCK),
+            Books(*state, self._limit, self._used),
+        )
 
     def _wanted(
         self, columns: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats

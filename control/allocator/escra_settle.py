@@ -59,6 +59,20 @@ class Books(NamedTuple):
     used: Floats
 
 
+class Table(NamedTuple):
+    """What `settle` needs for reports of the same containers, one period after the other.
+
+    slots, everyone: as in `settle`. position: where the windows stand; if everyone reports, it goes on by one
+    before each report.
+    """
+
+    rule: Rule
+    books: Books
+    slots: Slots
+    everyone: bool
+    position: int
+
+
 def settle(
     rule: Rule,
     books: Books,

@@ -16,12 +16,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from control.allocator.escra_settle import Table
 from control.allocator.model import (
     NOTHING,
     PAGE_BYTES,
     Application,
     Bytes,
     Decision,
+    Floats,
     History,
     Ids,
     Join,
@@ -209,4 +211,37 @@ class Compilable(Protocol):
 
     def compile(self, compiler: Compiler) -> None:
         """Let `compiler` compile the rules."""
+        ...
+
+
+@runtime_checkable
+class Tabled(Compilable, Protocol):
+    """What a `Compilable` allocator offers if `escra_settle.settle` is all that it does with a report.
+
+    A backend may then apply the rule to many reports in a row without asking in between.
+    """
+
+    def table(self, ids: Ids, period_s: float) -> Table | None:
+        """Return what the rule works on, for reports of the containers `ids`; None: ask `on_period`."""
+        ...
+
+    def close(self, table: Table, reports: int) -> None:
+        """Take note that the rule was applied to so many reports by the table."""
+        ...
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """What an allocator offers besides `Allocator` if it knows how long it will decide nothing.
+
+    A backend that runs ahead may then report many periods at once.
+    """
+
+    def quiet_reports(self, at_s: Floats, period_s: float) -> int:
+        """Return how many of the coming reports of its members surely change nothing, if nothing else
+        happens. at_s: float64[k], ascending, the ends of their periods, s."""
+        ...
+
+    def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
+        """Take reports that change nothing, as `on_period` would one by one. used: one row per report."""
         ...

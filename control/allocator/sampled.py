@@ -10,13 +10,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from control.allocator.cap import CappedPolicy
-from control.allocator.model import NOTHING, Application, Decision, Floats, Join, PeriodStats
+from control.allocator.model import NOTHING, Application, Decision, Floats, History, Ids, Join, PeriodStats
 from control.allocator.ports import Given
 from control.allocator.usage import Interval, UsageSamples
 
 
 class SampledPolicy(CappedPolicy):
-    """`ports.Allocator` without its name. A container at its memory limit is killed by the kernel."""
+    """`ports.Allocator`, without its name, and `ports.Patient`. A container at its memory limit is killed by
+    the kernel."""
 
     given = Given(history=True)
 
@@ -52,6 +53,22 @@ class SampledPolicy(CappedPolicy):
         if self._update_interval.over(stats.at_s, stats.period_s):
             return self._update(stats.at_s, stats.period_s)
         return NOTHING
+
+    def quiet_reports(self, at_s: Floats, period_s: float) -> int:
+        """See `ports.Patient`: the reports before the next update."""
+        if type(self).on_period is not SampledPolicy.on_period or period_s != self._fleet.period_s:
+            return 0
+        return self._update_interval.before(at_s, period_s)
+
+    def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
+        """See `ports.Patient`."""
+        first, count = 0, len(at_s)
+        while first < count:
+            last = first + self._sample_interval.before(at_s[first:], used.period_s)
+            self._usage.add_all(ids, used, slice(first, min(last + 1, count)))
+            if last < count and self._sample_interval.over(float(at_s[last]), used.period_s):
+                self._sample(float(at_s[last]))
+            first = last + 1
 
     def _begin_intervals(self) -> None:
         """Begin both intervals, and their running samples, with the next period that is reported."""

@@ -27,6 +27,7 @@ from control.allocator.model import (
     CpuRequests,
     Decision,
     Floats,
+    History,
     Ids,
     Join,
     MemoryLimits,
@@ -92,7 +93,8 @@ class Plan:
 
 
 class FixedLimits(WithoutReclaim, ABC):
-    """The methods of `ports.Allocator` for containers that keep their first limits and requests."""
+    """The methods of `ports.Allocator` and `ports.Patient`, for containers that keep their first limits and
+    requests."""
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Set the limits of the whole run. Any earlier fleet is forgotten."""
@@ -118,6 +120,13 @@ class FixedLimits(WithoutReclaim, ABC):
     def on_period(self, stats: PeriodStats) -> Decision:  # noqa: ARG002 - the port's signature
         """Decide nothing."""
         return NOTHING
+
+    def quiet_reports(self, at_s: Floats, period_s: float) -> int:  # noqa: ARG002 - the port's signature
+        """See `ports.Patient`."""
+        return len(at_s) if type(self).on_period is FixedLimits.on_period else 0
+
+    def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
+        """See `ports.Patient`. Nothing is learnt from them."""
 
     def _admit(self, containers: Join, reason: Reason) -> Decision:
         plan = self._plan(containers)

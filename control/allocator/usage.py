@@ -12,7 +12,7 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Floats, PeriodStats
+from control.allocator.model import Floats, History, Ids, PeriodStats
 from control.allocator.roster import Roster
 
 _NEARLY_HALF = 0.5 + 1e-6
@@ -51,6 +51,12 @@ class Interval:
         self._end_s = self._start_s + (passed + 1) * self._length_s
         return True
 
+    def before(self, at_s: Floats, period_s: float) -> int:
+        """Return for how many of the coming periods `over` is False. at_s: float64[k], ascending."""
+        if self._start_s is None:
+            return 0
+        return int(np.searchsorted(at_s + period_s * _NEARLY_HALF, self._end_s))
+
 
 class UsageSamples:
     """Running sums of one sample interval: 32 bytes per container."""
@@ -75,6 +81,20 @@ class UsageSamples:
         self._seconds.values[slots] += stats.period_s
         self._peak.values[slots] = np.maximum(self._peak.values[slots], memory)
         self._last.values[slots] = memory
+
+    def add_all(self, ids: Ids, used: History, rows: slice) -> None:
+        """Add the usage of the containers `ids` in the periods `rows`, as `add` does one by one."""
+        own, slots = self._roster.find(ids)
+        cpu_s, memory = used.usage_cores[rows, own] * used.period_s, used.memory_bytes[rows, own]
+        # Accumulating adds in the order of time, which a plain sum may not.
+        cpu_s[0] += self._cpu_s.values[slots]
+        self._cpu_s.values[slots] = np.add.accumulate(cpu_s)[-1]
+        seconds = self._seconds.values[slots]
+        for _ in range(len(cpu_s)):
+            seconds += used.period_s
+        self._seconds.values[slots] = seconds
+        self._peak.values[slots] = np.maximum(self._peak.values[slots], memory.max(axis=0))
+        self._last.values[slots] = memory[-1]
 
     def take(self) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Return the samples of every member that reported since the last call, and start the next interval.

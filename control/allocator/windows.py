@@ -51,9 +51,12 @@ class Windows:
 
     def advance(self) -> None:
         """Begin a period in which every member reports. One `write` per slice of slots follows."""
-        if not self._in_line:
-            self._align()
-        self.position = (self.position + 1) % self._length
+        self.align()
+        self.move(1)
+
+    def move(self, periods: int) -> None:
+        """Begin the last of so many periods. Somebody else wrote those before it."""
+        self.position = (self.position + periods) % self._length
 
     def write(self, slots: slice, unused_cores: Floats, throttled: Flags) -> None:
         """Write this period's report of a slice of slots (float64[m], bool[m]), after `advance`."""
@@ -127,7 +130,10 @@ class Windows:
         total /= self._reported.values.take(slots)
         return total
 
-    def _align(self) -> None:
+    def align(self) -> None:
+        """Bring containers that reported on their own to the shared position."""
+        if self._in_line:
+            return
         slots = np.flatnonzero(self._ahead.values)
         ahead = self._ahead.values[slots]
         source = (np.arange(self._length) + ahead[:, None]) % self._length

@@ -41,13 +41,18 @@ class Newcomers:
 
 
 class Requests:
-    """CPU requests in force. A container that leaves keeps its weight until its next request."""
+    """CPU requests in force. A container that leaves keeps its weight until its next request.
+
+    held: float64[N], what each reserves without a quota: its request, or its host's cores.
+    """
 
     def __init__(self, physics: Physics, series: Series | None) -> None:
         count = len(physics.group)
         self._physics, self._series = physics, series
         self._cores: Floats = np.full(count, np.nan)
         self._order: NDArray[np.int64] = np.zeros(count, np.int64)
+        self._host_cores = physics.population.host_cores
+        self.held: Floats = self._host_cores.astype(np.float64)
 
     def of(self, columns: Columns) -> Floats:
         """Return requests (cores, float64[k]), quotas where none was decided, NaN for neither."""
@@ -64,6 +69,8 @@ class Requests:
         cores = requests.cores[rows]
         self._order[columns] = order
         self._cores[columns] = cores
+        asked = cores.astype(np.float32)
+        self.held[columns] = np.where(np.isnan(asked), self._host_cores[columns], asked)
         if self._series is not None and self._series.request_cores is None:
             self._series.request_cores = np.full(self._series.up.shape, np.nan, np.float32)
         weights = shares(cores).astype(np.float64) * (DEFAULT_WEIGHT / SHARES_PER_CORE)
@@ -72,8 +79,13 @@ class Requests:
     def forget(self, columns: Columns) -> None:
         """Note that columns left."""
         self._cores[columns] = np.nan
+        self.held[columns] = self._host_cores[columns]
 
     def record(self, row: int, columns: Columns) -> None:
         """Write the row of the columns into the series, if any request was ever decided."""
+        self.fill(row, row + 1, columns)
+
+    def fill(self, first: int, last: int, columns: Columns) -> None:
+        """Write the rows from `first` to before `last` as `record` writes one."""
         if self._series is not None and self._series.request_cores is not None:
-            self._series.request_cores[row, columns] = self._cores[columns]
+            self._series.request_cores[first:last, columns] = self._cores[columns]

@@ -126,6 +126,11 @@ def new_series(periods: int, count: int) -> Series:
     return Series(**{name: np.zeros((periods, count), kinds.get(name, np.float32)) for name in Rows._fields})
 
 
+def rows_of(series: Series) -> Rows:
+    """Return the arrays of the series that `record` writes."""
+    return Rows(*(getattr(series, name) for name in Rows._fields))
+
+
 @kernel
 def serve(
     backlog: float, pool: float, stalled: float, rate: float, cap: float, wall_s: float
@@ -434,3 +439,12 @@ def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -
         rows.cpu_reason[row, i] = fleet.reason[i]
         rows.up[row, i] = status <= HELD
         fleet.reason[i] = 0
+
+
+@kernel
+def reserve(reserved: Floats, held: Floats, fleet: Fleet, columns: Whole) -> None:
+    """Add the quotas of running `columns`, as recorded, to `reserved`; without one, `held` (cores)."""
+    for i in columns:
+        if fleet.status[i] <= HELD:
+            quota = np.float32(fleet.quota[i])
+            reserved[i] += quota if quota < np.inf else held[i]

@@ -4,11 +4,12 @@ For: the decorators of kernels. Not for: kernels themselves.
 
 Numba keeps a compiled kernel until the kernel's own file changes. A kernel that contains kernels of other
 files would then be stale. `package_kernel` and `inlined` are for such kernels: they are compiled anew when
-any Python file of their folder or of this one has changed.
+any Python file of their folder or of this one, or a rule of `control` that they contain, has changed.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,12 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 from numba.core import caching
+
+from control.allocator.backoff import wait_s
+from control.allocator.escra_settle import settle
+
+_RULES = {Path(inspect.getfile(rule)) for rule in (settle, wait_s)}
+"""Files of the functions of `control` that kernels contain."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -49,20 +56,26 @@ def inlined(function: _Function) -> _Function:
     return _compiled(function, True)
 
 
-def _compiled(function: _Function, forceinline: bool) -> _Function:
-    dispatcher = njit(error_model="numpy", forceinline=forceinline)(function)
+def released(function: _Function) -> _Function:
+    """Return a `package_kernel` that lets other threads of Python run meanwhile."""
+    return _compiled(function, False, nogil=True)
+
+
+def _compiled(function: _Function, forceinline: bool, *, nogil: bool = False) -> _Function:
+    dispatcher = njit(error_model="numpy", forceinline=forceinline, nogil=nogil)(function)
     dispatcher._cache = _FolderCache(function)  # type: ignore[attr-defined, no-untyped-call]
     return cast(_Function, dispatcher)
 
 
 class _FolderStamp:
-    """A cache locator whose stamp covers all Python files of the function's folder and of this one."""
+    """A cache locator whose stamp covers all Python files of the function's folder and of this one, and the
+    rules."""
 
     _py_file: str
 
     def get_source_stamp(self) -> tuple[tuple[str, int, int], ...]:
         folders = {Path(self._py_file).parent, Path(__file__).parent}
-        files = sorted(file for folder in folders for file in folder.glob("*.py"))
+        files = sorted({file for folder in folders for file in folder.glob("*.py")} | _RULES)
         stats = [(path.name, path.stat()) for path in files]
         return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 

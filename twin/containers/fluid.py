@@ -15,7 +15,7 @@ from twin.containers import cfs
 from twin.containers.compiled import kernel
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine, Workload
-from twin.containers.sharing import crowded_hosts
+from twin.containers.sharing import Hosts, Whole, crowded_hosts
 from twin.containers.validation import check
 from twinbed import InvariantError
 
@@ -38,6 +38,7 @@ class Fluid:
         self.host = workload.host
         self.ends_s: Floats = np.array([workload.period_s])
         self._changed = _changed_rows(workload.present)
+        self._changes = np.flatnonzero(self._changed)
         self._over = np.empty(count, np.int64)
         self._row, self._start_s, self._now_s = 0, 0.0, 0.0
 
@@ -69,11 +70,25 @@ class Fluid:
             report,
             self._over,
         )
-        if count < 0:
-            self._blame(-1 - count, row)
-        self._start_s = (row + 1) * load.period_s
-        self._row = min(row + 1, self.periods - 1)
+        self.go_on(row, count)
         return self._over[:count].copy() if count else self._over[:0]
+
+    @property
+    def tables(self) -> tuple[Hosts, Floats, Whole]:
+        """The hosts, and what arrives and is wanted in each period, for the kernels of cfs.py."""
+        return self._hosts, self._demand, self._want
+
+    def steady_periods(self, row: int) -> int:
+        """Return how many periods after `row` begin with nobody joining or leaving."""
+        after = np.searchsorted(self._changes, row, side="right")
+        return int(self._changes[after] if after < len(self._changes) else self.periods) - row - 1
+
+    def go_on(self, row: int, found: int) -> None:
+        """Take note that the kernels of cfs.py ran the periods to `row`; found: as of `end_period`."""
+        if found < 0:
+            self._blame(-1 - found, row)
+        self._start_s = (row + 1) * self.population.period_s
+        self._row = min(row + 1, self.periods - 1)
 
     def account(self, columns: Columns) -> None:
         """See `Physics`."""

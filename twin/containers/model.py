@@ -179,6 +179,15 @@ class Events:
     kind: list[str]
     limit_bytes: list[int]
 
+    def note(
+        self, at_s: float, kind: str, columns: NDArray[np.int64], limit_bytes: NDArray[np.int64]
+    ) -> None:
+        """Add an event of each of `columns`."""
+        self.at_s.extend([at_s] * len(columns))
+        self.container.extend(columns.tolist())
+        self.kind.extend([kind] * len(columns))
+        self.limit_bytes.extend(limit_bytes.tolist())
+
 
 EVENT_KINDS = ("oom", "grant", "kill", "restart", "reclaim", "join", "leave")
 
@@ -189,9 +198,11 @@ class Outcome:
 
     limit_changes: CPU and memory limits changed by decisions. By container: done_s and arrived_s
     (float64[N]), core-seconds served and arrived; nr_periods and nr_throttled (int64[N]), as in cpu.stat.
-    reports: container-period records that reached the allocator. decide_s: seconds of this machine's time
-    spent in its `on_period`, the only field in which two equal simulations differ. requests: None unless the
-    workload consists of requests.
+    reports: container-period records that reached the allocator. asked: those of them that were given to its
+    `on_period`. decide_s: seconds of this machine's time spent there, the only field in which two equal
+    simulations differ. requests: None unless the workload consists of requests. reserved_cores: float64[N],
+    the sum over the periods in which the container is up of its quota, else its request, else its host's
+    cores; None where the series is recorded.
     """
 
     series: Series | None
@@ -204,3 +215,5 @@ class Outcome:
     reports: int
     decide_s: float
     requests: RequestLog | None = None
+    asked: int = 0
+    reserved_cores: Floats | None = None

@@ -1,9 +1,9 @@
-"""Reports at an interval of their own: what containers did since the last one, whenever their periods end.
+"""What reports say: of a period, or at an interval of their own, whenever the containers' periods end.
 
-For: a report interval that is not the CFS period. Not for: reports at every period's end (simulation.py). A
-report is what somebody sees who reads the counters of cpu.stat and cpuacct at that moment: CPU used,
-and whether the container was throttled, since the last look. What of the quota was not used is the quota
-less the use, and nothing where it was throttled.
+For: what an allocator is told, and a report interval that is not the CFS period. Not for: when a period's
+report is sent (simulation.py). A report of an interval is what somebody sees who reads the counters of
+cpu.stat and cpuacct at that moment: CPU used, and whether the container was throttled, since the last look.
+What of the quota was not used is the quota less the use, and nothing where it was throttled.
 """
 
 from __future__ import annotations
@@ -14,12 +14,28 @@ from typing import Any
 import numpy as np
 import simpy
 
+from control.allocator.model import Ids, PeriodStats
 from twin.containers.cfs import Report, new_report
 from twin.containers.members import Columns, Members
-from twin.containers.model import Floats
+from twin.containers.model import Floats, Population
 from twin.containers.physics import Physics
 
 Send = Callable[[Report, int, int, float], None]
+
+
+def shown(report: Report, ids: Ids, columns: Columns | None, load: Population, at_s: float) -> PeriodStats:
+    """Return what an allocator is told of a report. columns: of the containers `ids`; None: all, in order."""
+    own = report if columns is None else Report._make(values.take(columns) for values in report)
+    return PeriodStats(
+        ids=ids,
+        quota_cores=own.quota_cores,
+        unused_cores=own.unused_cores,
+        throttled=own.throttled,
+        usage_cores=own.usage_cores,
+        memory_bytes=own.memory_bytes,
+        period_s=load.report_interval_s or load.period_s,
+        at_s=at_s,
+    )
 
 
 class Counters:

@@ -16,7 +16,8 @@ from twin.containers.model import Machine, Outcome, Workload
 from twin.containers.physics import Physics
 from twin.containers.replicas import Replicas, Scaler
 from twin.containers.requests.model import RequestWorkload
-from twin.containers.simulation import ControlLoop, Progress
+from twin.containers.simulation import ControlLoop
+from twin.containers.telling import Progress
 
 
 def simulate(

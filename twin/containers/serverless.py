@@ -25,7 +25,8 @@ from twin.containers.model import Events, Floats, Machine, Outcome, Series
 from twin.containers.pods import Ledger, PodPool, PodRequests, new_ledger
 from twin.containers.requests.model import Arrivals, Client, RequestLog, RequestWorkload, ServiceGraph
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload
-from twin.containers.simulation import ControlLoop, Progress
+from twin.containers.simulation import ControlLoop
+from twin.containers.telling import Progress
 from twinbed import InvariantError
 
 

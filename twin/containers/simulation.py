@@ -37,22 +37,19 @@ from control.allocator.model import (
     Ids,
     MemoryLimits,
     OomEvents,
-    PeriodStats,
     Shrunk,
 )
 from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
 from twin.containers.asking import Newcomers, Requests
+from twin.containers.leap import Leapt, Moment, delay_until, new_leaps
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
-from twin.containers.reporting import Counters
+from twin.containers.reporting import Counters, shown
 from twin.containers.starting import BackOff, StartUps
+from twin.containers.telling import Progress, Told
 from twinbed import InvariantError
-
-Progress = Callable[[float], None]
-
-_PROGRESS_INTERVAL_S = 0.05
 
 
 class ControlLoop:
@@ -82,7 +79,7 @@ class ControlLoop:
         self.on_signal: Callable[[], None] = lambda: None
         self._members = Members(physics.group, groups)
         self._series = cfs.new_series(periods, count) if record else None
-        self._rows = cfs.Rows(*(getattr(self._series, name) for name in cfs.Rows._fields)) if record else None
+        self._rows = cfs.rows_of(self._series) if self._series is not None else None
         self._events = Events([], [], [], [])
         self._limit_changes = 0
         self._order = 0
@@ -99,8 +96,10 @@ class ControlLoop:
         jitter = machine.telemetry_jitter_s * self._random.standard_normal(periods * groups)
         delay = machine.telemetry_delay_s
         self._delays = np.maximum(delay + jitter, 0.0).reshape(periods, groups) + machine.network_delay_s
+        self._leaps = new_leaps(physics, allocator, machine, self._delays, self._rows)
+        self._reserved = np.zeros(count)
         self._last_arrival_s = 0.0
-        self._reports = 0
+        self._reports = self._asked = 0
         self._decide_s = 0.0
 
     def run(self, progress: Progress | None) -> Outcome:
@@ -148,6 +147,8 @@ class ControlLoop:
             nr_throttled=fleet.nr_throttled,
             reports=self._reports,
             decide_s=self._decide_s,
+            asked=self._asked,
+            reserved_cores=None if self._series is not None else self._reserved,
             requests=physics.finish(),
         )
 
@@ -156,28 +157,32 @@ class ControlLoop:
     def _periods(self, progress: Progress | None) -> Generator[simpy.Event, Any, None]:
         env, physics, period_s = self.env, self._physics, self._population.period_s
         ends = physics.ends_s.tolist()
-        reported = time.monotonic()
-        for row in range(physics.periods):
-            start_s = row * period_s
+        told, row = Told(progress, physics.periods), 0
+        while row < physics.periods:
             for group, end in enumerate(ends):
                 # The last group's end is to the bit the start of the next row.
-                end_s = (row + 1) * period_s if end == period_s else start_s + end
+                end_s = (row + 1) * period_s if end == period_s else row * period_s + end
                 yield env.timeout(max(end_s - env.now, 0.0))
-                over = self._end_period(row, group, end_s)
+                report, over = self._end_period(row, group, end_s)
+                while (leapt := self._leap(row, report, over)) is not None:
+                    row, over, end_s = leapt.at.row, leapt.over, (leapt.at.row + 1) * period_s
+                    yield env.timeout(delay_until(leapt.at.now_s, env.now))
+                    told.tell(row + 1)
+                if self._counters is None:
+                    self._send(report, row, group, end_s)
+                else:
+                    self._spare.append(report)
                 if group == len(ends) - 1 and row + 1 < physics.periods:
                     self._change_members(row + 1)
                 if over.size:
                     self._overshoot(over)
                 if self._population.host_memory_bytes < np.inf:
                     self._relieve_hosts()
-            if progress is not None:
-                now = time.monotonic()
-                if now - reported >= _PROGRESS_INTERVAL_S or row + 1 == physics.periods:
-                    reported = now
-                    progress((row + 1) / physics.periods)
+            row += 1
+            told.tell(row)
 
-    def _end_period(self, row: int, group: int, end_s: float) -> Columns:
-        """End, record and report the group's period. Returns its columns above their memory limit."""
+    def _end_period(self, row: int, group: int, end_s: float) -> tuple[cfs.Report, Columns]:
+        """End and record the group's period. Returns its report, and its columns above their memory limit."""
         physics = self._physics
         report = self._spare.pop() if self._spare else cfs.new_report(len(physics.group))
         columns = self._members.by_group[group][0]
@@ -186,14 +191,25 @@ class ControlLoop:
         over = physics.end_period(row, group, report)
         if self._rows is not None:
             physics.record(self._rows, row, group, report)
+        else:
+            cfs.reserve(self._reserved, self.requests.held, self._fleet, columns)
         self.requests.record(row, columns)
         if self._starting is not None:
             self._end_starts(columns, end_s, self._starting)
-        if self._counters is None:
-            self._send(report, row, group, end_s)
-        else:
-            self._spare.append(report)
-        return over
+        return report, over
+
+    def _leap(self, row: int, report: cfs.Report, over: Columns) -> Leapt | None:
+        """Run the periods after `row` up to where the clock has something else to do; `report` becomes that
+        of the last one. None: there are too few."""
+        if self._leaps is None or over.size or self._in_flight:
+            return None
+        at = Moment(self.env.now, row, self._order, self._last_arrival_s, self.env.peek())
+        leapt = self._leaps.run(at, report, self._members, self.requests, self._reserved)
+        if leapt is not None:
+            self._order, self._last_arrival_s = leapt.at.order, leapt.at.last_arrival_s
+            self._reports += leapt.reports
+            self._limit_changes += leapt.changed
+        return leapt
 
     def _send(self, report: cfs.Report, row: int, group: int, at_s: float) -> None:
         members = self._members
@@ -212,22 +228,11 @@ class ControlLoop:
             arrived = self._random.random(len(ids)) >= self._machine.telemetry_loss
             ids, columns = ids[arrived], columns[arrived]
         self._reports += len(ids)
+        self._asked += len(ids)
         if ids.size == 0:
             self._spare.append(report)
             return
-        shown = report
-        if columns is not None:
-            shown = cfs.Report._make(values.take(columns) for values in report)
-        stats = PeriodStats(
-            ids=ids,
-            quota_cores=shown.quota_cores,
-            unused_cores=shown.unused_cores,
-            throttled=shown.throttled,
-            usage_cores=shown.usage_cores,
-            memory_bytes=shown.memory_bytes,
-            period_s=self._population.report_interval_s or self._population.period_s,
-            at_s=at_s,
-        )
+        stats = shown(report, ids, columns, self._population, at_s)
         began = time.perf_counter()
         decision = self._allocator.on_period(stats)
         self._decide_s += time.perf_counter() - began
@@ -442,8 +447,4 @@ class ControlLoop:
         event.callbacks.append(lambda _: action(*arguments))
 
     def _note(self, kind: str, columns: Columns) -> None:
-        events = self._events
-        events.at_s.extend([self.env.now] * len(columns))
-        events.container.extend(columns.tolist())
-        events.kind.extend([kind] * len(columns))
-        events.limit_bytes.extend(self._fleet.limit_bytes[columns].tolist())
+        self._events.note(self.env.now, kind, columns, self._fleet.limit_bytes[columns])

@@ -1,0 +1,299 @@
+"""Runs many periods in one compiled pass, while the clock has nothing but periods, reports and CPU limits.
+
+For: days of a trace, in which one period costs more in calls than in arithmetic. Not for: anything rare. A
+pass ends before the next timer, where containers join or leave, and where one exceeds its memory limit, and
+the control loop (simulation.py) goes on from there. The outcome is the loop's to the bit: instants are added
+up as SimPy does, and the kernels are those of cfs.py. It serves two sorts of policies: `ports.Patient` ones,
+which are told of many periods at once while they would decide nothing, and `ports.Tabled` ones, whose rule is
+applied here.
+"""
+
+from __future__ import annotations
+
+from math import inf, nextafter
+from typing import NamedTuple
+
+import numpy as np
+
+from control.allocator.escra_settle import Books, Rule, Table, settle
+from control.allocator.model import History, Ids
+from control.allocator.ports import Allocator, Patient, Tabled
+from twin.containers import cfs
+from twin.containers.asking import Requests
+from twin.containers.cfs import Bytes8, Fleet, Report, Rows, Whole
+from twin.containers.compiled import compiled, kernel, released
+from twin.containers.fluid import Fluid
+from twin.containers.members import Columns, Members
+from twin.containers.model import Floats, Machine
+from twin.containers.sharing import Hosts
+from twinbed import InvariantError
+
+_MOST_PERIODS = 2048
+"""Most periods of a pass: so many that a call costs nothing beside them, and so few that progress is told."""
+
+_MOST_CELLS = 1 << 20
+"""Most container-periods of a pass, which bounds what is kept of them to 16 MiB."""
+
+_LEAST_PERIODS = 3
+"""Fewest periods for which a pass costs less than the periods one by one."""
+
+_settle = compiled(settle)
+
+
+class Moment(NamedTuple):
+    """Where the loop stands: after the end of period `row`, at now_s, before its report is sent.
+
+    order: of the last decision. last_arrival_s: when the last report arrived. until_s: the next timer.
+    """
+
+    now_s: float
+    row: int
+    order: int
+    last_arrival_s: float
+    until_s: float
+
+
+class Leapt(NamedTuple):
+    """How far a pass got. at: where the loop stands then. over: columns above their
+    memory limit. reports: container reports that arrived. changed: limits that were changed."""
+
+    at: Moment
+    over: Columns
+    reports: int
+    changed: int
+
+
+class _Room(NamedTuple):
+    """Arrays for one report (M containers): what it says, and what is decided."""
+
+    quota: Floats
+    unused: Floats
+    throttled: cfs.Flags
+    rows: Whole
+    ids: Ids
+    cores: Floats
+    reasons: Bytes8
+
+
+class _Told(NamedTuple):
+    """What containers did in the periods of a pass: float64 and int64[periods, N]."""
+
+    usage_cores: Floats
+    memory_bytes: Whole
+
+
+class _Clock(NamedTuple):
+    """When things happen. delays_s: of each period's report. settle_s: from a report's arrival until its
+    decision is in force."""
+
+    period_s: float
+    burst_s: float
+    delays_s: Floats
+    settle_s: float
+
+
+def new_leaps(
+    physics: object, allocator: Allocator, machine: Machine, delays_s: Floats, rows: Rows | None
+) -> Leaps | None:
+    """Return what runs passes for these, None where periods must be run one by one."""
+    if type(physics) is not Fluid or not isinstance(allocator, Patient | Tabled):
+        return None
+    load = physics.population
+    alone = load.host_memory_bytes == np.inf and load.report_interval_s == 0.0
+    if not alone or machine.telemetry_loss > 0.0 or machine.restart_cpu_s > 0.0:
+        return None
+    settle_s = max(machine.quota_write_delay_s + machine.network_delay_s, 0.0)
+    clock = _Clock(load.period_s, machine.burst_s, np.ascontiguousarray(delays_s[:, 0]), settle_s)
+    return Leaps(physics, allocator, clock, rows)
+
+
+class Leaps:
+    """Passes over the periods of `physics`. rows: where periods are recorded, None: their quotas are summed
+    in `reserved`."""
+
+    def __init__(self, physics: Fluid, allocator: Patient | Tabled, clock: _Clock, rows: Rows | None) -> None:
+        self._physics, self._clock = physics, clock
+        self._tabled = allocator if isinstance(allocator, Tabled) else None
+        self._patient = allocator if isinstance(allocator, Patient) else None
+        count = len(physics.group)
+        self._next_row = 0
+        self._recording = rows is not None
+        self._rows = cfs.rows_of(cfs.new_series(0, 0)) if rows is None else rows
+        self._over = np.empty(count, np.int64)
+        self._most = max(_LEAST_PERIODS, min(_MOST_PERIODS, _MOST_CELLS // count))
+        self._times = np.empty((2, self._most))
+        shape = (0 if self._patient is None else self._most, count)
+        self._told = _Told(np.empty(shape), np.empty(shape, np.int64))
+        self._room = _Room(
+            np.empty(count), np.empty(count), np.empty(count, np.bool_), np.empty(count, np.int64),
+            np.empty(count, np.int64), np.empty(count), np.empty(count, np.uint8),
+        )  # fmt: skip
+
+    def run(
+        self, at: Moment, report: Report, members: Members, requests: Requests, reserved: Floats
+    ) -> Leapt | None:
+        """Run periods after `at` and let `report` be the last one's; None if there is no room for any."""
+        if at.row < self._next_row:
+            return None
+        physics, clock = self._physics, self._clock
+        columns, ids = members.by_group[0]
+        left = (at.until_s - at.now_s) / clock.period_s
+        most = int(min(physics.steady_periods(at.row), self._most, left))
+        if most >= _LEAST_PERIODS and ids.size:
+            most = _reach(at.now_s, at.row, most, clock, at.last_arrival_s, at.until_s, self._times)
+        ends_s: Floats = np.arange(at.row + 1.0, at.row + most + 1.0) * clock.period_s
+        table: Table | None = _NO_TABLE
+        if most < _LEAST_PERIODS or not ids.size:
+            return None
+        if self._patient is not None:
+            most = min(most, self._patient.quiet_reports(ends_s, clock.period_s))
+        elif self._tabled is not None:
+            table = self._tabled.table(ids, clock.period_s)
+        if most < _LEAST_PERIODS or table is None:
+            # The policy is about to decide, or always decides: asking it costs, too.
+            self._next_row = at.row + _LEAST_PERIODS
+            return None
+        hosts, demand, want = physics.tables
+        done, over, order, changed = _run(
+            physics.fleet, hosts, demand, want, at.row, most, clock, self._times[1],
+            report, self._over, self._rows, self._recording, reserved, requests.held, self._told,
+            self._tabled is not None, table, columns, ids, members.issued, members.column_of, at.order,
+            self._room,
+        )  # fmt: skip
+        physics.go_on(at.row + done, over)
+        if changed < 0:
+            raise InvariantError("telemetry has a quota or an unused runtime that is not a number")
+        requests.fill(at.row + 1, at.row + 1 + done, columns)
+        if self._tabled is not None:
+            self._tabled.close(table, done)
+        elif self._patient is not None:
+            used, size = self._told.usage_cores[:done], self._told.memory_bytes[:done]
+            if not members.in_order:
+                used, size = used[:, columns], size[:, columns]
+            self._patient.on_periods(ids, History(used, size, clock.period_s), ends_s[:done])
+        last_s = max(float((ends_s[:done] + clock.delays_s[at.row : at.row + done]).max()), at.last_arrival_s)
+        reached = Moment(float(self._times[0, done - 1]), at.row + done, order, last_s, at.until_s)
+        return Leapt(reached, self._over[:over].copy(), done * len(ids), changed)
+
+
+def delay_until(at_s: float, now_s: float) -> float:
+    """Return the delay with which a timeout at now_s ends at at_s to the bit."""
+    delay_s = at_s - now_s
+    while now_s + delay_s < at_s:
+        delay_s = nextafter(delay_s, inf)
+    while now_s + delay_s > at_s:
+        delay_s = nextafter(delay_s, 0.0)
+    return delay_s
+
+
+@kernel
+def _reach(
+    now_s: float,
+    row: int,
+    most: int,
+    clock: _Clock,
+    last_arrival_s: float,
+    until_s: float,
+    times: Floats,
+) -> int:
+    """Return how many periods after `row` end before until_s, each after the decision on the one before is
+    in force. times: float64[2, most], receives the instants at which they end and at which the decisions take
+    force."""
+    for k in range(most):
+        arrival_s = max((row + k + 1) * clock.period_s + clock.delays_s[row + k], last_arrival_s)
+        in_force_s = now_s + max(arrival_s - now_s, 0.0) + clock.settle_s
+        end_s = now_s + max((row + k + 2) * clock.period_s - now_s, 0.0)
+        if not in_force_s < end_s < until_s:
+            return k
+        times[0, k], times[1, k] = end_s, in_force_s
+        now_s, last_arrival_s = end_s, arrival_s
+    return most
+
+
+@released
+def _run(
+    fleet: Fleet,
+    hosts: Hosts,
+    demand: Floats,
+    want: Whole,
+    first: int,
+    most: int,
+    clock: _Clock,
+    in_force_s: Floats,
+    report: Report,
+    over: Whole,
+    rows: Rows,
+    recording: bool,
+    reserved: Floats,
+    held: Floats,
+    told: _Told,
+    deciding: bool,
+    table: Table,
+    columns: Columns,
+    ids: Ids,
+    issued: Ids,
+    column_of: Columns,
+    order: int,
+    room: _Room,
+) -> tuple[int, int, int, int]:
+    """Run the periods first + 1 … first + most, the first with the report of `first` on its way.
+
+    Returns (periods run, columns over their memory limit in the last, order, limits changed). A negative
+    second number is as of `end_period`; a negative last one says that a report was not a number.
+    """
+    position, length, changed = table.position, len(table.books.unused), 0
+    for k in range(most):
+        if len(told.usage_cores):
+            told.usage_cores[k] = report.usage_cores
+            told.memory_bytes[k] = report.memory_bytes
+        if deciding:
+            for j in range(len(columns)):
+                room.quota[j] = report.quota_cores[columns[j]]
+                room.unused[j] = report.unused_cores[columns[j]]
+                room.throttled[j] = report.throttled[columns[j]]
+            count = len(columns)
+            if table.everyone:
+                position = (position + 1) % length
+            decided = _settle(
+                table.rule, table.books, position, table.slots, table.everyone, room.quota[:count],
+                room.unused[:count], room.throttled[:count], room.rows, room.cores, room.reasons,
+            )  # fmt: skip
+            if decided < 0:
+                return k, 0, order, -1
+            if decided > 0:
+                for j in range(decided):
+                    room.ids[j] = ids[room.rows[j]]
+                order += 1
+                start_s = (first + k + 1) * clock.period_s
+                offset = min(max(in_force_s[k] - start_s, 0.0), clock.period_s)
+                changed += cfs.write_quotas(
+                    fleet, hosts, issued, column_of, room.ids[:decided], room.cores[:decided],
+                    room.reasons[:decided], order, offset, demand, first + k + 1, clock.period_s,
+                    clock.burst_s,
+                )  # fmt: skip
+        row = first + k + 1
+        found = cfs.end_period(
+            fleet, hosts, demand, want, row, clock.period_s, clock.burst_s, report, over
+        )  # fmt: skip
+        if found < 0:
+            return k + 1, found, order, changed
+        if recording:
+            cfs.record(rows, row, fleet, report, demand)
+        else:
+            cfs.reserve(reserved, held, fleet, columns)
+        if found > 0:
+            return k + 1, found, order, changed
+    return most, 0, order, changed
+
+
+_NO_TABLE = Table(
+    Rule(0.0, 0.0, 0.0, False, 0.0, 0.0, 1),
+    Books(
+        np.zeros((1, 0)), np.zeros(0, np.uint32), np.zeros(0, np.uint8), np.zeros(0, np.uint8),
+        np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0),
+    ),
+    np.empty(0, np.int64),
+    False,
+    0,
+)  # fmt: skip
+"""The table of a policy that has none."""
