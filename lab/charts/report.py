@@ -115,16 +115,16 @@ def totals(run: Run, stretches: int) -> pd.DataFrame:
     without a limit, or whose trace has no memory, does not count in the columns that it lacks.
     """
     workload = run.manifest["workload"]
-    width = _width(run, stretches)
+    width = series.stretch(run, stretches)
     known = run.frame("containers", ["container", "reserved_gib_h"])
     names = known.loc[known["reserved_gib_h"].notna(), "container"].tolist()
     sql = f"""
         SELECT period // $width AS stretch,
-               sum(quota_cores) FILTER (up AND isfinite(quota_cores)) AS reserved_cores,
-               sum(usage_cores) AS used_cores,
-               sum(limit_bytes / {GIB}) FILTER (up AND known AND limit_bytes < {UNLIMITED_BYTES})
+               sum(quota_cores * up_periods) FILTER (isfinite(quota_cores)) AS reserved_cores,
+               sum(usage_cores * periods) AS used_cores,
+               sum(limit_bytes / {GIB} * up_periods) FILTER (known AND limit_bytes < {UNLIMITED_BYTES})
                AS reserved_gib,
-               sum(memory_bytes / {GIB}) FILTER (up AND known) AS used_gib
+               sum(memory_bytes / {GIB} * up_periods) FILTER (known) AS used_gib
         FROM (SELECT *, list_contains($names, container) AS known FROM periods)
         GROUP BY stretch ORDER BY stretch"""
     frame = series.query(run, sql, {"width": width, "names": names})
@@ -181,10 +181,5 @@ def _ceiling(run: Run, limit: str) -> float:
     return float(sum(application[limit] for application in run.manifest["workload"]["applications"]))
 
 
-def _width(run: Run, stretches: int) -> int:
-    """Returns the number of periods in a stretch."""
-    return max(1, -(-int(run.manifest["workload"]["periods"]) // stretches))
-
-
 def _stretch_s(runs: Sequence[Run]) -> float:
-    return float(max(_width(run, _STRETCHES) * run.manifest["workload"]["period_s"] for run in runs))
+    return float(max(series.stretch(run, _STRETCHES) * run.manifest["workload"]["period_s"] for run in runs))

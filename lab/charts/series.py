@@ -23,7 +23,22 @@ from twinbed import StoreError
 
 MIB = float(1 << 20)
 UNLIMITED_BYTES = (1 << 63) - 1
+_ONE = "*, 1 AS periods, up::INT AS up_periods, (throttled AND up)::INT AS throttled_periods"
+"""Columns of a series that has a row per period."""
+
 _CDF_POINTS = np.unique(np.concatenate([np.linspace(0, 1, 101), np.linspace(0.9, 1, 51)]))
+
+
+def periods_in_a_row(run: Run) -> int:
+    """Returns how many periods a row of the run's series stands for."""
+    workload = run.manifest["workload"]
+    return max(1, round(workload.get("series_interval_s", 0.0) / workload["period_s"]))
+
+
+def stretch(run: Run, stretches: int) -> int:
+    """Returns the number of periods of each of at most so many equal stretches of whole rows."""
+    rows = periods_in_a_row(run)
+    return rows * max(1, -(-int(run.manifest["workload"]["periods"]) // (stretches * rows)))
 
 
 def duration_s(run: Run) -> float:
@@ -33,15 +48,16 @@ def duration_s(run: Run) -> float:
 
 
 def container(run: Run, name: str) -> pd.DataFrame:
-    """Returns every period of one container.
+    """Returns every row of one container's series.
 
-    Columns: at_s (end of the period), usage_cores, quota_cores, demand_cores, memory_mib, limit_mib,
-    throttled, up, reason (why the CPU limit has its value). Limits are NaN where there is none.
+    Columns: at_s (end of the row), usage_cores, quota_cores, demand_cores, memory_mib, limit_mib, throttled,
+    up, reason (why the CPU limit has its value), and how many periods there are (periods), and throttled
+    (throttled_periods). Limits are NaN where there is none.
     """
     frame = query(
         run,
         """SELECT period, usage_cores, quota_cores, demand_cores, memory_bytes, limit_bytes, throttled, up,
-           cpu_reason FROM periods WHERE container = ? ORDER BY period""",
+           cpu_reason, periods, throttled_periods FROM periods WHERE container = ? ORDER BY period""",
         [name],
     )
     frame["at_s"] = (frame.pop("period") + 1) * run.manifest["workload"]["period_s"]
@@ -88,10 +104,11 @@ def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
     """Returns at most `most` stretches in which the container was throttled.
 
     Columns: from_s, to_s, throttled (number of throttled periods), periods (number of periods in the
-    stretch). With up to `most` periods, neighbouring throttled periods form one stretch. With more, the time
+    stretch). With up to `most` rows, neighbouring throttled rows form one stretch. With more, the time
     is divided into equal stretches, so that one throttled period in ten does not look like ten.
     """
     at_s, hit = frame["at_s"].to_numpy(), frame["throttled"].to_numpy(bool)
+    of, hits = frame["periods"].to_numpy(np.int64), frame["throttled_periods"].to_numpy(np.int64)
     length = len(hit)
     if length == 0 or not hit.any():
         return pd.DataFrame(columns=["from_s", "to_s", "throttled", "periods"])
@@ -101,14 +118,13 @@ def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
     else:
         starts = np.arange(0, length, -(-length // most))
     ends = np.append(starts[1:], length)
-    counted = np.add.reduceat(hit.astype(np.int64), starts)
     period_s = at_s[1] - at_s[0] if length > 1 else at_s[0]
     spans = pd.DataFrame(
         {
             "from_s": at_s[starts] - period_s,
             "to_s": at_s[ends - 1],
-            "throttled": counted,
-            "periods": ends - starts,
+            "throttled": np.add.reduceat(hits, starts),
+            "periods": np.add.reduceat(of, starts),
         }
     )
     return spans[spans["throttled"] > 0].reset_index(drop=True)
@@ -139,12 +155,11 @@ def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
 def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
     """Returns the share of throttled containers over time, in at most `buckets` stretches. Columns: at_s,
     to_s, share (0 to 1)."""
-    workload = run.manifest["workload"]
-    width = max(1, -(-int(workload["periods"]) // buckets))
+    workload, width = run.manifest["workload"], stretch(run, buckets)
     frame = query(
         run,
-        """SELECT period // ? AS bucket, count(*) FILTER (throttled AND up) / count(*) FILTER (up) AS share
-           FROM periods GROUP BY bucket HAVING count(*) FILTER (up) > 0 ORDER BY bucket""",
+        """SELECT period // ? AS bucket, sum(throttled_periods) / sum(up_periods) AS share
+           FROM periods GROUP BY bucket HAVING sum(up_periods) > 0 ORDER BY bucket""",
         [width],
     )
     frame["at_s"] = frame.pop("bucket") * width * workload["period_s"]
@@ -166,9 +181,17 @@ def events(run: Run, name: str) -> pd.DataFrame:
 def query(
     run: Run, sql: str, values: list[Any] | dict[str, Any] | None = None, tables: Sequence[str] = ("periods",)
 ) -> pd.DataFrame:
-    """Returns the answer to SQL over tables of the run. Raises StoreError if one cannot be read."""
+    """Returns the answer to SQL over tables of the run. Raises StoreError if one cannot be read.
+
+    `periods` always has the columns periods, up_periods and throttled_periods of each row.
+    """
     paths = {name: str(run.path / f"{name}.parquet").replace("'", "''") for name in tables}
-    known = ", ".join(f"{name} AS (SELECT * FROM read_parquet('{path}'))" for name, path in paths.items())
+    columns = dict.fromkeys(tables, "*")
+    if periods_in_a_row(run) == 1:
+        columns["periods"] = _ONE
+    known = ", ".join(
+        f"{name} AS (SELECT {columns[name]} FROM read_parquet('{path}'))" for name, path in paths.items()
+    )
     with duckdb.connect() as connection:
         connection.execute("SET threads = 2")
         try:

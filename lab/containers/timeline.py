@@ -17,7 +17,7 @@ _MIB = 2.0**20
 _COUNTERS = {
     "quota_cores": ("CPU limit", "cores", 1.0),
     "usage_cores": ("CPU used", "cores", 1.0),
-    "throttled_s": ("throttled in a period", "ms", 1e-3),
+    "throttled_s": ("throttled", "ms", 1e-3),
     "limit_bytes": ("memory limit", "MiB", _MIB),
     "memory_bytes": ("memory used", "MiB", _MIB),
 }
@@ -30,13 +30,16 @@ def tracks(run: Run) -> Tracks:
 
 
 def _counters(run: Run) -> Iterator[Counter]:
-    """Yields the counters, which change at the begin of a period."""
+    """Yields the counters, which change at the begin of a row of the series."""
     base = run.frame("periods", ["container", "period"])
     rows = {
         str(name): index
         for name, index in base.groupby("container", sort=False, observed=True).indices.items()
     }
-    begin_s = base["period"].to_numpy() * float(run.manifest["workload"]["period_s"])
+    workload = run.manifest["workload"]
+    period_s = float(workload["period_s"])
+    row_s = workload.get("series_interval_s", period_s)
+    begin_s = np.floor(base["period"].to_numpy() * period_s / row_s + 1e-6) * row_s
     for column, (name, unit, size) in _COUNTERS.items():
         value: Floats = run.frame("periods", [column])[column].to_numpy(np.float64)
         if column == "limit_bytes":

@@ -185,9 +185,8 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
 def _heading(look: Shown, frame: pd.DataFrame, quantity: str) -> str:
     up = frame[frame["up"]]
     if quantity == "cpu":
-        remark = (
-            f"throttled in {up['throttled'].mean():.1%} of its periods here" if len(up) else "not running"
-        )
+        share = up["throttled_periods"].sum() / up["periods"].sum() if len(up) else 0.0
+        remark = f"throttled in {share:.1%} of its periods here" if len(up) else "not running"
     else:
         remark = (
             f"{(up['limit_mib'] - up['memory_mib']).mean():,.0f} MiB unused on average" if len(up) else ""

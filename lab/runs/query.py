@@ -49,7 +49,7 @@ def answered(
             quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
             connection.execute(
                 f"CREATE VIEW {name} AS SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
-                f"FROM read_parquet([{quoted}], filename = true)"
+                f"FROM read_parquet([{quoted}], filename = true, union_by_name = true)"
             )
     connection.register("runs", index.shown(listing).drop(columns="problem"))
     return connection.execute(sql).df()

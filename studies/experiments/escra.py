@@ -212,7 +212,7 @@ def _network(cases: Sequence[Case]) -> float:
 def _containers_per_core(cases: Sequence[Case]) -> float:
     (case,) = Pick("escra", {"services.app": "train_ticket"}).of(cases)
     manifest = case.run.manifest
-    per_record_s = manifest["decide_s"] / manifest["reports"] if manifest["reports"] else math.nan
+    per_record_s = manifest["decide_s"] / manifest["asked"] if manifest["asked"] else math.nan
     return float(manifest["workload"]["period_s"] / per_record_s)
 
 

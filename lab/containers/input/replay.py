@@ -32,6 +32,7 @@ class Replay:
     refined: whether the input was coarser than a period, and a random model made it finer
     history: what the containers used in the profile, for policies that learn from it; None without a profile
     run
+    interval_s: interval of the input, s, where it is coarser than a period
     """
 
     workload: Workload | RequestWorkload | ServerlessWorkload
@@ -40,6 +41,7 @@ class Replay:
     about: Mapping[str, Any] = field(default_factory=dict)
     history: History | None = None
     refined: bool = False
+    interval_s: float = 0.0
 
     @property
     def profile(self) -> History | None:

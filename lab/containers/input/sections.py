@@ -238,6 +238,9 @@ class ContainerScenario(Scenario):
     report_interval_s: float | None = Field(default=None, ge=0.01, le=60.0)
     """Time between two reports of a container, seconds; null: one when each period ends. Otherwise reports
     fall into the middle of periods, where a quota write refills the container's runtime."""
+    series_interval_s: float | None = Field(default=None, ge=0.01, le=86_400.0)
+    """Time that a row of the stored series covers, seconds, rounded to whole periods; null: the interval of a
+    trace that is coarser than a period, else a period. Metrics are made of all periods in any case."""
     budget: Budget | None = None
     """Global limits of each application; made from budget_factor when left out."""
     budget_factor: PositiveFloat = 1.5

@@ -134,9 +134,17 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         workload = replace(workload, applications=applications(scenario, names, workload.app, *peaks))
         memory_known = memory_known[workload.replication.of] if workload.replication else memory_known
         notes.append("Replicas share their workload's demand evenly; each holds the memory of the trace.")
-    refined = fine.interval_s < trace.interval_s and burstiness(scenario).cv > 0
+    coarse = fine.interval_s < trace.interval_s
+    refined = coarse and burstiness(scenario).cv > 0
     about = {"start_s": trace.start_s} | ({"hosts": hosts} if hosts < len(app) else {})
-    return Replay(workload, memory_known, (*fine.notes, *notes), about, refined=refined)
+    return Replay(
+        workload,
+        memory_known,
+        (*fine.notes, *notes),
+        about,
+        refined=refined,
+        interval_s=trace.interval_s if coarse else 0.0,
+    )
 
 
 def burstiness(scenario: ContainerScenario) -> Burstiness:

@@ -34,6 +34,7 @@ def outcome(observed: Observed, periods: int, requests: RequestLog | None = None
         nr_throttled=observed.nr_throttled,
         reports=observed.reports,
         decide_s=observed.decide_s,
+        asked=observed.reports,
         requests=requests,
     )
 

@@ -22,7 +22,7 @@ from lab.containers.input.replay import Replay
 from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, LATENCY_QUANTILES, METRICS, MIB, OSCILLATION_PERIODS, UNLIMITED_BYTES
 from twin.containers.lateness import work_lateness
-from twin.containers.model import Events, Floats, Outcome, Population, Series
+from twin.containers.model import Events, Floats, Outcome, Population, Series, Workload
 from twin.containers.requests.model import RequestLog
 from twin.containers.serverless_model import Batch, ServerlessWorkload
 from twinbed import InvariantError
@@ -168,10 +168,11 @@ def _lateness(series: Series, workload: Population) -> _Pairs:
     return {f"lateness_p{round(100 * q)}_s": (own[:, i], float(pooled[i])) for i, q in enumerate(_QUANTILES)}
 
 
-def mean_reserved_cores(replay: Replay, outcome: Outcome) -> float:
-    """Return the sum of quotas over the time in which containers are up, over the run's length, cores."""
-    series = recorded(outcome)
-    return float(_quotas(series, replay.workload).sum()) / len(series.up)
+def mean_reserved_cores(outcome: Outcome, replay: Replay) -> float:
+    """Return the metric of that name of a run of a trace whose series was not recorded."""
+    if outcome.reserved_cores is None or not isinstance(replay.workload, Workload):
+        raise InvariantError("a series was recorded, or there is no trace")
+    return float(outcome.reserved_cores.sum()) / len(replay.workload.present)
 
 
 def _quotas(series: Series, workload: Population) -> Floats:

@@ -54,6 +54,7 @@ def facts(runs: Sequence[Run]) -> Record:
     texts = {
         "workload": [_workload_text(run) for run in runs],
         "requests": [_requests_text(run) for run in runs if "requests" in run.tables],
+        "series": [text for run in runs if (text := _series_text(run))],
         "global limits": [_limits_text(run) for run in runs],
         "given": [f"{run.policy}: {run.manifest['given']}" for run in runs if "given" in run.manifest],
         "seed": [str(run.seed) for run in runs],
@@ -250,6 +251,15 @@ def _listed(texts: Iterable[str], between: str) -> str:
     more = len(different) - _MOST_FACTS
     shown = different if more <= 1 or between == ", " else [*different[:_MOST_FACTS], f"and {more} more"]
     return between.join(shown)
+
+
+def _series_text(run: Run) -> str:
+    """Return how coarse the stored series is, "" if it has every period."""
+    workload = run.manifest["workload"]
+    interval_s = workload.get("series_interval_s", workload["period_s"])
+    if interval_s <= workload["period_s"]:
+        return ""
+    return f"means over {interval_s:g} s (all periods: --set series_interval_s={workload['period_s']:g})"
 
 
 def _requests_text(run: Run) -> str:

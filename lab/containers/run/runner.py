@@ -22,6 +22,7 @@ from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.run import tables
 from lab.containers.run.figures import figures, mean_reserved_cores, recorded
+from lab.containers.run.side_by_side import Told
 from lab.runs import manifest
 from lab.runs.manifest import NOTHING_BEYOND, identified
 from lab.runs.store import Run, RunStore
@@ -44,30 +45,19 @@ class Runner:
         first = specs[0]
         scenario = container_scenario(first.scenario)
         source = self._load(scenario)
-        replay: Replay | None = None
-        others: dict[str, list[Replay]] = {}
-        runs = []
-        for spec in specs:
+        runs: dict[int, Run] = {}
+        asked: dict[int, tuple[RunSpec, dict[str, Any]]] = {}
+        for number, spec in enumerate(specs):
             identity = identity_of(spec, source)
             if not fresh and store.has(identity["id"]):
-                runs.append(store.open(identity["id"]))
+                runs[number] = store.open(identity["id"])
                 if progress is not None:
                     progress(spec.label, 1.0)
-                continue
-            if replay is None:
-                replay = source.prepare(scenario, machine_of(first), streams(first.seed)[0])
-            began = time.perf_counter()
-            outcome = _simulated(spec, replay, None if progress is None else partial(progress, spec.label))
-            made: dict[str, Any] = {"backend": "twin"}
-            if replay.refined and scenario.refine.repeats:
-                others = others or _refined_otherwise(first, source)
-                made["refinement"] = {
-                    kind: [mean_reserved_cores(other, _simulated(spec, other, None)) for other in replays]
-                    for kind, replays in others.items()
-                }
-            runs.append(store_run(spec, identity, source, replay, outcome, store, made, began))
-            pa.default_memory_pool().release_unused()
-        return runs
+            else:
+                asked[number] = spec, identity
+        if asked:
+            runs |= _made(asked, source, store, progress)
+        return [runs[number] for number in range(len(specs))]
 
     def _load(self, scenario: ContainerScenario) -> Source:
         asked = (
@@ -132,7 +122,8 @@ def store_run(
 
     backend: what the manifest says of who carried it out; began: `time.perf_counter()` at its start.
     """
-    price, workload = container_scenario(spec.scenario).price, replay.workload
+    scenario, workload = container_scenario(spec.scenario), replay.workload
+    price, together = scenario.price, _together(scenario, replay)
     result = figures(replay, outcome, price)
     about = {
         "inputs": list(source.inputs),
@@ -140,29 +131,73 @@ def store_run(
             "containers": list(workload.names),
             "periods": len(recorded(outcome).up),
             "period_s": workload.period_s,
+            "series_interval_s": together * workload.period_s,
             "host_cores": float(workload.host_cores.max()),
             "applications": [asdict(application) for application in workload.applications],
             **replay.about,
         },
         "reports": outcome.reports,
+        "asked": outcome.asked,
         "decide_s": round(outcome.decide_s, 6),
         "given": given(spec, replay),
         "notes": list(replay.notes),
         **backend,
     }
-    written = tables.of_run(workload, outcome, result, price.currency)
+    written = tables.of_run(workload, outcome, result, price.currency, together)
     return manifest.store_run(spec, store, identity, about, result.summary, written, began, result.censored)
 
 
-def _refined_otherwise(spec: RunSpec, source: Source) -> dict[str, list[Replay]]:
-    """Return the trace refined with other random numbers (`seeds`), and with flat samples (`flat`)."""
+def _together(scenario: ContainerScenario, replay: Replay) -> int:
+    """Return the number of periods in a row of the stored series."""
+    period_s = replay.workload.period_s
+    return max(1, round((scenario.series_interval_s or replay.interval_s or period_s) / period_s))
+
+
+def _made(
+    asked: Mapping[int, tuple[RunSpec, dict[str, Any]]],
+    source: Source,
+    store: RunStore,
+    progress: Progress | None,
+) -> dict[int, Run]:
+    """Make and store runs that differ in the policy alone. Each workload is prepared once for all of them."""
+    first = next(iter(asked.values()))[0]
+    scenario, machine = container_scenario(first.scenario), machine_of(first)
+    replay = source.prepare(scenario, machine, streams(first.seed)[0])
+    others = _refined_otherwise(first, source, scenario.refine.repeats if replay.refined else 0)
+    told = Told(progress, 1 + len(others))
+    refinements: dict[int, dict[str, list[float]]] = {number: {} for number in asked}
+
+    def repeat(number: int, kind: str, other: Replay) -> None:
+        outcome = _simulated(asked[number][0], other, told, record=False)
+        refinements[number].setdefault(kind, []).append(mean_reserved_cores(outcome, other))
+
+    def make(number: int) -> Run:
+        spec, identity = asked[number]
+        began = time.perf_counter()
+        outcome = _simulated(spec, replay, told, record=True)
+        made: dict[str, Any] = {"backend": "twin"}
+        if others:
+            made["refinement"] = refinements[number]
+        run = store_run(spec, identity, source, replay, outcome, store, made, began)
+        pa.default_memory_pool().release_unused()
+        return run
+
+    for kind, prepare in others:
+        other = prepare()
+        told.side_by_side([partial(repeat, number, kind, other) for number in asked])
+        # Of what is refined otherwise, one workload at a time is in memory.
+        del other
+    return dict(zip(asked, told.side_by_side([partial(make, number) for number in asked]), strict=True))
+
+
+def _refined_otherwise(spec: RunSpec, source: Source, repeats: int) -> list[tuple[str, Callable[[], Replay]]]:
+    """Return how to refine the trace with other random numbers (`seeds`), and with flat samples (`flat`);
+    nothing without repeats."""
     scenario, machine = container_scenario(spec.scenario), machine_of(spec)
     level = scenario.model_copy(update={"refine": scenario.refine.model_copy(update={"cv": 0.0})})
-    seeds = np.random.SeedSequence((spec.seed, 1)).spawn(scenario.refine.repeats)
-    return {
-        "seeds": [source.prepare(scenario, machine, seed) for seed in seeds],
-        "flat": [source.prepare(level, machine, streams(spec.seed)[0])],
-    }
+    seeds = np.random.SeedSequence((spec.seed, 1)).spawn(repeats)
+    ways = [("seeds", partial(source.prepare, scenario, machine, seed)) for seed in seeds]
+    return [*ways, ("flat", partial(source.prepare, level, machine, streams(spec.seed)[0]))] if ways else []
 
 
 def policy_of(spec: RunSpec, replay: Replay) -> Allocator:
@@ -185,12 +220,13 @@ def given(spec: RunSpec, replay: Replay) -> str:
     return ", ".join([*parts, *([told.more] if told.more else [])]) or "nothing"
 
 
-def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
+def _simulated(spec: RunSpec, replay: Replay, told: Told, *, record: bool) -> Outcome:
     workload, policy = replay.workload, policy_of(spec, replay)
+    progress = partial(told.tell, spec.label)
     seed, machine = streams(spec.seed)[1], machine_of(spec)
     if isinstance(workload, ServerlessWorkload):
         from twin.containers.serverless import simulate_serverless
 
         return simulate_serverless(workload, policy, machine, seed=seed, progress=progress).outcome
     profile = replay.profile if policy.given.profile else None
-    return simulate(workload, policy, machine, seed=seed, progress=progress, profile=profile)
+    return simulate(workload, policy, machine, seed=seed, record=record, progress=progress, profile=profile)

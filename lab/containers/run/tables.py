@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from control.services import RequestStatus
 from lab.containers.metrics import METRICS
 from lab.containers.run.figures import Figures, recorded
+from lab.containers.run.stretches import stretches
 from lab.runs.metric import summary
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
 from twin.containers.requests.model import RequestLog, RequestWorkload, SpanLog
@@ -33,14 +34,18 @@ def of_run(
     outcome: Outcome,
     figures: Figures,
     currency: str,
+    together: int = 1,
 ) -> dict[str, pa.Table]:
-    """Return all tables of a run by name; `requests` and `spans` only if there were clients."""
+    """Return all tables of a run by name; `requests` and `spans` only if there were clients.
+
+    together: number of periods in a row of `periods`.
+    """
     apps = tuple(workload.applications[index].name for index in workload.app)
     made = {
         "summary": summary(METRICS, figures.summary, currency, figures.censored),
         "containers": containers(workload.names, apps, {**figures.per_container, **_visits(outcome)}),
         "events": events(outcome.events, workload.names),
-        "periods": periods(recorded(outcome), workload.names),
+        "periods": periods(recorded(outcome), workload.names, together),
     }
     if outcome.requests is not None and not isinstance(workload, Workload):
         graph = workload.graph if isinstance(workload, RequestWorkload) else None
@@ -56,18 +61,26 @@ def _visits(outcome: Outcome) -> dict[str, NDArray[np.float64]]:
     return {} if outcome.requests is None else {"visits": outcome.requests.visits.astype(np.float64)}
 
 
-def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
+def periods(series: Series, names: tuple[str, ...], together: int = 1) -> pa.Table:
     """Return one row per period and container: period (int32), container, and the series' columns, not
-    copied; request_cores only if the policy decided requests."""
+    copied; request_cores only if the policy decided requests.
+
+    together: number of periods in a row, whose `period` is the last of them. Above 1 the columns are those of
+    lab.containers.run.stretches, with three more (int32): periods, up_periods and throttled_periods.
+    """
+    last = np.arange(len(series.up), dtype=np.int32)
+    counts: dict[str, NDArray[np.int32]] = {}
+    if together > 1:
+        last, series, counts = stretches(series, together)
     length, count = series.up.shape
     columns: dict[str, pa.Array] = {
-        "period": pa.array(np.repeat(np.arange(length, dtype=np.int32), count)),
+        "period": pa.array(np.repeat(last, count)),
         "container": _names(np.tile(np.arange(count, dtype=np.int32), length), names),
     }
     requested = () if series.request_cores is None else ("request_cores",)
     for name in (*_SERIES, *requested):
         columns[name] = pa.array(np.ravel(getattr(series, name)))
-    return pa.table(columns)
+    return pa.table(columns | {name: pa.array(np.ravel(values)) for name, values in counts.items()})
 
 
 def events(rows: Events, names: tuple[str, ...]) -> pa.Table:

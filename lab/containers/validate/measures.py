@@ -38,13 +38,12 @@ def measures(run: Run) -> dict[str, float]:
     limited = up & np.isfinite(quota)
     bounded = up & (columns["limit_bytes"] < UNLIMITED_BYTES)
     free = (columns["limit_bytes"] - columns["memory_bytes"])[bounded] / MIB
+    rows = len(up) // len(run.manifest["workload"]["containers"])
     known = not math.isnan(metrics["memory_slack_p50_mib"])
     has_clients = "requests" in run.tables
     return {
         "throughput_rps": metrics["throughput_rps"],
-        "work_cores": math.nan
-        if has_clients
-        else float(usage.sum()) / int(run.manifest["workload"]["periods"]),
+        "work_cores": math.nan if has_clients else float(usage.sum()) / rows,
         "cpu_slack_mean_cores": _mean((quota - usage)[limited]),
         "throttled_share": metrics["throttled_share"],
         "latency_p50_s": metrics["latency_p50_s"],

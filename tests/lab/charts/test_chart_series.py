@@ -13,12 +13,15 @@ from lab.containers.run.figures import quantiles
 
 def frame(values, up=None, throttled=None) -> pd.DataFrame:
     count = len(values)
+    throttled = np.zeros(count, bool) if throttled is None else throttled
     return pd.DataFrame(
         {
             "at_s": (np.arange(count) + 1) * 0.1,
             "use": np.asarray(values, float),
             "up": np.ones(count, bool) if up is None else up,
-            "throttled": np.zeros(count, bool) if throttled is None else throttled,
+            "throttled": throttled,
+            "periods": np.ones(count, int),
+            "throttled_periods": np.asarray(throttled, int),
         }
     )
 
