@@ -1,7 +1,9 @@
-"""`twinbed whatif` end to end on an hour of 70 containers at 100 ms, and writing one run's largest table.
+"""`twinbed whatif` end to end: an hour of 70 containers at 100 ms, and two hours of 40 at a minute; and
+writing one run's largest table.
 
-Each `whatif` runs in a process of its own, so wall time and peak memory include imports. Baselines, in
-the same run: the four policies asked one by one (nothing shared), and the table through pandas.
+Each `whatif` runs in a process of its own, so wall time and peak memory include imports. Baselines, in the
+same run: the four policies asked one by one (nothing shared); every period of the coarse trace by itself, and
+stored; the table through pandas.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,7 +31,15 @@ from twin.containers.model import Series
 
 PERIODS, CONTAINERS = 36_000, 70
 POLICIES = ("escra", "autopilot", "vpa", "static")
+MINUTES, PODS = 120, 40
 REPEATS = 3
+_USUAL = ("-m", "lab.cli.main")
+_PLAIN = (
+    "-c",
+    "from twin.containers import simulation; simulation.new_leaps = lambda *_: None; "
+    "from lab.cli.main import main; main()",
+)
+"""Words of a Python that runs every period by itself."""
 
 
 def figures() -> Iterator[dict[str, object]]:
@@ -39,15 +51,34 @@ def figures() -> Iterator[dict[str, object]]:
         apart = "one process per policy"
         yield _figure("whatif_hour_70_containers_4_policies_wall", wall, "s", apart, apart_wall, 10)
         yield _figure("whatif_hour_70_containers_4_policies_peak_rss", rss, "MB", apart, apart_rss, 1000)
+        yield from _coarse(Path(folder))
         ours, theirs = _write(Path(folder))
         yield _figure("store_write_2.5M_period_rows", ours, "s", "through a pandas DataFrame", theirs, 0.6)
 
 
 def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
     """Wall seconds and peak MB of one `whatif` with all policies, then of one process per policy."""
-    wall, rss = _ask(trace, POLICIES, folder)
+    ours = _ask(trace, POLICIES, folder)
     apart = [_ask(trace, (policy,), folder) for policy in POLICIES]
-    return wall, rss, sum(child[0] for child in apart), max(child[1] for child in apart)
+    return (
+        ours.wall_s,
+        ours.rss_mb,
+        sum(child.wall_s for child in apart),
+        max(child.rss_mb for child in apart),
+    )
+
+
+def _coarse(folder: Path) -> Iterator[dict[str, object]]:
+    """Yield seconds and stored bytes of a trace of minutes, beside those of all its periods one by one."""
+    trace = folder / "minutes.parquet"
+    fine = _trace(MINUTES, PODS)
+    parquet.write(replace(fine, interval_s=60.0), trace)
+    ours = _ask(trace, POLICIES, str(folder))
+    theirs = _ask(trace, POLICIES, str(folder), _PLAIN, "--set", "series_interval_s=0.1")
+    apart = "every period by itself, and stored"
+    name = f"whatif_{MINUTES // 60}_hours_of_minutes_{PODS}_containers_4_policies"
+    yield _figure(f"{name}_wall", ours.wall_s, "s", apart, theirs.wall_s, 5)
+    yield _figure(f"{name}_store", ours.stored_mb, "MB", apart, theirs.stored_mb, 25)
 
 
 def _figure(
@@ -60,29 +91,41 @@ def _figure(
     )
 
 
-def _ask(trace: Path, policies: tuple[str, ...], folder: str) -> tuple[float, float]:
-    """(wall seconds, peak resident MB) of one process of `twinbed whatif`."""
+class _Cost(NamedTuple):
+    """What one process of `twinbed whatif` took: wall s, peak resident MB, MB in its store."""
+
+    wall_s: float
+    rss_mb: float
+    stored_mb: float
+
+
+def _ask(
+    trace: Path, policies: tuple[str, ...], folder: str, how: Sequence[str] = _USUAL, *more: str
+) -> _Cost:
+    """Return what a process of its own takes."""
     with tempfile.TemporaryDirectory(dir=folder) as store:
         began = time.perf_counter()
         words = ["whatif", str(trace), "--policy", ",".join(policies), "--store", store, "--format", "json"]
-        process = subprocess.Popen([sys.executable, "-m", "lab.cli.main", *words], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, *how, *words, *more], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise RuntimeError(f"whatif {policies} exited with {process.returncode}")
-        return time.perf_counter() - began, usage.ru_maxrss * 1024 / 1e6
+        wall_s = time.perf_counter() - began
+        stored = sum(file.stat().st_size for file in Path(store).rglob("*") if file.is_file())
+        return _Cost(wall_s, usage.ru_maxrss * 1024 / 1e6, stored / 1e6)
 
 
-def _trace() -> UsageTrace:
+def _trace(periods: int = PERIODS, count: int = CONTAINERS) -> UsageTrace:
     """Bursty use with different levels and slowly growing memory, like the recorded services."""
     random = np.random.default_rng(0)
-    shape = (PERIODS, CONTAINERS)
-    level = random.choice([0.1, 0.3, 1.0], CONTAINERS)
+    shape = (periods, count)
+    level = random.choice([0.1, 0.3, 1.0], count)
     bursts = random.lognormal(-0.2, 0.6, shape)
-    memory = random.uniform(5e7, 5e8, CONTAINERS) + np.cumsum(random.integers(0, 2, shape) * 4096, axis=0)
+    memory = random.uniform(5e7, 5e8, count) + np.cumsum(random.integers(0, 2, shape) * 4096, axis=0)
     return UsageTrace(
-        containers=tuple(f"service-{i}" for i in range(CONTAINERS)),
-        apps=("shop",) * CONTAINERS,
+        containers=tuple(f"service-{i}" for i in range(count)),
+        apps=("shop",) * count,
         start_s=0.0,
         interval_s=0.1,
         cpu_cores=np.minimum(level * bursts, 4.0),
