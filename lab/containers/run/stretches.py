@@ -66,12 +66,12 @@ def _together(series: Series, first: int, rows: int, together: int) -> tuple[Ser
         usage_cores=_mean(blocks("usage_cores")),
         quota_cores=_mean_where(counted, blocks("quota_cores")).astype(np.float32),
         backlog_s=blocks("backlog_s")[:, -1].astype(np.float32),
-        throttled=throttled.any(axis=1),
+        throttled=np.asarray(throttled.any(axis=1), np.bool_),
         throttled_s=blocks("throttled_s").sum(axis=1, dtype=np.float64).astype(np.float32),
         memory_bytes=np.rint(_mean_where(counted, blocks("memory_bytes"))).astype(np.int64),
         limit_bytes=np.where(unlimited, UNLIMITED_BYTES, limit.astype(np.int64)),
         cpu_reason=np.take_along_axis(reason, changed[:, None], axis=1)[:, 0].astype(np.uint8),
-        up=up.any(axis=1),
+        up=np.asarray(up.any(axis=1), np.bool_),
     )
     if series.request_cores is not None:
         made.request_cores = blocks("request_cores")[:, -1].astype(np.float32)
