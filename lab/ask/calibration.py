@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -53,6 +54,7 @@ class Value:
 
 
 Values = Mapping[str, Value]
+_Units = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Calibration:
 
 class _Table(Section):
     # A strict model takes no plain data as a Value, whose own fields are strict instead. A table made from
-    # `units` has no source with docstrings, and looking for it takes longer than reading the file.
+    # `units` has no source with docstrings, and looking for it takes long.
     model_config = ConfigDict(strict=False, use_attribute_docstrings=False)
 
 
@@ -98,9 +100,8 @@ def read(
     version = data.pop("schema", None)
     if version != schema:
         raise ScenarioError(f"{path}: schema: {version} is not {schema}, the version known here; {cure}")
-    sections: dict[str, Any] = {name: (_section_type(name, keys), ...) for name, keys in units.items()}
-    model: Any = create_model("Calibration", __base__=_Head, **sections)
-    table = validated(model, data, str(path))
+    wanted = tuple((name, keys if keys is None else tuple(keys.items())) for name, keys in units.items())
+    table = validated(_file_type(wanted), data, str(path))
     values: dict[str, dict[str, Value]] = {
         name: dict(getattr(table, name))
         if keys is None
@@ -132,10 +133,17 @@ def by_section(calibration: Calibration, sections: Iterable[str]) -> dict[str, V
     return {name: {key: value for of, key, value in named if of == name} for name in sections}
 
 
-def _section_type(name: str, units: Mapping[str, str] | None) -> Any:
+@cache
+def _file_type(sections: tuple[tuple[str, _Units | None], ...]) -> Any:
+    """Return the model of a file. It is kept, because making it takes longer than reading the file."""
+    fields: dict[str, Any] = {name: (_section_type(name, units), ...) for name, units in sections}
+    return create_model("Calibration", __base__=_Head, **fields)
+
+
+def _section_type(name: str, units: _Units | None) -> Any:
     if units is None:
         return dict[str, _checked(None)]  # type: ignore[misc]
-    fields: dict[str, Any] = {key: (_checked(unit), ...) for key, unit in units.items()}
+    fields: dict[str, Any] = {key: (_checked(unit), ...) for key, unit in units}
     return create_model(name, __base__=_Table, **fields)
 
 

@@ -26,12 +26,13 @@ _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "twinbed",
     "AWS_SECRET_ACCESS_KEY": "twinbed",
     "AWS_DEFAULT_REGION": "us-east-1",
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "15s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "15s",
 }
 _READY_S = 60.0
-_GIVEN_UP = 1.5
-"""Length of the silence as a multiple of the time after which the scheduler gives a worker up."""
+_SILENT_S = 45.0
+"""Length of the silence, s: half as long again as the time after which the scheduler gives a worker up."""
 _ENDS_S = 1800.0
 """Time in which a sweep must end, s: a campaign of thousands of runs takes minutes."""
 _PORT, _S3_PORT = 8786, 5000
@@ -77,16 +78,13 @@ class Hosts:
             self.kill(name)
 
 
-def campaign(places: Places, seeds: range, folder: Path, silent_s: float) -> dict[str, Any]:
+def campaign(places: Places, seeds: range, folder: Path) -> dict[str, Any]:
     """Return what a sweep of these seeds came to, with every fault once or twice on its way.
-
-    silent_s: how long the link of a worker carries nothing, s.
 
     Raises BackendError if something does not start, and if the sweep does not end.
     """
     # Both workers and the client reach the storage at one address of the hub.
     os.environ.update(_ENVIRONMENT, AWS_ENDPOINT_URL=f"http://{places.hub_address(0)}:{_S3_PORT}")
-    os.environ["DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"] = f"{silent_s / _GIVEN_UP:g}s"
     hosts = Hosts(places, folder)
     try:
         hosts.start("s3", sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", str(_S3_PORT))
@@ -95,14 +93,14 @@ def campaign(places: Places, seeds: range, folder: Path, silent_s: float) -> dic
         for number in range(len(places.workers)):
             hosts.worker(number)
         began_s = time.monotonic()
-        happened = _through_faults(places, hosts, seeds, folder, silent_s)
+        happened = _through_faults(places, hosts, seeds, folder)
         took_s = time.monotonic() - began_s
         return {**_compared(seeds, folder), "faults": happened, "seconds": round(took_s, 1)}
     finally:
         hosts.stop()
 
 
-def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path, silent_s: float) -> list[str]:
+def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) -> list[str]:
     """Sweep while things fail, and return what failed when."""
     happened: list[str] = []
     runs, sweep = len(seeds), _sweep(seeds, folder)
@@ -124,7 +122,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path, si
 
     def silent() -> None:
         silence(places.workers[0])
-        time.sleep(silent_s)
+        time.sleep(_SILENT_S)
         restore(places.workers[0])
         # Given up by the scheduler, it ends itself or stays away.
         hosts.worker(0)
@@ -139,7 +137,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path, si
         for number in range(len(places.workers)):
             hosts.worker(number)
         sweep = _sweep(seeds, folder, "--resume")
-        after(0.45, f"the link of worker 0 silent for {silent_s:g} s", silent)
+        after(0.45, f"the link of worker 0 silent for {_SILENT_S:g} s", silent)
         code = sweep.wait(timeout=_ENDS_S)
         if code:
             raise BackendError(f"the resumed sweep ended with exit code {code}: {_tail(folder)}")
@@ -244,12 +242,13 @@ def _dask(*arguments: str) -> list[str]:
 
 
 def main() -> int:
-    """Run a campaign. Arguments: hub, workers with commas, first seed, end of the seeds, silence, s."""
-    hub, workers, first, end, silent_s = sys.argv[1:6]
+    """Run a campaign. Arguments: hub, workers with commas, first seed, end of the seeds."""
+    hub, workers, first, end = sys.argv[1:5]
     try:
         with tempfile.TemporaryDirectory(prefix="twinbed-scale-") as folder:
-            places = Places(hub, tuple(workers.split(",")))
-            found = campaign(places, range(int(first), int(end)), Path(folder), float(silent_s))
+            found = campaign(
+                Places(hub, tuple(workers.split(","))), range(int(first), int(end)), Path(folder)
+            )
     except (TwinbedError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -84,8 +84,8 @@ def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**found, "sweeps": len(parts), "faults": parts[-1]["faults"]}
 
 
-def measured(seeds: range, silent_s: float = 45.0) -> dict[str, Any]:
-    """Return what a campaign of these seeds found; a link is silent for so long. Raises BackendError."""
+def measured(seeds: range) -> dict[str, Any]:
+    """Return what a campaign of these seeds found. Raises BackendError."""
     if os.geteuid() != 0:
         raise BackendError("scale: network namespaces need root")
     with places(2) as made:
@@ -97,7 +97,6 @@ def measured(seeds: range, silent_s: float = 45.0) -> dict[str, Any]:
             ",".join(made.workers),
             str(seeds.start),
             str(seeds.stop),
-            str(silent_s),
         ]
         environment = os.environ | {"PYTHONPATH": str(harness.ROOT)}
         ended = subprocess.run(
