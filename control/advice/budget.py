@@ -1,16 +1,11 @@
 """How much CPU all requests of a fleet may get together: below what rivals cost, and no more than helps.
 
-For: `rivals`, `ceiling`, `last_resort` and `needed`. Not for: sharing the CPU out among containers (cpu.py),
-nor rehearsing.
+For: `rivals`, `ceiling` and `needed`. Not for: sharing the CPU out among containers (cpu.py), nor rehearsing.
 
 All requests together cost less than what a percentile of use, as krr takes it, and the VPA would reserve.
 What memory saves, CPU may spend. Earlier splits of the history tell how much of that money is needed. At a
 split, requests are made of what came before and rehearsed on what came after. They must leave no more work
 late than either rival's do. The split that needs most counts. If no amount is enough, all of it is spent.
-
-Steady use is a case of its own: its percentile is its mean, and with its mean a container never catches up.
-So where all of the money would leave most of the fleet's work late, the VPA's CPU, which has a margin, is
-spent.
 """
 
 from __future__ import annotations
@@ -79,11 +74,6 @@ def ceiling(usage: Usage, risk: float, replicas: Floats, own_bytes: Floats, rate
         return least
     money = [own * rates.core + memory(rival.bytes) for own, rival in zip(cores, others, strict=True)]
     return max((_BELOW * min(money) - memory(own_bytes)) / rates.core, least)
-
-
-def last_resort(usage: Usage, risk: float, replicas: Floats) -> float:
-    """Return the CPU, in cores, of requests that together cost a little less than the VPA's."""
-    return _BELOW * float((rivals(usage, risk)[1].cores * replicas).sum())
 
 
 def needed(

@@ -10,12 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from control.advice import budget, cpu, memory
-from control.advice.choose import MOST_LATE
 from control.advice.cpu import Rehearse
 from control.allocator.model import Floats
 from lab.containers.advise.rehearsal import Rehearsal
 
-REHEARSALS = (cpu.LEVELS + 1) * (1 + len(budget.SPLITS)) + (budget.HALVINGS + 3) * len(budget.SPLITS)
+REHEARSALS = cpu.LEVELS * (1 + len(budget.SPLITS)) + (budget.HALVINGS + 3) * len(budget.SPLITS)
 """Most rehearsals of one search."""
 
 
@@ -31,18 +30,10 @@ def _division(
 ) -> tuple[Callable[[float], Floats], float]:
     """Return how CPU is shared out, a function of the cores in all, and the most cores."""
     usage, replicas = rehearsal.usage, rehearsal.running
-    rehearse = tell(rehearsal.late())
-    levels, late_s = cpu.late_work(usage, rehearsal.highest, rehearse)
+    levels, late_s = cpu.late_work(usage, rehearsal.highest, tell(rehearsal.late()))
     rates = budget.Rates(*rehearsal.rates)
     most = budget.ceiling(usage, risk, replicas, memory.sizes(usage)[0], rates)
-
-    def divide(total: float) -> Floats:
-        return cpu.least_late(levels, late_s, replicas, total)
-
-    arrived_s = float(usage.cores.sum()) * usage.interval_s
-    if float(rehearse(divide(most)).sum()) > MOST_LATE * arrived_s:
-        most = max(most, budget.last_resort(usage, risk, replicas))
-    return divide, most
+    return lambda total: cpu.least_late(levels, late_s, replicas, total), most
 
 
 def _needed(rehearsal: Rehearsal, split: float, risk: float, tell: Callable[[Rehearse], Rehearse]) -> float:

@@ -42,13 +42,6 @@ def test_what_memory_saves_is_there_for_cpu():
     assert budget.ceiling(own, 0.05, np.ones(1), np.array([1000.0 * MIB]), free) == pytest.approx(0.99)
 
 
-def test_the_last_resort_has_the_vpas_margin_and_costs_less():
-    own = usage(np.ones((2, 200)), np.full((2, 200), 9.0 * MIB))
-    vpa = budget.rivals(own, 0.05)[1].cores
-    assert budget.last_resort(own, 0.05, np.array([1.0, 3.0])) == pytest.approx(0.99 * (vpa[0] + 3 * vpa[1]))
-    assert (vpa >= 1.15).all()
-
-
 def test_rows_of_few_samples_have_rivals_too():
     for rival in budget.rivals(usage(np.ones((2, 5)), np.full((2, 5), 9.0 * MIB)), 0.05):
         assert (rival.cores > 0).all()

@@ -46,20 +46,6 @@ def test_what_is_far_too_large_is_to_be_applied_with_figures_before_and_after():
     assert row.advised.memory_request_bytes >= row.peak_bytes
 
 
-def test_steady_use_gets_a_margin_with_which_it_keeps_up():
-    flat = trace([np.full(2 * DAY, 0.5)], np.full((1, 2 * DAY), 200.0 * MIB))
-    now = {"cpu_request_cores": [2.0], "cpu_limit_cores": [4.0], "memory_limit_bytes": [1024.0 * MIB]}
-    ours, vpa, krr = (
-        advised(flat, Wanted(policies=(name,)), **now).rows[0] for name in ("requests-only", "vpa", "krr")
-    )
-    assert ours.verdict == "apply"
-    assert 0.55 < ours.advised.cpu_request_cores < vpa.advised.cpu_request_cores
-    assert ours.after.late_share.mean < 0.5
-    # krr's percentile of steady use is its mean, with which it never catches up.
-    assert (krr.advised.cpu_request_cores, krr.verdict) == (0.5, "leave")
-    assert "100 % of its work would wait if its host had no CPU to spare" in krr.reason
-
-
 def test_what_is_killed_now_is_raised_and_the_replay_says_so():
     held = np.full((1, 2 * DAY), 200.0 * MIB)
     held[0, 500] = 400 * MIB
