@@ -32,7 +32,8 @@ _CDF_POINTS = np.unique(np.concatenate([np.linspace(0, 1, 101), np.linspace(0.9,
 def periods_in_a_row(run: Run) -> int:
     """Returns how many periods a row of the run's series stands for."""
     workload = run.manifest["workload"]
-    return max(1, round(workload.get("series_interval_s", 0.0) / workload["period_s"]))
+    interval_s, period_s = float(workload.get("series_interval_s", 0.0)), float(workload["period_s"])
+    return max(1, round(interval_s / period_s))
 
 
 def stretch(run: Run, stretches: int) -> int:
