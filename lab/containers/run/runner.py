@@ -27,8 +27,11 @@ from lab.runs import manifest
 from lab.runs.manifest import NOTHING_BEYOND, identified
 from lab.runs.store import Run, RunStore
 from twin.containers import simulate
-from twin.containers.model import Outcome
+from twin.containers.model import Outcome, Workload
 from twin.containers.serverless_model import ServerlessWorkload
+
+_RECORDED_CELLS = 30_000_000
+"""Container-periods of the series of runs that are made side by side: 60 bytes each."""
 
 
 class Runner:
@@ -187,7 +190,13 @@ def _made(
         told.side_by_side([partial(repeat, number, kind, other) for number in asked])
         # Of what is refined otherwise, one workload at a time is in memory.
         del other
-    return dict(zip(asked, told.side_by_side([partial(make, number) for number in asked]), strict=True))
+    most = max(1, _RECORDED_CELLS // max(1, _cells(replay)))
+    return dict(zip(asked, told.side_by_side([partial(make, number) for number in asked], most), strict=True))
+
+
+def _cells(replay: Replay) -> int:
+    """Return the container-periods of a trace, 0 of what is not one."""
+    return replay.workload.present.size if isinstance(replay.workload, Workload) else 0
 
 
 def _refined_otherwise(spec: RunSpec, source: Source, repeats: int) -> list[tuple[str, Callable[[], Replay]]]:

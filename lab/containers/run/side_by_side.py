@@ -43,10 +43,10 @@ class Told:
             if self._progress is not None:
                 self._progress(label, (done + fraction) / self._parts)
 
-    def side_by_side(self, tasks: Sequence[Callable[[], _Made]]) -> list[_Made]:
+    def side_by_side(self, tasks: Sequence[Callable[[], _Made]], most: int | None = None) -> list[_Made]:
         """Return what the tasks return, in their order. Raises what the first one to fail raises; tasks that
-        are under way are stopped then."""
-        workers = min(_threads(), len(tasks))
+        are under way are stopped then. most: tasks at a time, None: as many as there are cores."""
+        workers = min(_threads(), len(tasks), most or len(tasks))
         if workers == 1:
             return [task() for task in tasks]
         with ThreadPoolExecutor(workers) as pool:
