@@ -33,11 +33,12 @@ def test_what_is_unused_for_too_long_goes(monkeypatch):
 
 
 def test_uploads_that_an_address_names_give_way_to_new_ones(monkeypatch):
-    monkeypatch.setattr(uploads.limits, "UPLOADS_BYTES", 10)
-    name = uploads.SHELF.put(Upload("old.csv", bytes(8)))
+    # Far larger than what other tests of this process may still hold.
+    monkeypatch.setattr(uploads.limits, "UPLOADS_BYTES", 20_000_000)
+    name = uploads.SHELF.put(Upload("old.csv", bytes(15_000_000)))
     store = uploads.BoundedUploads("")
-    store.add_file("one", uploads.UploadedFileRec("id", "new.csv", "text/csv", bytes(9)))
-    assert len(store.get_files("one", ["id"])[0].data) == 9
+    store.add_file("one", uploads.UploadedFileRec("id", "new.csv", "text/csv", bytes(14_000_000)))
+    assert len(store.get_files("one", ["id"])[0].data) == 14_000_000
     assert uploads.SHELF.get(name) is None
 
 
