@@ -42,7 +42,7 @@ from control.allocator.model import (
 from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
 from twin.containers.asking import Newcomers, Requests
-from twin.containers.leap import Leapt, Moment, delay_until, new_leaps
+from twin.containers.leap import Leapt, Moment, delays_until, new_leaps
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
@@ -166,7 +166,8 @@ class ControlLoop:
                 report, over = self._end_period(row, group, end_s)
                 while (leapt := self._leap(row, report, over)) is not None:
                     row, over, end_s = leapt.at.row, leapt.over, (leapt.at.row + 1) * period_s
-                    yield env.timeout(delay_until(leapt.at.now_s, env.now))
+                    for delay_s in delays_until(leapt.at.now_s, env.now):
+                        yield env.timeout(delay_s)
                     told.tell(row + 1)
                 if self._counters is None:
                     self._send(report, row, group, end_s)
@@ -199,8 +200,7 @@ class ControlLoop:
         return report, over
 
     def _leap(self, row: int, report: cfs.Report, over: Columns) -> Leapt | None:
-        """Run the periods after `row` up to where the clock has something else to do; `report` becomes that
-        of the last one. None: there are too few."""
+        """Run periods up to the clock's next event, None: too few; `report` becomes that of the last one."""
         if self._leaps is None or over.size or self._in_flight:
             return None
         at = Moment(self.env.now, row, self._order, self._last_arrival_s, self.env.peek())

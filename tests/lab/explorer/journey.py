@@ -45,6 +45,14 @@ def run_button(page):
     return page.get_by_role("button", name="Run", exact=True)
 
 
+def press_run(page):
+    from playwright.sync_api import expect
+
+    # While a page is drawn again, its old button may stand beside the new one.
+    expect(run_button(page)).to_have_count(1)
+    run_button(page).click()
+
+
 def container_picker(page):
     return page.get_by_role("combobox", name="Container")
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab.containers.advise import model
 from tests.lab.explorer.histories import shop
-from tests.lab.explorer.journey import MARKS, no_traceback, run_button, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run, run_button, shoot
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -39,7 +39,7 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     page.get_by_role("textbox", name="Address").fill("http://127.0.0.1:9")
     page.get_by_role("textbox", name="Address").press("Enter")
     expect(run_button(page)).to_be_enabled()
-    run_button(page).click()
+    press_run(page)
     expect(page.get_by_text("nobody listens there")).to_be_visible()
     no_traceback(page)
     shoot(page, "21-advise-failed")
@@ -47,7 +47,7 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     choose(page, "Upload a history")
     page.locator("input[type=file]").set_input_files(mine)
     expect(run_button(page)).to_be_enabled()
-    run_button(page).click()
+    press_run(page)
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     shoot(page, "22-advise-computing")
     table = page.locator("table.tb-verdicts")
@@ -73,6 +73,6 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
         page.get_by_role("spinbutton", name=name).fill(number)
         page.get_by_role("spinbutton", name=name).press("Enter")
     expect(page).to_have_url(re.compile(r"advice_host_cores=0\.5&advice_hosts=2&advice_risk=4\.5"))
-    run_button(page).click()
+    press_run(page)
     expect(page.get_by_text("Hosts: 2 of 0.5 cores. Risk: 4.5 % of periods throttled")).to_be_visible()
     no_traceback(page)

@@ -7,7 +7,7 @@ import pytest
 from lab.engine.local import Local
 from lab.runs.store import RunStore
 from lab.sweep.sweep import sweep
-from tests.lab.explorer.journey import MARKS, no_traceback, run_button, serve, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run, serve, shoot
 from tests.lab.explorer.test_sweep_page import plan
 
 pytestmark = MARKS
@@ -18,7 +18,7 @@ expect = playwright.expect
 def test_from_one_click_to_more_servers_beside(page):
     page.get_by_role("link", name="Cluster").click()
     expect(page.get_by_text("No run of a cluster is stored yet")).to_be_visible()
-    run_button(page).click()
+    press_run(page)
     table = page.locator("table.tb-table")
     expect(table.get_by_role("columnheader", name="Gavel")).to_be_visible()
     expect(page.get_by_role("heading", name="Who ran where")).to_be_visible()
@@ -30,7 +30,7 @@ def test_from_one_click_to_more_servers_beside(page):
     servers = page.get_by_role("spinbutton", name="Servers with 4 v100")
     servers.fill("4")
     servers.press("Enter")
-    run_button(page).click()
+    press_run(page)
     expect(page).to_have_url(re.compile(r"beside=cluster-"))
     expect(table.get_by_role("columnheader", name="count=4").first).to_be_visible()
     no_traceback(page)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lab.containers.metrics import METRICS, OF_REQUESTS
-from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, run_button, shoot
+from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, press_run, run_button, shoot
 from traces.load import shipped
 
 pytestmark = MARKS
@@ -20,7 +20,7 @@ def test_from_a_recording_to_results_that_a_link_brings_back(page):
     expect(run_button(page)).to_be_enabled()
     expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(1)
     shoot(page, "1-choose")
-    run_button(page).click()
+    press_run(page)
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     shoot(page, "2-running")
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
@@ -82,7 +82,7 @@ def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page,
     page.get_by_role("option", name="Upload your own trace").click()
     upload(page, "service.csv", csv_of(60))
     expect(page.get_by_text("2 containers, 60 s")).to_be_visible()
-    run_button(page).click()
+    press_run(page)
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
     with page.expect_download() as comparison:
         page.get_by_role("button", name="Comparison (CSV)").click()
@@ -107,7 +107,7 @@ def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page,
 
     upload(page, "long.csv", csv_of(20_000))
     expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
-    run_button(page).click()
+    press_run(page)
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("Cancelled.")).to_be_visible()
     expect(run_button(page)).to_be_enabled()

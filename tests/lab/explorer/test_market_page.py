@@ -12,7 +12,7 @@ from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.cloud.test_market_scenario import small
-from tests.lab.explorer.journey import MARKS, no_traceback, run_button, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run, shoot
 from tests.lab.explorer.test_pages import html as markup
 from tests.lab.explorer.test_pages import texts
 
@@ -72,7 +72,7 @@ class TestWithABrowser:
         expect = playwright.expect
         page.get_by_role("link", name="Market").click()
         expect(page.get_by_text("No run on a market is stored yet")).to_be_visible()
-        run_button(page).click()
+        press_run(page)
         table = page.locator("table.tb-table")
         expect(table.get_by_role("columnheader", name="Uniform-progress")).to_be_visible()
         expect(page.get_by_role("heading", name="What the job holds and does")).to_be_visible()

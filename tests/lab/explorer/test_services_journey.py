@@ -9,6 +9,7 @@ from tests.lab.explorer.journey import (
     container_picker,
     no_traceback,
     point_at,
+    press_run,
     run_button,
     shoot,
     shoot_window,
@@ -37,7 +38,7 @@ def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp
     expect(page.get_by_test_id("stGraphVizChart").locator("svg")).to_be_visible()
     expect(run_button(page)).to_be_enabled()
     shoot(page, "9-services-choose")
-    run_button(page).click()
+    press_run(page)
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/services\?.*app=hipster_shop.*"))
@@ -81,7 +82,7 @@ def test_a_long_run_of_a_large_application_can_be_cancelled(page):
     length.fill("600")
     length.press("Enter")
     expect(page).to_have_url(re.compile("duration_s=600"))
-    run_button(page).click()
+    press_run(page)
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text("Cancelled.")).to_be_visible()
     expect(run_button(page)).to_be_enabled()

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, PATIENCE_S, ROOT, no_traceback, run_button, serve
+from tests.lab.explorer.journey import MARKS, PATIENCE_S, ROOT, no_traceback, press_run, serve
 from tests.lab.explorer.test_journeys import csv_of, upload
 
 pytestmark = MARKS
@@ -44,7 +44,7 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page):
     page.get_by_role("option", name="Upload your own trace").click()
     upload(page, "long.csv", csv_of(20_000))
     expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
-    run_button(page).click()
+    press_run(page)
     expect(page.get_by_text("of all policies")).to_be_visible()
     begun = workers() - before
     assert begun
@@ -58,10 +58,12 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page):
 def test_the_page_fabric_shows_what_follows_a_fault(page):
     page.get_by_role("link", name="Fabric").click()
     expect(page.get_by_role("heading", name="What follows")).to_be_visible()
-    expect(page.get_by_text("Packets are lost for")).to_be_visible()
+    expect(page.get_by_text("without packets").first).to_be_visible()
     page.get_by_role("combobox", name="Scheme").click()
-    page.get_by_role("option", name="bond").click()
+    page.get_by_role("option", name="Bond").click()
     expect(page.get_by_text("Only the overlay's routing uses BFD.")).to_be_visible()
+    page.get_by_role("combobox", name="What is asked about").click()
+    page.get_by_role("option", name="Fleet").click()
     expect(page.get_by_text("No fleet is stored yet")).to_be_visible()
     no_traceback(page)
 

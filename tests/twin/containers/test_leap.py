@@ -17,6 +17,7 @@ from control.allocator.vpa import Vpa
 from control.allocator.vpa_settings import VpaSettings
 from tests.twin.containers.scripted import PERIOD_S, machine
 from twin.containers import simulate, simulation
+from twin.containers.leap import delays_until
 from twin.containers.model import Outcome, Workload
 
 MIB = 1 << 20
@@ -146,3 +147,13 @@ def test_quotas_are_summed_as_they_are_recorded(monkeypatch):
     quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, held)
     summed = np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64)
     assert both(monkeypatch, workload, policy, on, record=False)[0].reserved_cores.tolist() == summed.tolist()
+
+
+@given(now=st.integers(1, 50), after=st.integers(0, 50_000))
+def test_an_instant_is_reached_to_the_bit_from_any_other(now, after):
+    now_s, at_s = now * 0.1, (now + after) * 0.1
+    reached_s = now_s
+    for delay_s in delays_until(at_s, now_s):
+        assert delay_s >= 0.0
+        reached_s += delay_s
+    assert reached_s == at_s
