@@ -47,9 +47,20 @@ def answered(
         ]
         if files:
             quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+            _check_alike(name, quoted, len(files), connection)
             connection.execute(
                 f"CREATE VIEW {name} AS SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
                 f"FROM read_parquet([{quoted}], filename = true, union_by_name = true)"
             )
     connection.register("runs", index.shown(listing).drop(columns="problem"))
     return connection.execute(sql).df()
+
+
+def _check_alike(name: str, quoted: str, count: int, connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise duckdb.BinderException if the files share no column: runs may lack some, but not all."""
+    shared = connection.execute(
+        f"SELECT name FROM parquet_schema([{quoted}]) WHERE num_children IS NULL GROUP BY name "
+        f"HAVING count(DISTINCT file_name) = {count}"
+    )
+    if shared.fetchone() is None:
+        raise duckdb.BinderException(f"{name}: tables of runs have no column in common")
