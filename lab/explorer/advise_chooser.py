@@ -57,15 +57,22 @@ def choose(*, running: bool) -> AdviceRequest | None:
         "smaller risk gives larger limits.",
     )
     hosts, cores = _hosts(running)
+    request = AdviceRequest(risk=risk / 100, hosts=hosts, host_cores=cores)
+    with place:
+        asked = _history(source, request, running)
+    # Only now: a field that is not drawn forgets its file.
     if (hosts is None) != (cores is None):
         st.error("Give both, the number of hosts and the cores of each, or neither.")
         return None
-    request = AdviceRequest(risk=risk / 100, hosts=hosts, host_cores=cores)
-    with place:
-        if source == _OWN:
-            return _own(request, running)
-        if source == _SERVER:
-            return _server(request, running)
+    return asked
+
+
+def _history(source: str | None, request: AdviceRequest, running: bool) -> AdviceRequest | None:
+    """Shows the fields of the chosen source. Returns the request about its history, None if it lacks one."""
+    if source == _OWN:
+        return _own(request, running)
+    if source == _SERVER:
+        return _server(request, running)
     # A browser may send any text as its choice, also the path of another file.
     return replace(request, source=source) if source in shipped() else None
 
