@@ -127,7 +127,9 @@ def _head(path: Path, schema: pa.Schema) -> _Head:
         return TypeAdapter(_Head).validate_json((schema.metadata or {}).get(_KEY, b""))
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        raise TraceError(f"{path}: its 'twinbed' metadata: {first['msg'].lower()}") from None
+        raise TraceError(
+            f"{path}: its 'twinbed' metadata: {first['msg'].lower()}; import the history again"
+        ) from None
 
 
 def _codes(path: Path, table: pa.Table, name: str, known: tuple[str, ...]) -> NDArray[np.int32]:
