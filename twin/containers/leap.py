@@ -179,7 +179,7 @@ def delays_until(at_s: float, now_s: float) -> tuple[float, ...]:
     """Return the delays of timeouts, one after the other, of which the last one ends at at_s to the bit.
 
     The difference of two numbers is exact if the smaller one is at least half of the larger one (Sterbenz).
-    From less than that, a first timeout leads to about three quarters of the way.
+    Where now_s is less, a first timeout leads to about three quarters of at_s.
     """
     if at_s <= 2 * now_s:
         return (at_s - now_s,)
