@@ -211,8 +211,10 @@ class Gangs(Undone):
                 self.kill(job)
                 return Seen(self._done[job], begun=bool(new), alive=False)
             return Seen(done, begun=bool(new), alive=True)
-        failed = [code for code in codes if code and not (life.leaving is not None and code < 0)]
         short = life.base + _steps(life.folder) < training.steps and job not in self._further
+        # A library's threads may abort a process as it exits, after its last step. Its training is done.
+        signal_counts = life.leaving is None and short
+        failed = [code for code in codes if code and (code > 0 or signal_counts)]
         if failed or (life.leaving is None and short):
             raise BackendError(
                 f"job {job} ended with {failed or codes} after {done} steps: {self._last_words(life)}"

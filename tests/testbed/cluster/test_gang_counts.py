@@ -64,3 +64,17 @@ def test_a_job_whose_end_was_cut_short_by_the_wish_to_leave_may_have_saved_it_al
     life(gangs, tmp_path / "second", 0, base=100)  # It reads that there is nothing left to do.
     seen = gangs.look(0)
     assert (seen.done, seen.alive) == (105, False)
+
+
+@pytest.mark.parametrize(("steps", "code", "done"), [(100, -6, True), (99, -6, False), (100, 1, False)])
+def test_a_process_that_is_aborted_after_its_last_step_has_done_its_work(tmp_path, steps, code, done) -> None:
+    gangs = gangs_of(tmp_path)
+    gangs._codes = lambda _job, _life: [code]  # type: ignore[method-assign]
+    gangs._last_words = lambda _life: "terminated"  # type: ignore[method-assign]
+    life(gangs, tmp_path / "only", steps, base=0)
+    if done:
+        seen = gangs.look(0)
+        assert (seen.done, seen.alive) == (100, False)
+    else:
+        with pytest.raises(BackendError, match=f"job 0 ended with .{code}. after {steps} steps: terminated"):
+            gangs.look(0)
