@@ -211,7 +211,7 @@ def r10() -> Iterator[Row]:
         ratios.append(requeued_s / updated_s)
         yield _near("R10", f"requeue of {gpus:,} GPUs (s)", requeue_s, requeued_s, 0.01)
         yield _near("R10", f"hot update of {gpus:,} GPUs (s)", update_s, updated_s, 0.01)
-    yield _near("R10", "requeue over hot update, mean of four sizes", 11.03, np.mean(ratios), 0.01)
+    yield _near("R10", "requeue over hot update, mean of four sizes", 11.03, float(np.mean(ratios)), 0.01)
 
 
 def r11() -> Iterator[Row]:
