@@ -161,17 +161,14 @@ class TierInput(Section):
         description="The greatest loss after which it is there: `process` (the host's own memory), `reboot` "
         "(its disk), `node` (a peer's memory), `peers` (a remote store: everything)."
     )
-    interval_s: PositiveFloat | None = Field(
-        default=None, description="Work between two saves, s; null: the first-order best for what it serves."
-    )
     save_s: NonNegativeFloat = Field(description="Time that the job waits for a save, s.")
     restore_s: NonNegativeFloat = Field(description="Time to load it, s.")
 
 
 def _tiers() -> list[TierInput]:
     return [
-        TierInput(name="peer", survives="node", interval_s=None, save_s=0.04, restore_s=10.0),
-        TierInput(name="remote", survives="peers", interval_s=None, save_s=20.0, restore_s=120.0),
+        TierInput(name="peer", survives="node", save_s=0.04, restore_s=10.0),
+        TierInput(name="remote", survives="peers", save_s=20.0, restore_s=120.0),
     ]
 
 
@@ -188,11 +185,19 @@ class PlanInput(Section):
         description="Failures are found by inspection (ByteRobust's times). If not, a dead network is found "
         "when queue pairs give up, anything else after `undetected_s`.",
     )
-    undetected_s: PositiveFloat = Field(default=600.0, description="Time to find a failure without it, s.")
+    undetected_s: PositiveFloat = Field(
+        default=600.0,
+        description="Time to find a failure without it, s; what inspection finds later than that is as late.",
+    )
     switch_share: float = Field(
         default=0.2, ge=0, le=1, description="Share of switches in failures of switches and cables. Assumed."
     )
     tiers: list[TierInput] = Field(default_factory=_tiers, description="Checkpoints.", min_length=1)
+    intervals_s: dict[str, PositiveFloat] = Field(
+        default_factory=dict,
+        description="Work between two saves by tier, s: `{remote: 1800.0}`; of other tiers the "
+        "first-order best for what they serve.",
+    )
     warm: int | None = Field(
         default=None, ge=0, description="Nodes that stand by initialised; null: ByteRobust's pool."
     )
@@ -215,6 +220,23 @@ class PlanInput(Section):
     updates_per_day: NonNegativeFloat = Field(
         default=0.0, description="Changes of the code that need a restart; they wait a day for a failure."
     )
+    replica_groups: PositiveInt | None = Field(
+        default=None,
+        description="Groups of replicas that leave the job and join it again: a failure costs one of them "
+        "`rejoin_s`, and all a step, but one of a switch or of the state itself; null: it ends the job.",
+    )
+    rejoin_s: NonNegativeFloat = Field(
+        default=60.0, description="Time until a group of replicas has joined again, s. An assumption."
+    )
+
+    @model_validator(mode="after")
+    def _tiers_by_name(self) -> PlanInput:
+        names = [tier.name for tier in self.tiers]
+        if len(set(names)) < len(names):
+            raise ValueError("tiers: two have the same name")
+        for name in self.intervals_s.keys() - set(names):
+            raise ValueError(f"intervals_s: {name} is no tier; there are {', '.join(names)}")
+        return self
 
 
 class FleetInput(Section):
@@ -260,7 +282,8 @@ class FleetInput(Section):
     plan: PlanInput | None = Field(
         default=None,
         description="Plan for all failures: spares, restarts and checkpoints. Of this section it uses "
-        "`gpus`, `days`, `repair_s`, `flows` and `price_gpu_hour`; null: iterations, and faults of the edge.",
+        "`gpus`, `days`, `repair_s`, `flows` and `price_gpu_hour`, and `iteration_s` for `replica_groups`; "
+        "null: iterations, and faults of the edge.",
     )
 
 

@@ -19,7 +19,9 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
     ("gap_p50_s", "Gap p50", "s", 3, "lower", "Median over outages of the time for which packets are lost."),
     ("gap_max_s", "Gap longest", "s", 3, "lower", "Longest time over outages for which packets are lost."),
     ("false_downs_per_h", "False downs", "1/h", 2, "lower",
-     "BFD sessions, on all links together, that stalls of the hosts bring down without a fault."),
+     "BFD sessions, on all links together, that stalls of the hosts bring down without a fault. "
+     "Stalls shorter than the calibration's `stalls.floor_s` are unknown, so it is a lower bound at "
+     "detection times below that."),
     ("failed", "Failed", "1", 0, "lower", "1 if a queue pair ended in error or a job died, else 0."),
     ("latency_mean_s", "Latency mean", "s", 6, "lower",
      "Sends: mean over messages of half the time of a message there and one of its size back. Messages that "
@@ -58,6 +60,10 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
      "Fleets: share of the time spent on training progress that was kept, at the pace of a healthy fleet."),
     ("effective_share_run", "Effective, queue left out", "1", 4, "higher",
      "Fleets with a plan: the same of the time in which the job did not wait for nodes."),
+    ("goodput_share", "Goodput", "1", 4, "higher",
+     "Fleets with a plan: training progress that was kept, of what a run without failures makes."),
+    ("between_deaths_s", "Time between deaths", "s", 0, "higher",
+     "Fleets with a plan: simulated time over the number of deaths."),
     *(
         (f"{key}_gpu_h", f"GPU-hours: {title}", "h", 0, "higher" if key == "productive" else "lower",
          f"Fleets with a plan: GPU-hours of {title}. All of them add up to the fleet's, spares included.")

@@ -245,8 +245,8 @@ class _Fleet:
 
     def _works_s(self) -> Floats:
         """Return float64[hosts]: when each host is up with a working uplink at every attachment, s."""
-        attached_s = self.up_again_s.min(axis=1).reshape(self.spec.hosts, -1).max(axis=1)
-        return np.asarray(np.maximum(attached_s, self.back_s))
+        works_s: Floats = _works(self.up_again_s, self.back_s, self.spec.rows_per_host)
+        return works_s
 
     # --- iterations ----------------------------------------------------------------------------------------
 
@@ -321,6 +321,17 @@ def _cut_uplinks(
         if rng.random() >= missed:
             in_s = max(in_s, min(gaps_s[drawn, 1], until_s - now_s))
     return out_s, in_s
+
+
+@kernel
+def _works(up_again_s: Floats, back_s: Floats, rows_per_host: int) -> Floats:
+    works_s = back_s.copy()
+    for row in range(len(up_again_s)):
+        first_s = np.inf
+        for uplink in range(up_again_s.shape[1]):
+            first_s = min(first_s, up_again_s[row, uplink])
+        works_s[row // rows_per_host] = max(works_s[row // rows_per_host], first_s)
+    return works_s
 
 
 @kernel

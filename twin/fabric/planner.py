@@ -101,6 +101,11 @@ class Plan:
     updates_per_s: float = 0.0
     update_within_s: float = 86_400.0
 
+    @property
+    def working_share(self) -> float:
+        """Share of the running time that saves leave to work."""
+        return 1 / (1 + sum(tier.save_s / tier.interval_s for tier in self.tiers))
+
     def __post_init__(self) -> None:
         """Raise ScenarioError naming what is wrong."""
         if not self.tiers or max(tier.survives for tier in self.tiers) < Loss.PEERS:
@@ -177,14 +182,13 @@ def simulate(plan: Plan, seed: np.random.SeedSequence) -> Outcome:
         np.array([tier.restore_s for tier in tiers]),
         np.array([tier.survives for tier in tiers], np.int64),
     )
-    paid = 1 / (1 + sum(tier.save_s / tier.interval_s for tier in tiers))
     spent_s = np.zeros((len(causes) + 1, 8))
     counts = np.zeros((2, len(causes) + 1), np.int64)
     _walk(
         numbers,
         np.array([plan.update_s, plan.standby_s, plan.reschedule_s, plan.requeue_s]),
         np.array([plan.warm, plan.cold], np.int64),
-        paid,
+        plan.working_share,
         plan.nodes,
         plan.duration_s,
         plan.start_fails,
@@ -303,6 +307,7 @@ def _walk(
             change_s = now_s + _next(rng, updates[0])
         counts[0, cause] += 1
         loss, action, need, open_s, done_s = 0, 0, 0, now_s, now_s
+        opener = cause  # Whose repair the job waits for, whatever fails meanwhile.
         stage = 0
         restarted = True
         while now_s < end_s:
@@ -317,11 +322,11 @@ def _walk(
                     returns[used] = now_s + numbers.repair_s[cause]
                     used += 1
                 elif numbers.action[cause] == 2:
-                    open_s = max(open_s, now_s + numbers.repair_s[cause])
+                    open_s, opener = max(open_s, now_s + numbers.repair_s[cause]), cause
                 stage, done_s = _DETECT, now_s + numbers.detect_s[cause]
                 restarted = False
             at_s = min(done_s, fails_s, end_s)
-            spent_s[cause, stage] += at_s - now_s
+            spent_s[opener if stage == _QUEUE else cause, stage] += at_s - now_s
             now_s = at_s
             if now_s >= end_s:
                 break

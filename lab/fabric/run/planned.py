@@ -3,7 +3,8 @@
 For: `fleet.plan` of a scenario. Not for: the walk through failures (twin.fabric.planner), nor a fleet's
 single iterations (fleet.py). fleet_causes.csv has Llama 3's causes by count (The Llama 3 Herd of Models,
 2024, table 5; switches are an assumed fifth of "switch or cable"), and how long ByteRobust's inspection needs
-to find each (arXiv 2509.16293; 600 s where it says nothing).
+to find each: its time to detect, else its mean time to resolve (code, storage, NaN), else 600 s (arXiv
+2509.16293).
 """
 
 from __future__ import annotations
@@ -43,12 +44,15 @@ def measure(world: World, asked: FleetInput, plan: PlanInput) -> Measured:
     metrics = {
         "effective_share": out.ettr_queue,
         "effective_share_run": out.ettr,
+        "goodput_share": out.ettr_queue / spec.working_share,
         "lost_gpu_h": float(lost_h),
         "lost_cost": float(lost_h) * asked.price_gpu_hour,
         "deaths": float(out.interruptions.sum()),
         "checkpoint_interval_s": spec.tiers[-1].interval_s,
         **{f"{name}_gpu_h": float(value) for name, value in zip(BINS, out.gpu_h, strict=True)},
     }
+    if metrics["deaths"]:
+        metrics["between_deaths_s"] = spec.duration_s / metrics["deaths"]
     return Measured(metrics, {"causes": _by_cause(spec, out, asked.price_gpu_hour)})
 
 
@@ -107,10 +111,16 @@ def _failures(world: World, asked: FleetInput, plan: PlanInput, nodes: int) -> t
         per_s = plan.failures_per_node_day * nodes / _DAY_S * shares.get(name, float(row["failures"])) / every
         # Every adapter has two uplinks, each with a cable and a switch, unless there is no scheme.
         uplinks = 2 if name in _EDGE and not single else 1
-        blind_s = rdma.noticed_s if name in _NETWORK else plan.undetected_s
-        detect_s = float(row["detect_s"]) if plan.inspection else blind_s
+        found_s = float(row["detect_s"])
+        # Without it nothing is found sooner, but for queue pairs that give up.
+        blind_s = rdma.noticed_s if name in _NETWORK else max(plan.undetected_s, found_s)
+        detect_s = found_s if plan.inspection else blind_s
         loss, action = Loss[row["loss"].upper()], Action[row["action"].upper()]
         stalls = stalls_s if name in _EDGE else ()
+        if plan.replica_groups and loss < Loss.PEERS and action is not Action.WAIT:
+            # A death is one of a group, which all others wait for no longer than a step.
+            rejoined_s = plan.rejoin_s / plan.replica_groups + asked.iteration_s
+            stalls = tuple(stall if stall < np.inf else rejoined_s for stall in stalls or (np.inf,))
         made.append(Failure(name, per_s * uplinks, detect_s, loss, action, asked.repair_s, stalls))
     return tuple(made)
 
@@ -137,6 +147,7 @@ def _with_intervals(plan: PlanInput, failures: tuple[Failure, ...], duration_s: 
         survives = Loss[tier.survives.upper()]
         rate = sum(each.per_s for each in failures if served < each.loss <= survives and not each.stalls_s)
         best_s = max(tier_interval_s(tier.save_s, rate), 1.0) if rate else duration_s
-        made.append(Tier(tier.name, tier.interval_s or best_s, tier.save_s, tier.restore_s, survives))
+        interval_s = plan.intervals_s.get(tier.name, best_s)
+        made.append(Tier(tier.name, interval_s, tier.save_s, tier.restore_s, survives))
         served = max(served, survives)
     return tuple(made)

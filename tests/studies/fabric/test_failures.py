@@ -7,6 +7,7 @@ import numpy as np
 from lab.charts.fabric import by_fault_length
 from lab.runs.page import svg
 from studies.fabric import failures
+from studies.fabric.published import Row
 
 
 def test_the_library_helps_only_past_the_queue_pair_s_error() -> None:
@@ -19,6 +20,7 @@ def test_the_library_helps_only_past_the_queue_pair_s_error() -> None:
     before = waits[waits["nccl"] == "2.18.1"].set_index(["scheme", "fault_s"])["wait_s"]
     assert np.isnan(before["nccl-recovery", 65.0])
     assert svg(by_fault_length(waits)).startswith("<svg")
-    text = failures.document(waits, [("R1", "a figure", 1.0, 1.2, 0.1)], [])
+    text = failures.document(waits, [Row("R1", "a figure", "1", 1.2, 0.9, 1.1, "it rains")], [])
     assert "| 2.30.7 | none |" in text
     assert "0 are within" in text
+    assert "- R1, a figure: it rains." in text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +31,8 @@ link add index {REPRESENTOR} name vf0 type veth peer index 105 name eth0
 link set vf0 master br0 up
 link set eth0 up
 """
+_CARRYING = {"tor0", "far0", "br0", "vf0", "eth0"}
+"""Links whose state depends on a carrier; the others have no such state."""
 
 
 @contextmanager
@@ -40,9 +44,24 @@ def small_host() -> Iterator[str]:
             # Its own messages would be learned by the bridge.
             Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
             ip(*_LINES.splitlines())
+            _wait_until_announced()
             yield NAME
     finally:
         subprocess.run(["ip", "netns", "delete", NAME], check=True)
+
+
+def _wait_until_announced(deadline_s: float = 30.0) -> None:
+    """Wait until the kernel has announced that links are up; on a busy machine it does so late."""
+    end_s = time.monotonic() + deadline_s
+    while waiting := _CARRYING - _up():
+        assert time.monotonic() < end_s, f"not up after {deadline_s:g} s: {waiting}"
+        time.sleep(0.01)
+    ip("link set lo up")  # Needs the lock under which the worker announces the last one.
+
+
+def _up() -> set[str]:
+    shown = subprocess.run(["ip", "-json", "link"], stdout=subprocess.PIPE, check=True).stdout
+    return {link["ifname"] for link in json.loads(shown) if link["operstate"] == "UP"}
 
 
 def ip(*commands: str) -> None:

@@ -189,6 +189,13 @@ def test_a_switch_waits_for_its_repair_unless_the_fabric_survives_it() -> None:
     assert met.gpu_h[6] == pytest.approx(met.stalls.sum() * 0.4 * 2048 * 8 / 3600)
 
 
+def test_the_wait_for_a_switch_is_the_switch_s_whatever_fails_meanwhile() -> None:
+    switch = failing(per_day=1.0, action=Action.WAIT, loss=Loss.PROCESS)
+    other = failing(per_day=50.0, action=Action.UPDATE, detect_s=1.0)
+    out = of(plan(failures=(other, switch), update_s=10.0))
+    assert out.by_cause_h[0, 7] == 0 < out.by_cause_h[1, 7]
+
+
 def test_a_code_change_comes_with_a_failure_or_after_a_day() -> None:
     changes = {"updates_per_s": 1 / (3 * DAY_S), "update_s": 60.0}
     quiet = of(plan(failures=(), **changes))

@@ -1,5 +1,7 @@
 """Plans of a fleet as runs of a scenario: the bill, its causes, and a search for spares."""
 
+import json
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -52,6 +54,38 @@ def test_a_scheme_survives_the_edge_and_slow_detection_costs(tmp_path):
     assert slow.metrics["effective_share"] < thorn.metrics["effective_share"]
 
 
+def test_a_fleet_without_failures_has_all_of_its_goodput(tmp_path):
+    whole, _ = run(tmp_path, "fabric.fleet.plan.failures_per_node_day=0.0")
+    assert whole.metrics["goodput_share"] == pytest.approx(1.0)
+    assert np.isnan(whole.metrics["between_deaths_s"])
+    _, some = run(tmp_path)
+    assert some.metrics["effective_share"] < some.metrics["goodput_share"] < 1
+    assert some.metrics["between_deaths_s"] == 54 * 86_400 / some.metrics["deaths"]
+
+
+def test_replica_groups_survive_what_kills_a_job(tmp_path):
+    _, whole = run(tmp_path)
+    _, groups = run(tmp_path, "fabric.fleet.plan.replica_groups=32")
+    assert groups.metrics["effective_share"] > whole.metrics["effective_share"]
+    causes = groups.frame("causes").set_index("cause")
+    assert causes["deaths"].drop(["silent data corruption", "code change"]).sum() == 0
+    # A group of 32 is away for 60 s, and all repeat a step of 6.2 s.
+    hosts = causes.loc["faulty GPU"]
+    assert hosts["stall_gpu_h"] == pytest.approx(hosts["stalls"] * (60 / 32 + 6.2) * 16_384 / 3600, rel=0.02)
+
+
+def test_an_interval_is_given_by_its_tier_s_name(tmp_path):
+    saves, _ = run(tmp_path, "fabric.fleet.plan.intervals_s.remote=1200")
+    assert saves.metrics["checkpoint_interval_s"] == 1200.0
+    for wrong, says in (
+        ("intervals_s.disk=60", "disk is no tier; there are peer, remote"),
+        ("tiers=[{name: a, survives: peers, save_s: 1.0, restore_s: 1.0}, "
+         "{name: a, survives: node, save_s: 1.0, restore_s: 1.0}]", "two have the same name"),
+    ):  # fmt: skip
+        with pytest.raises(ScenarioError, match=says):
+            run(tmp_path, f"fabric.fleet.plan.{wrong}")
+
+
 def test_without_a_plan_a_fleet_is_simulated_iteration_by_iteration(tmp_path):
     whole, _ = run(tmp_path, "fabric.fleet={gpus: 64, days: 1}")
     assert np.isnan(whole.metrics["productive_gpu_h"])
@@ -70,4 +104,19 @@ def test_tuning_finds_how_many_spares_pay(tmp_path):
     asked += ["--over", "fabric.fleet.plan.cold=0:200", "--seeds", "0:3", "--format", "json"]
     told = CliRunner().invoke(app, asked)
     assert told.exit_code == 0, told.output
-    assert "fabric.fleet.plan.cold" in told.output
+    best = json.loads(told.output)["rows"][0]
+    assert 0 < best["fabric.fleet.plan.cold"] < 200
+
+
+@pytest.mark.slow
+def test_tuning_finds_how_often_to_save(tmp_path):
+    """The best of intervals around the first-order best is near it, as its loss is flat there."""
+    asked = ["tune", "planner", "--store", str(tmp_path), "--maximise", "effective_share", "--trials", "8"]
+    asked += ["--set", "policies=[thorn]", "--set", "vary={}", "--seeds", "0:3", "--format", "json"]
+    remote = "[{name: remote, survives: peers, save_s: 20.0, restore_s: 120.0}]"
+    asked += ["--set", f"fabric.fleet.plan.tiers={remote}"]
+    told = CliRunner().invoke(app, [*asked, "--over", "fabric.fleet.plan.intervals_s.remote=60:20000:log"])
+    assert told.exit_code == 0, told.output
+    found = json.loads(told.output)["rows"][0]["fabric.fleet.plan.intervals_s.remote"]
+    _, alone = run(tmp_path, asked[-1])
+    assert alone.metrics["checkpoint_interval_s"] / 3 < found < 3 * alone.metrics["checkpoint_interval_s"]
