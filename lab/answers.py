@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+    from lab.containers.advise.histories import Told
     from lab.runs.formats import Result
     from lab.runs.store import Run
     from lab.sweep.sweep import Swept
@@ -133,7 +134,7 @@ class Sweep(Shown):
 class Table(Shown):
     """A table with what it was made of.
 
-    answer: an Advice (advise), a Recording (record) or an Answer (recommend).
+    answer: an Advice (advise), a Recording (record), or an Answer, a plan or trials (recommend).
     """
 
     answer: Any
@@ -168,3 +169,10 @@ class Ranking(Table):
         frame = ranking(self.answer.ranking)
         drawn = pareto(frame, deadline_h=self.deadline_s / 3600, budget_usd=self.budget_usd)
         return {"Time and cost": drawn}
+
+
+@dataclass(frozen=True, repr=False)
+class Advised(Table):
+    """An advice. histories: what it was made of."""
+
+    histories: tuple[Told, ...]

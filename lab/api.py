@@ -1,7 +1,7 @@
 """The Python API: `import twinbed as tb`, then `tb.whatif`, `tb.run`, `tb.sweep` and the others.
 
-For: notebooks and scripts; the verbs `record`, `whatif`, `run`, `sweep` and `compare` call it. Not for: what
-its results can do (lab.answers), and how anything is asked, run or kept (lab.ask, lab.runs, lab.sweep).
+For: notebooks and scripts, and the verbs of the same names. Not for: what its results can do (lab.answers),
+nor how anything is asked, run or kept (lab.ask, lab.runs, lab.sweep).
 Units are in the names of columns. Every function raises a `twinbed.TwinbedError` of one line for bad input.
 Heavy packages are imported when they are used. Charts need the extra `explorer`.
 """
@@ -9,15 +9,16 @@ Heavy packages are imported when they are used. Charts need the extra `explorer`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lab.answers import Ranking, Runs, Sweep, Table
+from lab.answers import Advised, Ranking, Runs, Sweep, Table
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
     from lab.ask.scenario import Scenario
-    from lab.containers.advise.model import Advice
+    from lab.containers.advise.histories import Told
     from lab.containers.input.recording import Request
     from lab.runs.store import Run, RunStore
 
@@ -218,21 +219,44 @@ def recommend(
     job: str | Path,
     *,
     by: Literal["cost", "time"] = "cost",
-    deadline_s: float = float("inf"),
-    budget_usd: float = float("inf"),
-    budget_usd_h: float = float("inf"),
+    deadline_s: float = inf,
+    budget_usd: float = inf,
+    budget_usd_h: float = inf,
     region: str = "us-central1",
-    market: Literal["on-demand", "spot"] = "on-demand",
+    market: str = "on-demand",
     types: Sequence[str] = (),
     workers: Sequence[int] | None = None,
+    batches: Sequence[int] = (),
+    server: str = "",
     method: str = "transfer",
+    loss: float | None = None,
+    from_loss: float = inf,
+    running: Mapping[str, int] | None = None,
+    catalogue: str | Path | None = None,
+    measurements: str | Path | None = None,
+    shipped_runs: bool = True,
+    search: bool = False,
+    backend: Literal["testbed", "twin", "gcloud"] = "testbed",
+    trials: int = 12,
+    lease_s: float = 1800.0,
+    cap_usd: float = inf,
+    real: bool = False,
+    zone: str = "",
+    template: str = "",
     top: int = 10,
     progress: bool = True,
-) -> Ranking:
+) -> Table:
     """Rank clusters for a training job (a file, or a shipped one's name) by cost or time, with intervals.
 
     deadline_s: longest time of the job, s. budget_usd: its largest cost. budget_usd_h: largest price of the
-    cluster per hour. `answer.next_step` says what to try next.
+    cluster per hour. market: on-demand or spot. batches: sizes per worker to choose among. server: type of a
+    parameter server. catalogue, measurements: files of prices and of past runs, None for those in use.
+    shipped_runs: whether the shipped measured jobs are past runs, too. top: rows of the ranking.
+
+    The result is a Ranking; `answer.next_step` says what to try next. With `method="spotdnn"` it is a plan of
+    spot workers that train to `loss`; from_loss, running: present loss and workers by type, to plan again.
+    With `search` it is a row per trial that was run on `backend`: at most `trials`, of `lease_s` each and
+    `cap_usd` together. real, zone, template: whether and where Google Cloud may spend money.
     """
     from control.jobs import Objective
     from lab.ask import shipped
@@ -240,39 +264,74 @@ def recommend(
     from lab.cloud.input import job_file
     from lab.cloud.input.price_list import in_use
     from lab.cloud.input.store import Measurements
-    from lab.cloud.run import recommending
+    from lab.cloud.run import asynchronous, recommending
     from lab.cloud.run.table import result
 
-    where = recommending.Market(region, market, tuple(types), workers or recommending.DEFAULT_WORKERS)
+    path = shipped.path_of("job", job)
+    file = job_file.load(path)
+    prices = None if catalogue is None else Path(catalogue)
+    if method == asynchronous.METHOD:
+        given: dict[str, object] = {"by": by != "cost", "search": search, "market": market != "on-demand"}
+        given |= {"types": types, "workers": workers, "batches": batches}
+        asynchronous.check(loss, deadline_s, given | {"budget-per-hour": budget_usd_h < inf})
+        asked = asynchronous.Question(
+            loss or 0.0, deadline_s, budget_usd, region, server, from_loss, running or {}
+        )
+        plan = asynchronous.result(file, asked, in_use(prices))
+        return Table(plan, plan)
+    if loss is not None or from_loss < inf or running:
+        raise ScenarioError("--loss, --from-loss and --running are for --method spotdnn; add it")
     question = recommending.Question(
-        job=job_file.as_job(job_file.load(shipped.path_of("job", job))),
-        market=where,
+        job=job_file.as_job(file),
+        market=recommending.Market(
+            region, market, tuple(types), workers or recommending.DEFAULT_WORKERS, server, tuple(batches)
+        ),
         objective=Objective(by),
         method=method,
         budget_usd=budget_usd,
         budget_usd_h=budget_usd_h,
         deadline_s=deadline_s,
+        shipped=shipped_runs,
     )
+    past = Measurements(None if measurements is None else Path(measurements))
+    if search:
+        from lab.cloud.search import Backend, backends, table
+        from lab.cloud.search.loop import Limits
+
+        place, paying = Backend(backend), backends.Paying(real, cap_usd, zone, template)
+        limits = Limits(trials, lease_s=lease_s, cap_usd=cap_usd)
+        found = backends.searched(
+            question, file, path, in_use(prices), past, place, paying, limits, _said if progress else str
+        )
+        return Table(found, table.result(found, place))
+    if real or cap_usd < inf or zone or template or backend != "testbed":
+        raise ScenarioError("--backend, --cap, --real, --zone and --template are for --search; add it")
     with Bar(1, wanted=progress, preparing="learning from past jobs"):
-        answer = recommending.answer(question, in_use(), Measurements(None), most=top)
+        answer = recommending.answer(question, in_use(prices), past, most=top)
     return Ranking(answer, result(answer, by), deadline_s, budget_usd)
 
 
 def advise(
-    *traces: str | Path,
+    *traces: str | Path | Callable[[], Told],
     policies: Sequence[str] | None = None,
     risk: float = 0.05,
     seeds: int = 2,
+    price: Mapping[str, object] | None = None,
     hosts: tuple[int, float] | None = None,
+    format: str | None = None,  # noqa: A002 - the trace's format, named as in traces.load
+    options: Mapping[str, Any] | None = None,
     progress: bool = True,
-) -> Table:
+) -> Advised:
     """Say what to set for each container of traces, rehearsed on their own history. Nothing is applied.
 
-    policies: candidates, None for all. risk: largest accepted share of throttled periods, 0 to 1. seeds:
-    number of replays with other bursts. hosts: number of hosts that the containers share in the rehearsal,
-    and the cores of each; None for a host for each container.
+    traces: files, folders, shipped recordings' names, or functions that return a history. policies:
+    candidates, None for all. risk: largest accepted share of throttled periods, 0 to 1. seeds: number of
+    replays with other bursts. price: of what is reserved, `{"cpu_core_hour": 0.03}` and the like.
+    hosts: number of hosts that the containers share in the rehearsal, and the cores of each; None for a host
+    for each container. format, options: how trace files are read.
     """
     from control.advice.candidates import CANDIDATES
+    from lab.ask.problems import validated
     from lab.cli.progress import Bar
     from lab.containers.advise import table
     from lab.containers.advise.advising import Wanted
@@ -280,15 +339,23 @@ def advise(
     from lab.containers.advise.histories import read
     from lab.containers.advise.rehearsal import Hosts
     from lab.containers.calibrate.values import load_calibration
+    from lab.containers.input.sections import Price
 
     if not traces:
         raise ScenarioError("advise: give at least one trace")
-    shared = Hosts(*hosts) if hosts else None
-    wanted = Wanted(tuple(policies or CANDIDATES), risk, tuple(range(seeds)), hosts=shared)
-    histories = [read(str(trace)) for trace in traces]
-    with Bar(len(histories) * (len({*wanted.policies, "current"}) + 1), wanted=progress) as bar:
-        advice: Advice = make(histories, wanted, load_calibration().machine(), bar)
-    return Table(advice, table.result(advice))
+    wanted = Wanted(
+        policies=tuple(dict.fromkeys(policies or CANDIDATES)),
+        risk=risk,
+        seeds=tuple(range(seeds)),
+        price=validated(Price, dict(price or {}), "--price"),
+        hosts=None if hosts is None else Hosts(*hosts),
+    )
+    given = ({} if format is None else {"format": format}) | dict(options or {})
+    histories = [trace() if callable(trace) else read(str(trace), given) for trace in traces]
+    stages = len({*wanted.policies, "current"}) + 2
+    with Bar(len(histories) * stages, wanted=progress) as bar:
+        advice = make(histories, wanted, load_calibration().machine(), bar)
+    return Advised(advice, table.result(advice), tuple(histories))
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
@@ -319,3 +386,12 @@ def _plain(value: object) -> str:
     import json
 
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _said(line: str) -> None:
+    """Print a line of a search in progress."""
+    import sys
+
+    from twinbed.text import printable
+
+    print(printable(line), file=sys.stderr, flush=True)

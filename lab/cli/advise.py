@@ -1,6 +1,6 @@
 """`twinbed advise`: what to set for each container, rehearsed on its own history.
 
-For: the verb's options. Not for: the advice (lab.containers.advise).
+For: the verb's options, and the files and forms that it writes. Not for: the advice, which lab.api makes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
-    from lab.containers.advise.advising import Wanted
     from lab.containers.advise.histories import Told
-    from lab.containers.advise.rehearsal import Hosts
 
 
 class As(StrEnum):
@@ -103,32 +101,40 @@ def advise(
 
     Every candidate is replayed on the recorded history, beside what is set now. Nothing is applied.
     """
-    from lab.cli.progress import Bar
-    from lab.containers.advise import forms, model, table
-    from lab.containers.advise.advising import advise as make
+    from lab import api
+    from lab.containers.advise import forms, model
     from lab.containers.advise.histories import of_cluster
-    from lab.containers.calibrate.values import load_calibration
 
     if bool(source) == bool(prometheus):
         raise ScenarioError("advise: give traces, or the address of a server with --prometheus URL")
     if folder is not None and as_ is None:
         raise ScenarioError("--write: only with --as, which says what to write")
     _check_folders(out, html, folder)
-    wanted = replace(_wanted(policy, risk, seeds, price), hosts=_hosts(hosts, host_cores))
-    if prometheus:
-        histories = [of_cluster(prometheus, fetched(prometheus, asked, progress=not no_progress))]
-    else:
-        histories = _read(source or [], trace_format, reader_options(trace_option, fill))
-    stages = len({*wanted.policies, "current"}) + 2
-    with Bar(len(histories) * stages, wanted=not no_progress) as bar:
-        advice = make(histories, wanted, load_calibration().machine(), bar)
+    shared, server = _hosts(hosts, host_cores), prometheus or ""
+    policies = [text.strip() for option in policy or () for text in option.split(",")]
+
+    def history() -> Told:
+        return of_cluster(server, fetched(server, asked, progress=not no_progress))
+
+    advised = api.advise(
+        *(source or [history]),
+        policies=policies or None,
+        risk=_share(risk),
+        seeds=seeds,
+        price={key: _number(value) for key, value in price_of(price).items()},
+        hosts=shared,
+        format=trace_format,
+        options=reader_options(trace_option, fill),
+        progress=not no_progress,
+    )
+    advice = advised.answer
     if out is not None:
         model.write(advice, out)
     if html is not None:
         from lab.containers.advise.page import document
         from lab.runs.files import write_whole
 
-        page = document(advice, histories).encode()
+        page = document(advice, advised.histories).encode()
         write_whole(html, lambda file: file.write(page))
     if as_ is not None and folder is None:
         write(forms.joined(advice, as_.value))
@@ -139,33 +145,11 @@ def advise(
         write(model.text(advice))
     else:
         lacking = forms.left_out(advice, as_.value) if as_ is not None else ""
-        whole = table.result(advice)
+        whole = advised.result
         emit(replace(whole, notes=(*whole.notes, *filter(None, [lacking]))), form)
 
 
-def _read(sources: list[str], trace_format: str | None, options: dict[str, str]) -> list[Told]:
-    from lab.containers.advise.histories import read
-
-    given = ({"format": trace_format} if trace_format else {}) | options
-    return [read(source, given) for source in sources]
-
-
-def _wanted(policy: list[str] | None, risk: str, seeds: int, price: str | None) -> Wanted:
-    from control.advice.candidates import CANDIDATES
-    from lab.ask.problems import validated
-    from lab.containers.advise.advising import Wanted
-    from lab.containers.input.sections import Price
-
-    names = [text.strip() for option in policy or CANDIDATES for text in option.split(",")]
-    return Wanted(
-        policies=tuple(dict.fromkeys(names)),
-        risk=_share(risk),
-        seeds=tuple(range(seeds)),
-        price=validated(Price, {key: _number(value) for key, value in price_of(price).items()}, "--price"),
-    )
-
-
-def _hosts(count: int | None, cores: float | None) -> Hosts | None:
+def _hosts(count: int | None, cores: float | None) -> tuple[int, float] | None:
     """Return the hosts that containers share, None if none are given. Raises ScenarioError."""
     from lab.containers.advise.rehearsal import Hosts
 
@@ -174,9 +158,10 @@ def _hosts(count: int | None, cores: float | None) -> Hosts | None:
     if count is None or cores is None:
         raise ScenarioError("--hosts and --host-cores: give both, the number of hosts and the cores of each")
     try:
-        return Hosts(count, cores)
+        Hosts(count, cores)
     except ScenarioError as error:
         raise ScenarioError(f"--hosts {count} --host-cores {cores:g}: {error}") from None
+    return count, cores
 
 
 def _number(text: str | None) -> str | float | None:

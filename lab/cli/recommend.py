@@ -1,11 +1,12 @@
 """`twinbed recommend`: which cluster trains a job cheapest or fastest, and which one to try next.
 
-For: the verb's options and its table. Not for: the question itself (lab.cloud.run.recommending).
+For: the verb's options. Not for: the work, which lab.api does.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,6 @@ from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.cloud.search import Backend
 from twinbed import ScenarioError
-from twinbed.text import printable
 
 
 class By(StrEnum):
@@ -171,84 +171,40 @@ def recommend(
     Add trials under the job's name with `twinbed measurements import` to sharpen the answer, or let --search
     run them.
     """
-    from control.jobs import Objective
-    from lab.ask import shipped
-    from lab.cli.progress import Bar
-    from lab.cloud.input import job_file
-    from lab.cloud.input.price_list import in_use
-    from lab.cloud.input.store import Measurements
-    from lab.cloud.run import recommending
-    from lab.cloud.run.table import result
+    from lab import api
+    from lab.cloud.run.recommending import seconds
 
-    path = shipped.path_of("job", job)
-    file = job_file.load(path)
-    deadline_s = float("inf") if deadline is None else recommending.seconds(deadline)
-    if method == "spotdnn":
-        from lab.cloud.run import asynchronous
-
-        given: dict[str, object] = {
-            "by": by is not By.COST,
-            "search": search,
-            "market": market != "on-demand",
-        }
-        given |= {"types": types, "workers": workers, "batches": batches, "budget-per-hour": budget_per_hour}
-        if loss is None or deadline is None or any(given.values()):
-            others = ", ".join(f"--{name}" for name in given)
-            raise ScenarioError(
-                "--method spotdnn needs --loss and --deadline, and takes the rest from the job's file: "
-                f"give no {others}"
-            )
-        bounds = float("inf") if budget is None else budget, region, server
-        rest = float("inf") if from_loss is None else from_loss, _running(running)
-        asked = asynchronous.Question(loss, deadline_s, *bounds, *rest)
-        emit(asynchronous.result(file, asked, in_use(catalogue)), form)
-        return
-    if loss is not None or from_loss is not None or running is not None:
-        raise ScenarioError("--loss, --from-loss and --running are for --method spotdnn; add it")
-    question = recommending.Question(
-        job=job_file.as_job(file),
-        market=recommending.Market(
-            region,
-            market,
-            _names(types),
-            recommending.DEFAULT_WORKERS if workers is None else _counts(workers),
-            server,
-            () if batches is None else _counts(batches, "--batches"),
-        ),
-        objective=Objective(by.value),
+    found = api.recommend(
+        job,
+        by=by.value,
+        deadline_s=inf if deadline is None else seconds(deadline),
+        budget_usd=inf if budget is None else budget,
+        budget_usd_h=inf if budget_per_hour is None else budget_per_hour,
+        region=region,
+        market=market,
+        types=_names(types),
+        workers=None if workers is None else _counts(workers),
+        batches=() if batches is None else _counts(batches, "--batches"),
+        server=server,
         method=method,
-        budget_usd=float("inf") if budget is None else budget,
-        budget_usd_h=float("inf") if budget_per_hour is None else budget_per_hour,
-        deadline_s=deadline_s,
-        shipped=shipped_runs,
+        loss=loss,
+        from_loss=inf if from_loss is None else from_loss,
+        running=_running(running),
+        catalogue=catalogue,
+        measurements=measurements,
+        shipped_runs=shipped_runs,
+        search=search,
+        backend=backend.value,
+        trials=trials,
+        lease_s=seconds(trial_limit),
+        cap_usd=inf if cap is None else cap,
+        real=real,
+        zone=zone,
+        template=template,
+        top=top,
+        progress=not no_progress,
     )
-    if search:
-        from lab.cloud.search.backends import Paying, command_of, opened
-        from lab.cloud.search.loop import Limits, Search
-        from lab.cloud.search.table import result as trials_of
-
-        lease_s = recommending.seconds(trial_limit)
-        limits = Limits(trials, lease_s=lease_s, cap_usd=float("inf") if cap is None else cap)
-        with opened(backend, question.job, Paying(real, limits.cap_usd, zone, template)) as provisioner:
-            closed_loop = Search(
-                question,
-                in_use(catalogue),
-                Measurements(measurements),
-                provisioner,
-                lambda batch: command_of(file, backend, batch),
-                str(path.resolve().parent),
-                limits,
-                stored=backend is not Backend.TWIN,
-                say=lambda line: typer.echo(printable(line), err=True) if not no_progress else None,
-                source=f"search on {backend}",
-            )
-            emit(trials_of(closed_loop.run(), backend), form)
-        return
-    if real or cap is not None or zone or template or backend is not Backend.TESTBED:
-        raise ScenarioError("--backend, --cap, --real, --zone and --template are for --search; add it")
-    with Bar(1, wanted=not no_progress, preparing="learning from past jobs"):
-        answer = recommending.answer(question, in_use(catalogue), Measurements(measurements), most=top)
-    emit(result(answer, by.value), form)
+    emit(found.result, form)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -183,7 +183,7 @@ def _api() -> str:
         returned = inspect.signature(function).return_annotation
         call = f"tb.{function.__name__}(\n{arguments},\n) -> {returned}"
         text += f"\n## tb.{function.__name__}\n\n```python\n{call}\n```\n\n{says}\n"
-    for kind in (answers.Runs, answers.Sweep, answers.Table, answers.Ranking):
+    for kind in (answers.Runs, answers.Sweep, answers.Table, answers.Ranking, answers.Advised):
         members = {
             key: value
             for base in reversed(kind.__mro__)

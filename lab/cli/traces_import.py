@@ -19,9 +19,14 @@ from twinbed import BackendError, TraceError
 
 if TYPE_CHECKING:
     from traces.prometheus.history import ClusterHistory
+    from traces.readers.job_trace import TrainingTrace
 
 app = typer.Typer(help="Read traces from other people's systems.", no_args_is_help=True)
 
+ScenarioOut = Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="Scenario to write.")]
+IterationsOption = Annotated[
+    int, typer.Option("--iterations", min=1, metavar="N", help="Iterations of the job in the scenario.")
+]
 _COLUMNS = (
     Column("trace", "Trace"),
     Column("containers", "Containers", decimals=0),
@@ -67,10 +72,8 @@ def kineto(
         Path,
         typer.Argument(metavar="TRACE.json[.gz]", help="What PyTorch's profiler exported for one rank."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="Scenario to write.")],
-    iterations: Annotated[
-        int, typer.Option("--iterations", min=1, metavar="N", help="Iterations of the job in the scenario.")
-    ] = 1000,
+    out: ScenarioOut,
+    iterations: IterationsOption = 1000,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
@@ -78,11 +81,42 @@ def kineto(
 
     The trace is that of `torch.profiler`, with `record_shapes=True` and `step()` after each step.
     """
-    from lab.fabric import traced
-    from lab.runs.files import write_whole
     from traces.readers.kineto import read
 
-    job = read(trace)
+    _job(read(trace), out, iterations, form)
+
+
+@app.command()
+def chakra(
+    trace: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TRACE.et[.gz]", help="A Chakra execution trace of one rank, or chakra_jsonizer's JSON."
+        ),
+    ],
+    out: ScenarioOut,
+    ranks: Annotated[
+        int | None,
+        option("N", "Ranks of the job. Default: what the trace says of its process groups.", min=1),
+    ] = None,
+    iterations: IterationsOption = 1000,
+    form: FormatOption = Format.TABLE,
+    _no_progress: NoProgressOption = False,
+) -> None:
+    """Read a data-parallel training job from MLCommons Chakra's execution trace, as from the profiler's.
+
+    A trace without begins is played by its dependencies. Without ProfilerStep it counts as one iteration.
+    """
+    from traces.readers.chakra import read
+
+    _job(read(trace, ranks), out, iterations, form)
+
+
+def _job(job: TrainingTrace, out: Path, iterations: int, form: Format) -> None:
+    """Write the job's scenario, and say what a step of it does."""
+    from lab.fabric import traced
+    from lab.runs.files import write_whole
+
     text = traced.scenario(job, out.stem, iterations)
     write_whole(out, lambda file: file.write(text.encode()))
     note = f"twinbed run {out} asks the twin. The sizes on links are those of rings."

@@ -1,6 +1,6 @@
-"""What others measured of a training job, as questions to the twin's fabric: Kineto traces, nccl-tests.
+"""What others measured of a training job, as questions to the twin's fabric: traces, nccl-tests.
 
-For: `twinbed traces import kineto` and `nccl-tests`. Not for: reading the files (traces.readers).
+For: `twinbed traces import kineto`, `chakra` and `nccl-tests`. Not for: reading the files (traces.readers).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from lab.ask.scenario import build
 from lab.fabric.calibrate import values
 from lab.runs.formats import Column, Record, Result
-from traces.readers.kineto import Collective, TrainingTrace
+from traces.readers.job_trace import UNMARKED, Collective, TrainingTrace
 from traces.readers.nccl_tests import NcclTimes
 from twin.fabric import collectives
 from twin.fabric.model import Scheme
@@ -48,10 +48,13 @@ def table(trace: TrainingTrace) -> Result:
         _row(*key, len(calls) / steps, float(np.median([call.duration_s for call in calls])))
         for key, calls in sorted(groups.items(), key=lambda group: -group[0][1] * len(group[1]))
     )
+    whose = "one rank" if trace.rank is None else f"rank {trace.rank}"
+    which = f"{steps}, number {trace.number[0]} to {trace.number[-1]} of the profiler"
+    if trace.number[0] == UNMARKED:
+        which = "1, the whole trace"
     facts = {
-        "job": f"rank {trace.rank} of {trace.ranks}, "
-        + ("kernels of a GPU" if trace.on_gpu else "operators on a CPU"),
-        "steps": f"{steps}, number {trace.number[0]} to {trace.number[-1]} of the profiler",
+        "job": f"{whose} of {trace.ranks}, " + ("kernels of a GPU" if trace.on_gpu else "operators on a CPU"),
+        "steps": which,
         "step": _ms(trace.step_s),
         "computes": _ms(trace.compute_s),
         "communicates": f"{_ms(trace.communication_s)}, of which alone {_ms(trace.exposed_s)}",

@@ -53,11 +53,11 @@ def kind_of(runs: Sequence[Run]) -> Kind:
     """Return the runs' kind. Raises StoreError for no runs, a run that is given twice, and runs of several
     kinds."""
     if not runs:
-        raise StoreError("no runs to compare")
+        raise StoreError("no runs to compare; give one or more")
     ids: set[str] = set()
     for run in runs:
         if run.id in ids:
-            raise StoreError(f"run {run.id} is given twice")
+            raise StoreError(f"run {run.id} is given twice; give it once")
         ids.add(run.id)
         if run.kind is not runs[0].kind:
             raise StoreError(

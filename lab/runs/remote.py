@@ -92,7 +92,9 @@ class ObjectStore(RunStore):
         read = dict(self._manifests(run_ids))
         missing = [run_id for run_id in run_ids if read.get(run_id) is None]
         if missing:
-            raise StoreError(f"{self.location}: there is no run {missing[0]}")
+            raise StoreError(
+                f"{self.location}: there is no run {missing[0]}; twinbed runs list shows which there are"
+            )
         return [self._run(run_id, read[run_id] or b"") for run_id in run_ids]
 
     def remove(self, run_id: str) -> None:

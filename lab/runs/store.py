@@ -148,7 +148,7 @@ class RunStore:
         self.root = Path(root) if root is not None else default_root()
         self.location = str(self.root.absolute())
         if self.root.exists() and not self.root.is_dir():
-            raise StoreError(f"{self.root}: not a directory, so no run store")
+            raise StoreError(f"{self.root}: not a directory, so no run store; name another --store")
         publishing.sweep(self.root)
         self.quota = Quota(self)
 
@@ -198,8 +198,11 @@ class RunStore:
             return self._read(run_id)
         matches = [run for _, run, _ in self._scan() if run is not None and run.id.startswith(run_id)]
         if len(matches) != 1:
-            problem = f"{len(matches)} runs begin so" if matches else "there is no such run"
-            raise StoreError(f"run {run_id!r}: {problem} in {self.location}")
+            problem, cure = "there is no such run", "twinbed runs list shows which there are"
+            if matches:
+                some = ", ".join(run.id for run in matches[:3]) + (", …" if len(matches) > 3 else "")
+                problem, cure = f"{len(matches)} runs begin so", f"write more of the id: {some}"
+            raise StoreError(f"run {run_id!r}: {problem} in {self.location}; {cure}")
         return matches[0]
 
     def remove(self, run_id: str) -> None:
@@ -214,7 +217,7 @@ class RunStore:
         """Copy a run to `path`, which must not exist: a zip file if it ends in .zip, else a directory."""
         run, target = self.open(run_id), Path(path)
         if target.exists():
-            raise StoreError(f"{target}: exists already; a run is not exported over it")
+            raise StoreError(f"{target}: exists already; remove it, or name another path")
         beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
             if target.suffix == ".zip":
@@ -244,7 +247,7 @@ class RunStore:
         problems = [f"{row.id}: {row.problem}" for row in listing[bad].itertuples()]
         listing = listing[~bad]
         if listing.empty:
-            raise StoreError(f"{self.location}: no runs to query")
+            raise StoreError(f"{self.location}: no runs to query; make one, or name another --store")
         try:
             return Answer(self._asked(sql, listing), tuple(problems))
         except duckdb.Error as error:
@@ -370,16 +373,16 @@ def _read_run(path: Path) -> Run:
     try:
         text = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
-        raise StoreError(f"{path}: not a run: it has no {MANIFEST}") from None
+        raise StoreError(f"{path}: not a run: it has no {MANIFEST}; move it elsewhere") from None
     except NotADirectoryError:
-        raise StoreError(f"{path}: not a run: a file") from None
+        raise StoreError(f"{path}: not a run: a file; move it elsewhere") from None
     except OSError as error:
         raise StoreError(f"{path}: {MANIFEST} cannot be read: {_one_line(error)}") from None
     manifest, kind = manifest_of(text, str(path), path.name)
     wanted = dict.fromkeys((*kind.tables, *manifest["tables"]))
     absent = [name for name in wanted if not os.access(path / f"{name}.parquet", os.R_OK)]
     if absent:
-        raise StoreError(f"{path}: tables missing: {', '.join(absent)}")
+        raise StoreError(f"{path}: tables missing: {', '.join(absent)}; make the run again")
     return Run(path, manifest)
 
 
@@ -409,7 +412,7 @@ def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], 
         raise StoreError(f"{where}: its manifest says it is {manifest['id']}")
     kind = kinds.of_manifest(manifest)
     if kind is None:
-        raise StoreError(f"{where}: its conditions are of no kind that is known here")
+        raise StoreError(f"{where}: its conditions are of no kind that is known here; update twinbed")
     return manifest, kind
 
 

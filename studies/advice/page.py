@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from control.advice.candidates import KRR, LIMITS, REQUESTS_ONLY, VPA
-from studies import harness
+from lab.runs.page import svg
+from studies import harness, pictures
 from studies.advice.halves import HOST_CORES, JUDGED, RISK, SEEDS, Sums, added, judge
 from studies.advice.histories import SETS, History
 from studies.harness import Asked
@@ -33,7 +34,9 @@ def make(asked: Asked) -> int:
             continue
         if sums is not None:
             judged.append((history, sums))
-    harness.write(asked.out / "advice.md", document(judged, absent))
+    text = document(judged, absent)
+    harness.write(asked.out / "advice.svg", svg(pictures.advice(text)))
+    harness.write(asked.out / "advice.md", text)
     return 0
 
 
@@ -42,6 +45,7 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
     unseen = [entry for entry in judged if not entry[0].seen]
     seen = [entry for entry in judged if entry[0].seen]
     parts = [
+        "![What became of each candidate's advice, set by set](advice.svg)",
         *_aims(unseen),
         *_section("Histories that were not seen before", unseen),
         *_section("Histories that were seen", seen),

@@ -20,7 +20,7 @@ from lab.fabric.calibrate.values import load_calibration as load_fabric
 from lab.runs.formats import markdown
 from lab.runs.page import svg
 from lab.runs.store import RunStore
-from studies import harness
+from studies import harness, pictures
 from studies.experiments import present
 from studies.experiments.catalogue import CONTAINERS, FABRIC, FIRM, RIVALS, experiment
 from studies.experiments.evaluate import Evaluation, Moved, evaluate, scenario_of, sensitivity
@@ -147,7 +147,10 @@ def make(asked: Asked) -> int:
     for report in reported:
         if report.evaluation.experiment.curve:
             harness.write(asked.out / _image(report.evaluation), svg(present.curves(report.evaluation)))
-    harness.write(asked.out / f"{page.name}.md", document(page, reported, asked))
+    text = document(page, reported, asked)
+    if _verdicts(reported):
+        harness.write(asked.out / f"{page.name}-ratios.svg", svg(pictures.ratios(text)))
+    harness.write(asked.out / f"{page.name}.md", text)
     return 0
 
 
@@ -186,7 +189,8 @@ def _store(page: Page, asked: Asked) -> RunStore:
 def document(page: Page, reported: Sequence[Reported], asked: Asked) -> str:
     """Return the page's text."""
     verdicts = _verdicts(reported)
-    parts = [*_summary(reported), *_not_reproduced(reported)] if verdicts else []
+    picture = f"![Every figure of ours beside the source's]({page.name}-ratios.svg)"
+    parts = [*_summary(reported), picture, *_not_reproduced(reported)] if verdicts else []
     for report in reported:
         parts += _experiment(report)
     if page.name == "fabric":

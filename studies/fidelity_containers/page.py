@@ -24,8 +24,9 @@ from lab.containers.validate.rule import (
     share,
 )
 from lab.runs.formats import ABSENT, Column, Record, Result, markdown
+from lab.runs.page import svg
 from lab.runs.store import RunStore
-from studies import harness
+from studies import harness, pictures
 from studies.fidelity_containers import loop_figures, matrix
 from studies.fidelity_containers.loop_figures import LoopFigures
 from studies.harness import Asked, table
@@ -64,6 +65,7 @@ def make(asked: Asked) -> int:
     loop = None if asked.only else loop_figures.measure()
     took_s = sum(float(run.manifest["wall_s"]) for cell in cells for run in (*cell.testbed, *cell.disturbed))
     text = document(cells, loop, took_s, asked.only, asked.few)
+    harness.write(asked.out / "fidelity-containers.svg", svg(pictures.fidelity(text)))
     harness.write(asked.out / "fidelity-containers.md", text)
     return 0
 
@@ -131,6 +133,11 @@ def _summary(cells: Sequence[Cell]) -> Iterator[str]:
         "Machine's own: the share in which one repeat on the testbed agrees with the others, by the same "
         f"rule. Aim: at least {TARGET:.0%}, or within {100 * NEAR_OWN:.0f} points of the machine's own where "
         "that is less."
+    )
+    yield "![The twin over the testbed, a panel per quantity](fidelity-containers.svg)"
+    yield (
+        "A point is one load and policy. Green: inside the limit. Blue: inside what the testbed's own "
+        "repeats spread over, the grey line. Orange: outside. Pale band: a relative limit."
     )
     yield "### By policy: the twin's share, and the machine's own"
     policies = list(dict.fromkeys(cell.policy for cell in cells))

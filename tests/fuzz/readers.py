@@ -113,6 +113,18 @@ def _first(path: Path, *reads: Callable[[Path], object]) -> object:
     raise refusal
 
 
+def _chakra(path: Path) -> object:
+    from traces.readers import chakra
+
+    return chakra.read(path, 8)
+
+
+def _kineto(path: Path) -> object:
+    from traces.readers import kineto
+
+    return kineto.read(path)
+
+
 def _faults(path: Path) -> object:
     from traces.fault_rates import read_stepfun
 
@@ -317,6 +329,9 @@ READERS = {
         Reader("rates", _rates, ".csv"),
         Reader("prices", _prices, ".csv"),
         Reader("training", _training, ".csv"),
+        Reader("kineto", _kineto, ".json"),
+        Reader("chakra", _chakra, ".et"),
+        Reader("chakra_json", _chakra, ".json"),
         Reader("faults", _faults, ".csv"),
         Reader("catalogue", _catalogue, ".csv"),
         Reader("price_table", _catalogue, ".parquet"),

@@ -82,6 +82,9 @@ def test_a_sweep_has_a_row_for_each_run(trace_path, tmp_path):
 def test_advice_and_recommendations_are_tables(trace_path):
     advised = tb.advise(trace_path, policies=["limits"], seeds=1)
     assert len(advised.frame) == 3
+    assert len(advised.histories) == 1
+    read = tb.advise(lambda: advised.histories[0], policies=["limits"], seeds=1)
+    assert read.frame.equals(advised.frame)
     ranked = tb.recommend("images_cnn", types=["n1-standard-4"], workers=[1, 2], method="analytic")
     assert {"configuration", "time_h", "cost_usd"} <= set(ranked.frame)
     assert ranked.answer.next_step
@@ -107,6 +110,10 @@ def test_a_command_is_recorded_and_replayed(tmp_path):
         (lambda: tb.record([]), "nothing to record"),
         (lambda: tb.record("true", "/no/such/folder/x.parquet"), "choose another"),
         (lambda: tb.advise(), "at least one trace"),
+        (lambda: tb.advise("ddp_training", price={"cpu_core_hour": -1}), "--price: cpu_core_hour"),
+        (lambda: tb.recommend("text_bag", cap_usd=3), "are for --search; add it"),
+        (lambda: tb.recommend("text_bag", method="spotdnn"), "needs --loss and --deadline"),
+        (lambda: tb.recommend("text_bag", loss=1.0), "are for --method spotdnn"),
         (lambda: tb.compare("nothing", store="/nonexistent/store"), "nothing"),
     ],
 )

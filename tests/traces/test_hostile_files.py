@@ -19,7 +19,7 @@ from traces import fault_rates, parquet, parquet_file, request_rates
 from traces.catalogue import catalogue
 from traces.load import load
 from traces.prometheus import kept
-from traces.readers import kineto, nccl_tests, prices, table
+from traces.readers import chakra, kineto, nccl_tests, prices, table
 from traces.schema import MOST_READ_CELLS
 from twinbed import BackendError, TraceError, TwinbedError
 
@@ -31,6 +31,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "OpenMetrics": lambda path: load(path, format="openmetrics"),
     "Grafana's CSV": lambda path: load(path, format="grafana_csv"),
     "Kineto trace": kineto.read,
+    "Chakra trace": chakra.read,
     "nccl-tests": nccl_tests.read,
     "in force": lambda path: kept.read_beside(path, 1, ("a",)),
     "rates": request_rates.read_rates,

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from traces.readers import kineto
+from traces.readers import json_stream, kineto
 from twinbed import TraceError
 
 HEAD = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8}}
@@ -69,7 +69,7 @@ def test_without_the_gpus_own_marks_the_last_step_is_left_out(tmp_path):
 
 
 def test_a_trace_longer_than_a_piece_is_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(kineto, "MIB", 100)
+    monkeypatch.setattr(json_stream, "MIB", 100)
     events = [span("user_annotation", f"ProfilerStep#{step}", 10 * step, 10) for step in range(2000)]
     assert len(kineto.read(written(tmp_path / "a.json", events)).number) == 2000
 
@@ -117,7 +117,7 @@ def test_other_files_are_refused(content, message, tmp_path):
 
 
 def test_a_packed_file_of_nothing_but_blanks_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(kineto, "MOST_TEXT_BYTES", 10_000_000)
+    monkeypatch.setattr(json_stream, "MOST_TEXT_BYTES", 10_000_000)
     path = tmp_path / "a.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 20_000_000))
     with pytest.raises(TraceError, match="profile fewer steps"):

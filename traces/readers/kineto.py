@@ -14,88 +14,40 @@ import json
 import re
 import zlib
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.readers.job_trace import (
+    Real,
+    Told,
+    TrainingTrace,
+    element_bytes,
+    training_trace,
+)
+from traces.readers.json_stream import objects
 from traces.readers.table import MOST_FILE_BYTES
 from twinbed import TraceError
 from twinbed.files import MIB, open_regular
 
-MOST_TEXT_BYTES = 2048 * MIB
-"""Most text of a trace, unpacked: some ten million events. Two numbers are kept of each event that
-matters."""
 MOST_COLLECTIVES = 1_000_000
 """Most collectives of a trace."""
-_MOST_EVENT_BYTES = MIB
-"""Most text of one event."""
 _MOST_HEAD_BYTES = 16 * MIB
 """Most text before the events: it lists the ranks of every process group."""
 
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
-_BETWEEN = re.compile(r"[\s,]*")
 _STEP = re.compile(r"ProfilerStep#(\d+)")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-_BYTES = {
-    **dict.fromkeys(("double", "long", "long int", "int64"), 8),
-    **dict.fromkeys(("float", "int", "int32", "unsigned int"), 4),
-    **dict.fromkeys(("half", "bfloat16", "c10::half", "c10::bfloat16", "short", "short int"), 2),
-    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char"), 1),
-    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "c10::float8_e4m3fn", "c10::float8_e5m2"), 1),
-}
-"""Bytes of an element, by the names of types in traces of NCCL and of operators, in small letters."""
 _NAMES = (
     ("allreduce", "all_reduce"), ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"),
     ("alltoall", "alltoall"), ("broadcast", "broadcast"), ("reduce", "reduce"), ("send", "sendrecv"),
     ("recv", "sendrecv"),
 )  # fmt: skip
 """What a collective's name contains without `_`, and its name in nccl-tests. The first that fits counts."""
-
-Real = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """A collective operation of one step.
-
-    operation: its name in nccl-tests, or the profiler's.
-    size_bytes: its size as nccl-tests counts it, B. element_bytes: bytes of one element.
-    ranks: ranks that took part. step: position of its step. duration_s: until it ended, at the latest with
-    its step, s; a rank that waits for a later one counts it.
-    """
-
-    operation: str
-    size_bytes: float
-    element_bytes: int
-    ranks: int
-    step: int
-    duration_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingTrace:
-    """n steps of one rank. Arrays are [n]; times in s.
-
-    rank, ranks: this rank, and the size of the job. on_gpu: whether kernels of a GPU are in the trace.
-    number: the profiler's numbers of the steps, int64. step_s: from its begin to the next one's, of the last
-    step to its end. compute_s: when anything but a collective ran. communication_s: when a collective ran.
-    exposed_s: when only collectives ran.
-    """
-
-    rank: int
-    ranks: int
-    on_gpu: bool
-    number: NDArray[np.int64]
-    step_s: Real
-    compute_s: Real
-    communication_s: Real
-    exposed_s: Real
-    collectives: tuple[Collective, ...]
 
 
 def read(path: Path) -> TrainingTrace:
@@ -106,7 +58,7 @@ def read(path: Path) -> TrainingTrace:
             text = io.TextIOWrapper(gzip.GzipFile(fileobj=raw) if packed else raw, "utf-8")
             head, rest = _opened(text, str(path))
             kept = _Kept()
-            for event in _events(text, rest, str(path)):
+            for event in objects(text, rest, str(path), "]"):
                 kept.take(event)
             return kept.trace(path, head)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -130,26 +82,6 @@ def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
     except json.JSONDecodeError as error:
         raise TraceError(f"{where}: line {error.lineno}: not JSON: {error.msg}") from None
     return head, text[begin.end() :]
-
-
-def _events(file: TextIO, text: str, where: str) -> Iterator[dict[str, Any]]:
-    """Yields the events, which are read piece by piece."""
-    decoder, at, size = json.JSONDecoder(), 0, len(text)
-    while True:
-        at = cast("re.Match[str]", _BETWEEN.match(text, at)).end()
-        if text.startswith("]", at):
-            return
-        try:
-            event, at = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            piece = file.read(MIB)
-            if not piece or len(text) - at > 2 * _MOST_EVENT_BYTES:
-                raise TraceError(f"{where}: the events end early: {error.msg}; export it again") from None
-            text, at, size = text[at:] + piece, 0, size + len(piece)
-            if size > MOST_TEXT_BYTES:
-                raise TraceError(f"{where}: more than 2 GiB of text; profile fewer steps") from None
-            continue
-        yield event
 
 
 class _Kept:
@@ -188,30 +120,17 @@ class _Kept:
         numbers, edges = self._windows(path, on_gpu)
         job = head.get("distributedInfo") or {}
         ranks = int(job.get("world_size", 1))
-        calls = []
-        for begin, end, name, given in sorted(self._calls[on_gpu], key=lambda call: call[:2]):
-            step = int(np.searchsorted(edges, begin, "right")) - 1
-            if 0 <= step < len(numbers):
-                operation, size, element, group = _called(path, name, given, ranks)
-                last = min(end, float(edges[step + 1]))
-                calls.append(
-                    (begin, last, Collective(operation, size, element, group, step, (last - begin) / 1e6))
-                )
-        spent = np.array([call[:2] for call in calls]).reshape(-1, 2)
-        busy = np.array(self._busy[on_gpu], np.float64).reshape(-1, 2)
-        compute, sent, either = (
-            np.diff(_measure(spans, edges)) / 1e6 for spans in (busy, spent, np.concatenate([busy, spent]))
-        )
-        return TrainingTrace(
-            rank=int(job.get("rank", 0)),
-            ranks=max([ranks, *(call[2].ranks for call in calls)]),
-            on_gpu=on_gpu,
-            number=numbers,
-            step_s=np.diff(edges) / 1e6,
-            compute_s=compute,
-            communication_s=sent,
-            exposed_s=either - compute,
-            collectives=tuple(call[2] for call in calls),
+        return training_trace(
+            int(job.get("rank", 0)),
+            ranks,
+            on_gpu,
+            numbers,
+            edges,
+            np.array(self._busy[on_gpu], np.float64).reshape(-1, 2),
+            (
+                (begin, end, partial(_called, path, name, given, ranks))
+                for begin, end, name, given in self._calls[on_gpu]
+            ),
         )
 
     def _windows(self, path: Path, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
@@ -230,7 +149,7 @@ class _Kept:
         return np.array(numbers), edges
 
 
-def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> tuple[str, float, int, int]:
+def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> Told:
     """Returns a collective's name, size and element, B, and its ranks."""
     plain = str(given.get("Collective name", name)).lower().replace("_", "")
     operation = next((own for part, own in _NAMES if part in plain), plain.removeprefix("gloo:"))
@@ -255,21 +174,7 @@ def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> tuple[s
 
 
 def _element(path: Path, name: str, kind: str) -> int:
-    try:
-        return _BYTES[kind.lower()]
-    except KeyError:
-        raise TraceError(f"{path}: {name}: elements of type {kind!r} have no known size") from None
-
-
-def _measure(spans: Real, at: Real) -> Real:
-    """Returns how much of the time until each moment some span covers, in their unit."""
-    if not len(spans):
-        return np.zeros(len(at))
-    spans = spans[np.argsort(spans[:, 0], kind="stable")]
-    reach = np.maximum.accumulate(spans[:, 1])
-    first = np.append(True, spans[1:, 0] > reach[:-1])
-    begins, ends = spans[first, 0], reach[np.append(first[1:], True)]
-    covered = np.cumsum(ends - begins)
-    corners = np.column_stack([begins, ends]).ravel()
-    until = np.column_stack([covered - (ends - begins), covered]).ravel()
-    return np.asarray(np.interp(at, corners, until), np.float64)
+    known = element_bytes(kind)
+    if known is None:
+        raise TraceError(f"{path}: {name}: elements of type {kind!r} have no known size")
+    return known

@@ -18,6 +18,8 @@ from lab.runs.formats import Column, Record, Result
 from traces.catalogue.catalogue import Catalogue
 from twinbed import ScenarioError, TraceError
 
+METHOD = "spotdnn"
+"""Name of the method that asks this question."""
 TAKEOVER_S = 30.0
 """Time that a change of workers adds, s: the source's upper bound (§IV)."""
 _COLUMNS = (
@@ -42,6 +44,16 @@ class Question:
     server: str = ""
     from_loss: float = inf
     running: Mapping[str, int] = field(default_factory=dict)
+
+
+def check(loss: float | None, deadline_s: float, others: Mapping[str, object]) -> None:
+    """Raise ScenarioError unless a loss and a deadline are given, and none of the other options."""
+    if loss is None or not isfinite(deadline_s) or any(others.values()):
+        names = ", ".join(f"--{name}" for name in others)
+        raise ScenarioError(
+            "--method spotdnn needs --loss and --deadline, and takes the rest from the job's file: "
+            f"give no {names}"
+        )
 
 
 def result(job: JobFile, question: Question, catalogue: Catalogue) -> Result:

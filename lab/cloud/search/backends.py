@@ -1,25 +1,30 @@
 """The backends of a search by name: the twin's rehearsal, this machine's emulated types, Google Cloud.
 
-For: `twinbed recommend --search --backend NAME`. Not for: the search (loop.py).
+For: `twinbed recommend --search --backend NAME`, and a search on one of them. Not for: its steps (loop.py).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from control.jobs import Configuration, Job, candidates
 from control.provisioner import Order, Provisioner
 from lab.cloud.input.job_file import JobFile
+from lab.cloud.input.store import Measurements
 from lab.cloud.run import expected
+from lab.cloud.run.recommending import Question
 from lab.cloud.search import Backend
+from lab.cloud.search.loop import Limits, Search, Searched
 from testbed.cloud.emulated import SCALE
 from testbed.cloud.gcloud import Gcloud
 from testbed.cloud.provisioner import emulated_instances
+from traces.catalogue.catalogue import Catalogue
 from twin.cloud.provisioner import Virtual
 from twinbed import ScenarioError
 
@@ -50,6 +55,36 @@ def opened(backend: Backend, job: Job, paying: Paying) -> Iterator[Provisioner]:
         yield Virtual(lambda order: modelled_step_s(job, order))
     else:
         yield Gcloud(paying.zone, paying.template, real=paying.real, cap_usd=paying.cap_usd)
+
+
+def searched(
+    question: Question,
+    file: JobFile,
+    path: Path,
+    catalogue: Catalogue,
+    measurements: Measurements,
+    backend: Backend,
+    paying: Paying,
+    limits: Limits,
+    say: Callable[[str], object],
+) -> Searched:
+    """Return what a search on a backend found. path: of the job's file, beside which its command runs.
+
+    A rehearsal's trials are not stored. Raises ScenarioError and BackendError as `opened` and Search do.
+    """
+    with opened(backend, question.job, paying) as provisioner:
+        return Search(
+            question,
+            catalogue,
+            measurements,
+            provisioner,
+            lambda batch: command_of(file, backend, batch),
+            str(path.resolve().parent),
+            limits,
+            stored=backend is not Backend.TWIN,
+            say=say,
+            source=f"search on {backend}",
+        ).run()
 
 
 def command_of(file: JobFile, backend: Backend, batch: int) -> tuple[str, ...]:

@@ -92,18 +92,26 @@ def test_sql_answers_from_all_runs(twinbed, run):
     assert ended.rows == [{"run": run.id, "n": 80}]
 
 
+def test_an_empty_store_says_what_it_lacks(twinbed):
+    assert twinbed("runs", "query", "SELECT 1").refused.endswith("make one, or name another --store")
+
+
 def test_sql_that_makes_no_sense_is_one_line(twinbed, run):
     assert twinbed("runs", "query", "SELEC 1").refused.startswith("query: ")
 
 
 @pytest.mark.parametrize("verb", [["compare"], ["runs", "show"], ["runs", "rm"], ["report"]])
 def test_an_unknown_run_is_named(twinbed, run, verb):
-    assert "run 'nonsense': there is no such run" in twinbed(*verb, "nonsense").refused
+    refused = twinbed(*verb, "nonsense").refused
+    assert refused.startswith("run 'nonsense': there is no such run")
+    assert refused.endswith("; twinbed runs list shows which there are")
 
 
 def test_the_beginning_of_several_ids_is_refused(twinbed, run, store_path):
     publish(RunStore(store_path), "vpa")
-    assert "2 runs begin so" in twinbed("runs", "show", "sample").refused
+    refused = twinbed("runs", "show", "sample").refused
+    assert "2 runs begin so" in refused
+    assert f"write more of the id: {run.id}, " in refused
 
 
 def test_the_same_run_twice_is_not_compared(twinbed, run):

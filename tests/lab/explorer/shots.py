@@ -1,13 +1,13 @@
 """Takes a screenshot of every page, light, dark and on a phone: `python -m tests.lab.explorer.shots [LOOK]`.
 
 For: looking at the pages; nothing is asserted, but a page that can be scrolled sideways on a phone is named.
-Every page shows an answer. The pictures come into artefacts/pages/.
+Every page shows an answer. The pictures come into artefacts/pages/; those of `readme` are the README's.
 """
 
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
@@ -19,7 +19,12 @@ from lab.sweep.sweep import sweep
 from tests.lab.explorer.journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
 from tests.lab.explorer.test_sweep_page import plan
 
-LOOKS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
+LOOKS = {
+    "light": ("light", 1440, 900),
+    "dark": ("dark", 1440, 900),
+    "phone": ("light", 390, 844),
+    "readme": ("light", 1400, 1000),
+}
 """Colour scheme, width and height of the window, px."""
 QUESTIONS = {
     "containers": ("Replay a training job", "All figures"),
@@ -37,6 +42,8 @@ RUN = {
 }
 """The address, and a heading of the answer to a press of Run, by picture."""
 OTHERS = ("", "advise", "sweep", "validation", "runs")
+README = {"containers": "explorer", "cloud": "cloud"}
+"""Pictures in docs/pictures/, by page; they show the window alone."""
 _SETTLE_MS = 1000
 
 
@@ -54,14 +61,20 @@ def shoot(page: Page, name: str, folder: Path) -> None:
     print(f"{name}: {height} px high{sideways}", flush=True)
 
 
-def answers(context: BrowserContext, address: str) -> Iterator[tuple[str, Page]]:
-    """Yields the name and the page of each answer."""
-    for name, (button, heading) in QUESTIONS.items():
+def asked(context: BrowserContext, address: str, names: Iterable[str]) -> Iterator[tuple[str, Page]]:
+    """Yields the name and the page of the answers to questions of the home page."""
+    for name in names:
+        button, heading = QUESTIONS[name]
         page = context.new_page()
         page.goto(address)
         page.get_by_role("button", name=button).click()
         expect(page.get_by_role("heading", name=heading)).to_be_visible()
         yield name, page
+
+
+def answers(context: BrowserContext, address: str) -> Iterator[tuple[str, Page]]:
+    """Yields the name and the page of each answer."""
+    yield from asked(context, address, QUESTIONS)
     for name, (path, heading) in RUN.items():
         page = context.new_page()
         page.goto(f"{address}/{path}")
@@ -81,6 +94,13 @@ def answers(context: BrowserContext, address: str) -> Iterator[tuple[str, Page]]
         yield f"{name}-empty" if name == "advise" else name or "home", page
 
 
+def readme(context: BrowserContext, address: str) -> None:
+    """Takes the pictures of the README."""
+    for name, page in asked(context, address, README):
+        page.wait_for_timeout(3 * _SETTLE_MS)
+        page.screenshot(path=ROOT / "docs" / "pictures" / f"{README[name]}.png")
+
+
 def main(looks: Sequence[str], folder: Path) -> None:
     """Takes the pictures of every page, in these looks."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +116,9 @@ def main(looks: Sequence[str], folder: Path) -> None:
             scheme, width, height = LOOKS[look]
             context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
             context.set_default_timeout(PATIENCE_S * 1000)
+            if look == "readme":
+                readme(context, address)
+                continue
             for name, page in answers(context, address):
                 shoot(page, f"{name}-{look}", folder)
                 page.close()
@@ -104,4 +127,4 @@ def main(looks: Sequence[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(LOOKS), ROOT / "artefacts" / "pages")
+    main(sys.argv[1:] or list(LOOKS)[:3], ROOT / "artefacts" / "pages")

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from lab.fabric.calibrate.values import load_calibration
+from tests.traces.sample_chakra import step, written
 
 JOB = """
 import sys, torch, torch.distributed as dist
@@ -76,6 +77,22 @@ def test_a_trace_without_gradients_is_refused(twinbed, tmp_path):
     ended = twinbed("traces", "import", "kineto", tmp_path / "alone.json", "--out", tmp_path / "a.yaml")
     assert "profile a data-parallel job" in ended.refused
     assert not (tmp_path / "a.yaml").exists()
+
+
+def test_a_job_in_a_chakra_trace_runs_on_the_twins_fabric(twinbed, tmp_path):
+    path, out = written(tmp_path / "rank0.et", step()), tmp_path / "traced.yaml"
+    told = twinbed("traces", "import", "chakra", path, "--out", out, "--format", "json")
+    assert told.code == 0, told.err
+    found = json.loads(told.out)
+    assert found["facts"]["job"] == "one rank of 8, kernels of a GPU"
+    assert found["facts"]["steps"] == "1, the whole trace"
+    training = yaml.safe_load(out.read_text())["fabric"]["training"]
+    assert (training["parameters"], training["gradient_bytes"], training["data"]) == (2000, 2, 8)
+    assert training["micro_batch_s"] == pytest.approx(80e-6)
+    ended = twinbed("run", out, "--store", tmp_path / "runs", "--format", "json", "--no-progress")
+    assert ended.code == 0, ended.err
+    bad = ("traces", "import", "chakra", out, "--out", tmp_path / "b.yaml")
+    assert "no Chakra trace" in twinbed(*bad).refused
 
 
 def test_latency_and_rate_come_from_nccl_tests(twinbed, tmp_path):

@@ -1,4 +1,4 @@
-"""The generated code is that of messages.proto."""
+"""The generated code is that of the .proto files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ def test_generating_it_again_gives_the_same(tmp_path: Path) -> None:
     subprocess.run(
         [ROOT / "tools" / "protobuf", tmp_path], check=True, env={**os.environ, "PYTHON": sys.executable}
     )
-    for name in ("messages_pb2.py", "messages_pb2.pyi"):
-        assert (tmp_path / name).read_text() == (ROOT / "testbed/containers/remote" / name).read_text()
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == ["chakra_pb2.py", "chakra_pb2.pyi", "messages_pb2.py", "messages_pb2.pyi"]
+    for name in made:
+        folder = "traces/readers" if "chakra" in name else "testbed/containers/remote"
+        assert (tmp_path / name).read_text() == (ROOT / folder / name).read_text()
 
 
 @given(data=st.binary(max_size=500))

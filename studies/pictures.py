@@ -1,0 +1,143 @@
+"""Draws pictures of results pages from the tables that the pages print, so that both always agree.
+
+For: the writers of pages whose tables people would rather look at. Not for: figures that no page prints
+(lab.charts), nor for laying out a page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import altair as alt
+import pandas as pd
+
+from lab.charts.palette import SERIES, USAGE
+from lab.charts.validation import VERDICTS, scatter
+from lab.containers.validate.rule import QUANTITIES
+from lab.explorer.shipped_validation import of_page
+from studies.judge import Verdict
+
+_COLUMNS = 3
+"""Panels in a row."""
+_WIDTH, _ROW = 190, 26
+"""Width of a panel, height of a row of points, pixels."""
+_COLORS = {Verdict.SIZE: VERDICTS["inside limit"], Verdict.DIRECTION: SERIES[1], Verdict.NOT: SERIES[6]}
+_ABSENT = "–"
+_BOUND = re.compile(r"&lt;|>")
+"""What stands before a ratio that is almost 0."""
+
+
+def table_below(text: str, heading: str) -> pd.DataFrame:
+    """Return the first table below a heading of a Markdown page, its cells as text."""
+    section = re.split(r"\n#+ ", text.partition(f"\n{heading}\n")[2], maxsplit=1)[0]
+    table = re.search(r"(?:^\|.*\n?)+", section, re.MULTILINE)
+    lines = table[0].splitlines() if table else []
+    cells = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines]
+    return pd.DataFrame(cells[2:], columns=cells[0] if cells else None)
+
+
+def advice(text: str) -> alt.HConcatChart:
+    """Draw what became of each candidate's advice, set by set, from the page of advice."""
+    frame = table_below(text, "## Histories that were not seen before")
+    frame["set"] = frame["set"].where(frame["set"] != "").ffill()
+    money = pd.to_numeric(frame["money a day (USD)"])
+    own = money.where(frame["candidate"] == "requests-only").ffill()
+    panels = {
+        "Without OOM event (%)": frame["OOM-free (%)"],
+        "Money, requests-only = 1": money / own,
+        "Late on shared hosts (%)": frame["late on shared hosts (%)"],
+        "Late on full hosts (%)": frame["late on full hosts (%)"],
+    }
+    names = list(dict.fromkeys(frame["candidate"]))
+    charts = []
+    for title, values in panels.items():
+        known = frame[["set", "candidate"]].assign(value=pd.to_numeric(values, errors="coerce"))
+        charts.append(
+            alt.Chart(known.dropna(), width=_WIDTH, height=alt.Step(_ROW))
+            .mark_point(filled=True, size=70, opacity=0.8)
+            .encode(
+                x=alt.X("value:Q", title=title, scale=alt.Scale(zero=False, nice=True)),
+                y=alt.Y(
+                    "set:N",
+                    title=None,
+                    scale=alt.Scale(domain=list(dict.fromkeys(frame["set"]))),
+                    axis=alt.Axis(grid=True, labelLimit=220, labels=not charts, ticks=not charts),
+                ),
+                color=alt.Color(
+                    "candidate:N",
+                    title=None,
+                    scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])),
+                    legend=alt.Legend(orient="top"),
+                ),
+                shape=alt.Shape("candidate:N", scale=alt.Scale(domain=names), legend=None),
+            )
+        )
+    chart: alt.HConcatChart = alt.hconcat(*charts)
+    return chart
+
+
+def ratios(text: str) -> alt.LayerChart:
+    """Draw ours divided by the source's, a row per experiment and condition, from a page of experiments."""
+    frame = pd.DataFrame(_ratios(text))
+    rows = list(dict.fromkeys(frame["experiment"]))
+    x = alt.X(
+        "ratio:Q",
+        title="Ours divided by the source's; pale: within a factor of two",
+        scale=alt.Scale(type="symlog", constant=0.5),
+        axis=alt.Axis(values=[-5, -2, -1, 0, 0.5, 1, 2, 5, 10], format="~g"),
+    )
+    near = alt.Chart(pd.DataFrame({"ratio": [0.5], "most": [2.0]})).mark_rect(color=USAGE, opacity=0.15)
+    same = alt.Chart(pd.DataFrame({"ratio": [1.0]})).mark_rule(color=USAGE, strokeDash=[4, 3])
+    verdicts = [str(verdict) for verdict in _COLORS]
+    points = (
+        alt.Chart(frame)
+        .mark_point(filled=True, size=70, opacity=0.7)
+        .encode(
+            x=x,
+            y=alt.Y("experiment:N", title=None, sort=rows, axis=alt.Axis(grid=True, labelLimit=220)),
+            color=alt.Color(
+                "verdict:N",
+                title=None,
+                scale=alt.Scale(domain=verdicts, range=list(_COLORS.values())),
+                legend=alt.Legend(orient="top"),
+            ),
+            shape=alt.Shape("verdict:N", scale=alt.Scale(domain=verdicts), legend=None),
+        )
+    )
+    layers = [near.encode(x=x, x2="most:Q"), same.encode(x=x), points]
+    chart: alt.LayerChart = alt.LayerChart(layer=layers, width=3 * _WIDTH, height=_ROW * len(rows))
+    return chart
+
+
+def _ratios(text: str) -> Iterator[dict[str, object]]:
+    """Yield the figures that have a ratio: experiment with its condition, ratio, verdict."""
+    titles = set(table_below(text, "## Summary").iloc[:, 0])
+    for heading in re.findall(r"^## \S+: .*$", text, re.MULTILINE):
+        title = heading.removeprefix("## ")
+        for row in table_below(text, heading).to_dict("records"):
+            known = [verdict for verdict in _COLORS if str(row.get("Verdict", "")).startswith(verdict)]
+            if not known or row["Ratio"] == _ABSENT:
+                continue
+            condition = re.search(r" (\([^()]+\))$", row["Figure"])
+            aside = f" {condition[1]}" if condition and f"{title} {condition[1]}" in titles else ""
+            yield {
+                "experiment": title.partition(":")[0] + aside,
+                "ratio": float(_BOUND.sub("", row["Ratio"])),
+                "verdict": str(known[0]),
+            }
+
+
+def fidelity(text: str) -> alt.ConcatChart:
+    """Draw the twin over the testbed, a panel per quantity, from the page of the containers' fidelity."""
+    frame = of_page(text).dropna(subset=["twin", "testbed"])
+    frame["cell"] = frame["scenario"] + " " + frame["load"]
+    panels = []
+    for quantity in QUANTITIES:
+        rows = frame[frame["quantity"] == quantity.title]
+        if len(rows):
+            unit = "share" if quantity.unit == "1" else quantity.unit
+            panel = scatter(rows, quantity.title, unit, quantity.relative)
+            panels.append(panel.properties(width=_WIDTH, height=_WIDTH))
+    chart: alt.ConcatChart = alt.concat(*panels, columns=_COLUMNS)
+    return chart

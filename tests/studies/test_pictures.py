@@ -1,0 +1,57 @@
+"""Pictures of results pages are drawn from the tables that the pages print."""
+
+import pytest
+
+from lab.runs.page import svg
+from studies import pictures
+from studies.harness import RESULTS
+
+FIDELITY = """\
+# Page
+
+## All cells
+
+### validation-step
+
+| load | policy | CPU work done (cores) | Latency p99 (s) |
+| --- | --- | --- | --- |
+| – | escra | 0.780 / 0.775 (0.775–0.776) ✓ | 0.2 / 0.1 (0.1–0.1) ✗ |
+| burst | escra | 0.500 / 0.775 (0.775–0.776) ✗ | – |
+"""
+
+
+def test_a_table_is_found_below_its_heading_only():
+    text = "# A\n\n## B\n\nwords\n\n| a | b |\n| --- | ---: |\n| x | 1 |\n\n## C\n\n| c |\n| --- |\n| y |\n"
+    assert pictures.table_below(text, "## B").to_dict("records") == [{"a": "x", "b": "1"}]
+    assert pictures.table_below(text, "## C").to_dict("records") == [{"c": "y"}]
+    assert pictures.table_below(text, "## D").empty
+
+
+@pytest.mark.parametrize("name", ["containers", "fabric"])
+def test_every_figure_with_a_ratio_is_a_point_of_the_picture(name):
+    text = (RESULTS / f"{name}.md").read_text()
+    chart = pictures.ratios(text).to_dict()
+    points = max(chart["datasets"].values(), key=len)
+    judged = [
+        line
+        for line in text.partition("## Not reproduced")[2].partition("\n## ")[2].splitlines()
+        if line.rstrip("| ").endswith(("reproduced in size", "reproduced in direction", "not reproduced"))
+        and " | – | " not in line
+    ]
+    assert len(points) == len(judged) > 20
+    assert {"experiment", "ratio", "verdict"} == set(points[0])
+
+
+def test_the_picture_of_advice_has_every_set_and_candidate():
+    chart = pictures.advice((RESULTS / "advice.md").read_text()).to_dict()
+    assert len(chart["hconcat"]) == 4
+    _, money, *_ = (chart["datasets"][panel["data"]["name"]] for panel in chart["hconcat"])
+    rows = {(row["set"], row["candidate"]): row["value"] for row in money}
+    assert rows["all", "requests-only"] == 1
+    assert rows["all", "vpa"] == pytest.approx(3772 / 2710)
+
+
+def test_the_twin_is_drawn_over_the_testbed_in_a_panel_per_quantity():
+    chart = pictures.fidelity(FIDELITY)
+    assert [panel["title"] for panel in chart.to_dict()["concat"]] == ["CPU work done", "Latency p99"]
+    assert svg(chart).startswith("<svg")
