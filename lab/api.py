@@ -1,7 +1,7 @@
 """The Python API: `import twinbed as tb`, then `tb.whatif`, `tb.run`, `tb.sweep` and the others.
 
-For: notebooks and scripts; the verbs `record`, `whatif`, `run`, `sweep` and `compare` call it. Not for: what
-its results can do (lab.answers), and how anything is asked, run or kept (lab.ask, lab.runs, lab.sweep).
+For: notebooks and scripts; the verbs `record`, `whatif`, `run`, `sweep` and `compare` call it. Not for: the
+methods of its results (lab.answers), nor for asking, running and storing (lab.ask, lab.runs, lab.sweep).
 Units are in the names of columns. Every function raises a `twinbed.TwinbedError` of one line for bad input.
 Heavy packages are imported when they are used. Charts need the extra `explorer`.
 """
@@ -25,7 +25,7 @@ POLICIES = ("escra", "autopilot", "vpa", "static")
 """Policies that `whatif` compares if none are given."""
 
 Settings = Mapping[str, object] | Sequence[str]
-"""Changes of a scenario: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`, as `--set` takes them."""
+"""Changes of a scenario, as in `--set`: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`."""
 
 
 def Store(location: str | Path | None = None) -> RunStore:  # noqa: N802 - users take it for a class
@@ -52,12 +52,13 @@ def record(
     stdout: int | None = None,
     progress: bool = True,
 ) -> Table:
-    """Record what a command uses as a trace: CPU, throttling, memory and network, in its own cgroup.
+    """Record a command's resource use as a trace: CPU, throttling, memory and network, in its own cgroup.
 
-    command: text, which no shell reads, or words, or a Request of several. out: file of the trace, None for
-    NAME-<UTC time>.parquet. interval_s: time between samples, None for 0.1 s. duration_s: when it is stopped.
-    user, env: as whom it runs, and variables that it sees. stdout: file descriptor of its output. Needs root
-    and cgroups. `answer` is the Recording, with `exit_codes`. Raises BackendError where the machine cannot.
+    command: a text that no shell reads, or a list of words, or a Request of several commands. out: file of
+    the trace; None: NAME-<UTC time>.parquet. interval_s: time between samples, s; None: 0.1. duration_s: time
+    after which it is stopped, s. user, env: the user who runs it, and its environment variables. stdout: file
+    descriptor of its output. Needs root and cgroups. `answer` is the Recording, with `exit_codes`. Raises
+    BackendError if the machine cannot record.
     """
     import os
     import shlex
@@ -109,10 +110,10 @@ def whatif(
     engine: str = "local",
     progress: bool = True,
 ) -> Runs:
-    """Replay a trace under several policies, all with the same demand, global limits and random numbers.
+    """Replay a trace under several policies, with the same demand, global limits and random numbers.
 
     trace: a file, a public data set's folder, or a shipped recording's name. policies: `NAME[:KEY=VALUE]…`,
-    or your own `FILE.py:CLASS(KEY=VALUE, …)`. start_s, end_s: the part that is replayed, s after its start.
+    or your own `FILE.py:CLASS(KEY=VALUE, …)`. start_s, end_s: the part to replay, s after the trace's start.
     settings: changes of the scenario, such as `{"seeds": [0, 1], "budget_factor": 2}`.
     """
     from lab.containers.input.whatif import whatif_scenario
@@ -142,11 +143,12 @@ def run(
     repeat: int = 0,
     progress: bool = True,
 ) -> Runs:
-    """Run a scenario (a file, or a shipped one's name) with every policy, seed and value that varies.
+    """Run a scenario (a file, or a shipped scenario's name) with every policy, seed and varied value.
 
     backend: the twin, or this machine, which needs root. engine: where the twin runs: local, dask or
-    dask://HOST:PORT. jobs: processes on this machine. repeat: number of this one of several equal runs on the
-    testbed. progress: a bar on a terminal or in a notebook. Raises BackendError where the machine cannot.
+    dask://HOST:PORT. jobs: processes on this machine. repeat: number of this run among equal runs on the
+    testbed. progress: show a bar on a terminal or in a notebook. Raises BackendError if the machine cannot
+    run it.
     """
     from lab import kinds
     from lab.ask.scenario import expand
@@ -187,9 +189,9 @@ def sweep(
     """Run a scenario on the twin at every combination of values, with every seed.
 
     vary: values by the scenario's dotted key, or by POLICY.PARAMETER; or `KEY=VALUE,…` texts. points: a CSV
-    file of points, with keys in its header. shard: `I/N`, the part that is made here. until: the rule that
-    ends a point's seeds early, `ci(METRIC) < 5%`. resume: take the runs that the store has. Units that fail
-    are in `swept.failures`.
+    file of points, with keys in its header. shard: `I/N`, the part of the sweep to run here. until: a rule
+    that ends a point's seeds early, such as `ci(METRIC) < 5%`. resume: reuse the runs in the store. Units
+    that fail are in `swept.failures`.
     """
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
@@ -209,7 +211,7 @@ def sweep(
 
 
 def compare(*runs: str | Run, store: str | Path | None = None) -> Runs:
-    """Return stored runs beside each other, given by id, by the beginning of one, or as runs."""
+    """Compare stored runs, given by id, by the beginning of an id, or as runs."""
     opened = Store(store)
     return Runs(tuple(opened.open(run) if isinstance(run, str) else run for run in runs))
 
@@ -266,11 +268,12 @@ def advise(
     hosts: tuple[int, float] | None = None,
     progress: bool = True,
 ) -> Table:
-    """Say what to set for each container of traces, rehearsed on their own history. Nothing is applied.
+    """Advise requests and limits for each container of traces, rehearsed on their own history. Nothing is
+    applied.
 
     policies: candidates, None for all. risk: largest accepted share of throttled periods, 0 to 1. seeds:
     number of replays with other bursts. hosts: number of hosts that the containers share in the rehearsal,
-    and the cores of each; None for a host for each container.
+    and the cores of each; None: each container has a host of its own.
     """
     from control.advice.candidates import CANDIDATES
     from lab.cli.progress import Bar
@@ -294,7 +297,7 @@ def advise(
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     record, whatif, run, sweep, advise, recommend, compare, Store,
 )  # fmt: skip
-"""What the reference page explains, in this order."""
+"""The functions of the reference page, in its order."""
 
 
 def _asked(scenario: str | Path | Scenario, settings: Settings) -> Scenario:

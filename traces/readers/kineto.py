@@ -99,7 +99,7 @@ class TrainingTrace:
 
 
 def read(path: Path) -> TrainingTrace:
-    """Returns the steps in a trace. Raises TraceError that names the file and what is missing."""
+    """Return the steps in a trace. Raises TraceError that names the file and what is missing."""
     with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
         packed = raw.peek(2)[:2] == b"\x1f\x8b"
         try:
@@ -118,7 +118,7 @@ def read(path: Path) -> TrainingTrace:
 
 
 def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
-    """Returns what stands before the events, and the text that was read behind its end."""
+    """Return what stands before the events, and the text that was read behind its end."""
     text = ""
     while (begin := _EVENTS.search(text)) is None:
         piece = file.read(1 << 16)
@@ -133,7 +133,7 @@ def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
 
 
 def _events(file: TextIO, text: str, where: str) -> Iterator[dict[str, Any]]:
-    """Yields the events, which are read piece by piece."""
+    """Yield the events, which are read piece by piece."""
     decoder, at, size = json.JSONDecoder(), 0, len(text)
     while True:
         at = cast("re.Match[str]", _BETWEEN.match(text, at)).end()
@@ -215,7 +215,7 @@ class _Kept:
         )
 
     def _windows(self, path: Path, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
-        """Returns the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
+        """Return the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
         steps = self._steps[on_gpu] or self._steps[False]
         if not steps:
             raise TraceError(f"{path}: no ProfilerStep; call profiler.step() after each step of the job")
@@ -231,7 +231,7 @@ class _Kept:
 
 
 def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> tuple[str, float, int, int]:
-    """Returns a collective's name, size and element, B, and its ranks."""
+    """Return a collective's name, size and element, B, and its ranks."""
     plain = str(given.get("Collective name", name)).lower().replace("_", "")
     operation = next((own for part, own in _NAMES if part in plain), plain.removeprefix("gloo:"))
     if "In msg nelems" in given:
@@ -262,7 +262,7 @@ def _element(path: Path, name: str, kind: str) -> int:
 
 
 def _measure(spans: Real, at: Real) -> Real:
-    """Returns how much of the time until each moment some span covers, in their unit."""
+    """Return how much of the time until each moment some span covers, in their unit."""
     if not len(spans):
         return np.zeros(len(at))
     spans = spans[np.argsort(spans[:, 0], kind="stable")]

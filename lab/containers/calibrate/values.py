@@ -1,4 +1,4 @@
-"""What a calibration says of a machine for containers, and what the twin takes from it.
+"""The values of a machine's calibration for containers, and those that the twin uses.
 
 For: reading, checking and writing a calibration of containers; calibration_default.toml is the one that
 ships. Not for: measuring a machine (measure.py) nor for the form of the file (lab.ask.calibration).
@@ -28,8 +28,8 @@ _UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_c
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """CPU, memory and time that the testbed's service program and its surroundings cost beyond the
-    declared demand.
+    """Costs of the testbed's service program and its environment beyond the declared demand: CPU, memory and
+    time.
 
     visit_s: CPU of a visit whose container is awake, s
     stage_s: CPU in the caller for each stage in which it makes calls, with what follows the stage, s

@@ -1,9 +1,9 @@
-"""A fleet under a plan for failures: effective training time, GPU-hours and money by what took them.
+"""A fleet under a plan for failures: effective training time, and GPU-hours and cost by cause.
 
 For: `fleet.plan` of a scenario. Not for: the walk through failures (twin.fabric.planner), nor a fleet's
 single iterations (fleet.py). fleet_causes.csv has Llama 3's causes by count (The Llama 3 Herd of Models,
 2024, table 5; switches are an assumed fifth of "switch or cable"), and how long ByteRobust's inspection needs
-to find each (arXiv 2509.16293; 600 s where it says nothing).
+to find each (arXiv 2509.16293; 600 s where it gives none).
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _stalls(world: World, asked: FleetInput, rdma: Rdma) -> tuple[float, ...]:
 
 
 def _with_intervals(plan: PlanInput, failures: tuple[Failure, ...], duration_s: float) -> tuple[Tier, ...]:
-    """Return the tiers by what they survive, each with its interval. A loss is served by the first tier that
-    survives it."""
+    """Return the tiers by the failures they survive, each with its interval. The first tier that survives a
+    failure restores the job."""
     ordered = sorted(plan.tiers, key=lambda tier: Loss[tier.survives.upper()])
     made, served = [], -1
     for tier in ordered:
