@@ -163,7 +163,8 @@ class ServiceApp:
 
 
 def container_names(service: str, replicas: int) -> list[str]:
-    """Return the containers' names: the service's name, followed by -1, -2, … if there are several replicas.
+    """Return the containers' names: the service's name, followed by -1, -2, … if there are several
+    replicas.
     """
     return [service] if replicas == 1 else [f"{service}-{number}" for number in range(1, replicas + 1)]
 

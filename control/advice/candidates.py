@@ -112,7 +112,8 @@ def _percentiles(weights: Floats, buckets: Buckets, fractions: tuple[float, ...]
 
 
 def _in_proportion(request: Floats, set_request: Floats, set_limit: Floats) -> Floats:
-    """Return limits in their present proportion to requests; no limit where a request or a limit is not set.
+    """Return limits in their present proportion to requests; no limit where a request or a limit is not
+    set.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = set_limit / set_request

@@ -213,7 +213,8 @@ class Autopilot(SampledPolicy):
         )
 
     def _recall(self, history: History, ids: Ids) -> None:
-        """Sample and update as if the history's periods had just been reported. The history ends at time 0.
+        """Sample and update as if the history's periods had just been reported. The history ends at time
+        0.
         """
         nothing, unthrottled = np.zeros(len(ids)), np.zeros(len(ids), np.bool_)
         at_s = (np.arange(len(history.usage_cores)) + 1.0 - len(history.usage_cores)) * history.period_s

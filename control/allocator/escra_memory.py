@@ -57,7 +57,8 @@ class MemoryRule:
         return self._roster.ids[self._waiting_slots()]
 
     def check_room(self, apps: Apps) -> None:
-        """Raise ScenarioError if, with newcomers in `apps` (int64[k]), M has less than one page per member.
+        """Raise ScenarioError if, with newcomers in `apps` (int64[k]), M has less than one page per
+        member.
         """
         members = self._roster.members + np.bincount(apps, minlength=len(self._pool))
         short = np.flatnonzero(members * PAGE_BYTES > self._roster.memory_limit_bytes)
@@ -156,7 +157,8 @@ class MemoryRule:
         return fits
 
     def _top_up(self, app: Apps, amount: Bytes) -> Bytes:
-        """Return what each grant gets beyond its need (whole pages), out of what the needs leave in the pool.
+        """Return what each grant gets beyond its need (whole pages), out of what the needs leave in the
+        pool.
         """
         lacking = -_whole(-amount, self._settings.grant_bytes) - amount
         left = self._pool - np.bincount(app, amount, minlength=len(self._pool)).astype(np.int64)

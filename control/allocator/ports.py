@@ -144,7 +144,8 @@ class Allocator(Protocol):
 
 
 class WithoutReclaim:
-    """The methods of `Allocator` that are the same in all policies that neither trap OOMs nor reclaim memory.
+    """The methods of `Allocator` that are the same in all policies that neither trap OOMs nor reclaim
+    memory.
     """
 
     given = Given()
@@ -225,7 +226,8 @@ class Tabled(Compilable, Protocol):
     """
 
     def table(self, ids: Ids, period_s: float) -> Table | None:
-        """Return what the rule works on, for reports of the containers `ids`; None: call `on_period` instead.
+        """Return what the rule works on, for reports of the containers `ids`; None: call `on_period`
+        instead.
         """
         ...
 

@@ -114,7 +114,8 @@ class Recommender:
         self._columns = (*weights, *state)
 
     def inherit(self, heirs: Slots, from_: Slots) -> None:
-        """Give newcomers `heirs` (int64[k]) the histories of replicas of their workloads, `from_` (int64[k]).
+        """Give newcomers `heirs` (int64[k]) the histories of replicas of their workloads, `from_`
+        (int64[k]).
         """
         for column in self._columns:
             column.values[heirs] = column.values[from_]

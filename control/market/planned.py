@@ -241,7 +241,8 @@ class Planned:
         return self._plans[level]
 
     def _best(self, state: State, alpha: Real) -> Whole:
-        """Return the zone with the least price including expected restarts, among those with spot, int64[n].
+        """Return the zone with the least price including expected restarts, among those with spot,
+        int64[n].
         """
         restarts = alpha[:, None] / self._age * self.terms.restart_s / self._step_s
         best: Whole = np.where(state.available, state.spot_usd_h * (1 + restarts), np.inf).argmin(axis=1)

@@ -56,7 +56,8 @@ class Greedy:
 
 
 class UniformProgress:
-    """Spot whenever available. Without spot: on demand from behind the line until two restarts ahead of it.
+    """Spot whenever available. Without spot: on demand from behind the line until two restarts ahead of
+    it.
     """
 
     hysteresis = 2.0

@@ -57,7 +57,8 @@ class Domain:
 
 
 def _to_nearest(rows: Real, others: Real, *, itself: bool) -> Real:
-    """Return the mean distance to the nearest rows, divided by the root of the number of columns, float64[n].
+    """Return the mean distance to the nearest rows, divided by the root of the number of columns,
+    float64[n].
     """
     from scipy.spatial import KDTree
 

@@ -192,7 +192,8 @@ class Cost(Shares):
 
 
 class Rounds(Scheduler):
-    """Carries shares of time out in rounds: the job that is furthest behind its share of a type goes first.
+    """Carries shares of time out in rounds: the job that is furthest behind its share of a type goes
+    first.
     """
 
     def __init__(
@@ -207,7 +208,8 @@ class Rounds(Scheduler):
         self._x, self._deficit, self._received_s = (np.zeros((0, kinds)) for _ in range(3))
 
     def on_round(self, state: State) -> Assignment:
-        """Return the jobs of the next round. Shares are computed again after an arrival, an end or a fault.
+        """Return the jobs of the next round. Shares are computed again after an arrival, an end or a
+        fault.
         """
         self._grow(state)
         self._account(state)

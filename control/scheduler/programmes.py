@@ -42,7 +42,8 @@ class Demand:
     able: Flags
 
     def fits(self) -> Flags:
-        """Return the types on which a job can have a share, bool[n, r]: it can run there, and its gang fits.
+        """Return the types on which a job can have a share, bool[n, r]: it can run there, and its gang
+        fits.
         """
         fits: Flags = self.able & (self.gpus[:, None] <= self.capacity)
         return fits

@@ -9,8 +9,6 @@ its simulator): a gang waits until it fits together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from control.scheduler.model import Assignment, Cluster, State

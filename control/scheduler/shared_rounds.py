@@ -19,7 +19,8 @@ from control.scheduler.ports import Scheduler
 
 
 class SharedRounds(Scheduler):
-    """Carries out a policy's shares of time in rounds, as `gavel.Rounds` does, with units in place of jobs.
+    """Carries out a policy's shares of time in rounds, as `gavel.Rounds` does, with units in place of
+    jobs.
     """
 
     def __init__(
@@ -39,7 +40,8 @@ class SharedRounds(Scheduler):
         """Type on which each unit was given GPUs in the last answer, −1 for none."""
 
     def on_round(self, state: State) -> Assignment:
-        """Return the units of the next round. Shares are computed again after an arrival, an end or a fault.
+        """Return the units of the next round. Shares are computed again after an arrival, an end or a
+        fault.
         """
         self._account(state)
         present = np.sort(state.job)

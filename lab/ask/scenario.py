@@ -147,7 +147,8 @@ def load(path: str | Path) -> Scenario:
 
 
 def build(raw: dict[str, Any], where: str = "scenario") -> Scenario:
-    """Return the checked scenario of plain data, with its variants checked, too. Errors begin with `where`.
+    """Return the checked scenario of plain data, with its variants checked, too. Errors begin with
+    `where`.
     """
     scenario = _validated(raw, where)
     variants(scenario, where)

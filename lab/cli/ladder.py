@@ -19,9 +19,7 @@ def ladder(
     home: Annotated[str, option("CLOUD/REGION", "Region in which the first steps stay.")] = "aws/us-east-1",
     where: Annotated[
         str,
-        option(
-            "CLOUD/REGION,…", "Prefixes of the allowed places, e.g. aws/us-,gcp. Default: all."
-        ),
+        option("CLOUD/REGION,…", "Prefixes of the allowed places, e.g. aws/us-,gcp. Default: all."),
     ] = "",
     market: Annotated[str, option("on-demand|spot", "Market of the prices.")] = "spot",
     move_every: Annotated[str, option("TIME,…", "Time between two choices, e.g. 1h,6h,1d,7d.")] = "1d",
@@ -45,9 +43,7 @@ def ladder(
         ),
     ] = None,
     budget: Annotated[float | None, option("USD", "Largest cost of all --jobs.", callback=usable)] = None,
-    moves: Annotated[
-        bool, flag("--moves", "Show every stay, its reason, and both prices of work.")
-    ] = False,
+    moves: Annotated[bool, flag("--moves", "Show every stay, its reason, and both prices of work.")] = False,
     catalogue: Annotated[Path | None, option("FILE", "Your own prices, CSV or Parquet.")] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,

@@ -38,7 +38,8 @@ def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
-    """Return an option of a verb that has no value, or whose values are described in its help. See `option`.
+    """Return an option of a verb that has no value, or whose values are described in its help. See
+    `option`.
     """
     return typer.Option(name, help=text, **more)
 

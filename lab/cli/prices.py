@@ -122,7 +122,8 @@ def update(
 
 
 def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
-    """Return the rows with these values. Raise ScenarioError with the nearest known value for an unknown one.
+    """Return the rows with these values. Raise ScenarioError with the nearest known value for an unknown
+    one.
     """
     from difflib import get_close_matches
 

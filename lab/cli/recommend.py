@@ -151,9 +151,7 @@ def recommend(
     ] = "30m",
     cap: Annotated[
         float | None,
-        typer.Option(
-            "--cap", callback=usable, metavar="USD", help="Largest cost of all trials of --search."
-        ),
+        typer.Option("--cap", callback=usable, metavar="USD", help="Largest cost of all trials of --search."),
     ] = None,
     real: Annotated[
         bool, typer.Option("--real", help="Let --backend gcloud spend real money, up to --cap.")

@@ -148,7 +148,8 @@ def _request(command: list[str], containers: list[str], file: Path | None, name:
 
 
 def said_of(user: str | None, job: Identity) -> tuple[str, ...]:
-    """Return a note on the user who ran the commands, if none was given and another one may have been meant.
+    """Return a note on the user who ran the commands, if none was given and another one may have been
+    meant.
     """
     return (AS_ROOT,) if user is None and job.uid == 0 else ()
 

@@ -56,9 +56,7 @@ def sweep(
     ] = None,
     engine: EngineOption = "local",
     jobs: JobsOption = None,
-    resume: Annotated[
-        bool, flag("--resume", "Reuse runs in the store, and make the missing ones.")
-    ] = False,
+    resume: Annotated[bool, flag("--resume", "Reuse runs in the store, and make the missing ones.")] = False,
     shard: Annotated[str, option("I/N", "Make only the I-th of N parts.")] = "1/1",
     until: Annotated[
         str | None,

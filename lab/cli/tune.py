@@ -37,8 +37,7 @@ def tune(
         list[str],
         option(
             "KEY=LOW:HIGH[:log]",
-            "A key, or a policy's parameter, and its range; KEY=A,B,C for choices. "
-            "Repeatable.",
+            "A key, or a policy's parameter, and its range; KEY=A,B,C for choices. Repeatable.",
         ),
     ],
     minimise: Annotated[str | None, option("METRIC", "The metric to minimise.")] = None,

@@ -37,9 +37,7 @@ def validate(
     repeats: Annotated[int, option("N", "How often this machine runs each policy.", min=1)] = 3,
     seed: SeedOption = None,
     set_: SetOption = None,
-    keep: Annotated[
-        bool, flag("--keep", "Reuse runs in the store instead of making them again.")
-    ] = False,
+    keep: Annotated[bool, flag("--keep", "Reuse runs in the store instead of making them again.")] = False,
     calibrate: Annotated[
         bool,
         flag(

@@ -52,9 +52,7 @@ def whatif(
         option("FACTOR", "Global limits as this factor times the sum of profiled peaks. Default: 1.5."),
     ] = None,
     price: PriceOption = None,
-    name: Annotated[
-        str | None, option("NAME", "Prefix of the run ids. Default: the trace's name.")
-    ] = None,
+    name: Annotated[str | None, option("NAME", "Prefix of the run ids. Default: the trace's name.")] = None,
     seed: SeedOption = None,
     set_: SetOption = None,
     engine: EngineOption = "local",

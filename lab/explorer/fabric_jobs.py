@@ -218,7 +218,8 @@ def _fleet_rows(root: str) -> list[dict[str, Any]]:
 
 
 def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add each run's saving against no scheme, for the same fleet, days and seed (the mean of repeated runs).
+    """Add each run's saving against no scheme, for the same fleet, days and seed (the mean of repeated
+    runs).
     """
     same = ["gpus", "days", "seed"]
     alone = frame[frame["scheme"] == Scheme.NONE].groupby(same)["lost_cost"].mean().rename("alone")

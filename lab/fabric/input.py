@@ -348,7 +348,8 @@ class FabricInput(Section):
 
 
 class FabricScenario(Scenario):
-    """A scenario about a fabric. Its policies are the schemes by which the fabric handles faults at its edge.
+    """A scenario about a fabric. Its policies are the schemes by which the fabric handles faults at its
+    edge.
     """
 
     policies: list[PolicyText] = policies_by_default(

@@ -69,7 +69,8 @@ def conditions(run: Run) -> dict[str, str]:
 
 
 def _shortened(value: str) -> str:
-    """Return the value without spaces, because spaces separate a label's conditions, and cut if it is long.
+    """Return the value without spaces, because spaces separate a label's conditions, and cut if it is
+    long.
     """
     text = value.replace(" ", "")
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

@@ -239,7 +239,8 @@ def _settle(root: Path, elsewhere_s: float) -> None:
 
 
 def _placed(former: Path, home: Path) -> Path | None:
-    """Return a former run to its place if that is free. Otherwise return its new path among the deleted ones.
+    """Return a former run to its place if that is free. Otherwise return its new path among the deleted
+    ones.
     """
     place = _hidden(home.parent, "gone", home.name) if home.exists() else home
     former.rename(place)

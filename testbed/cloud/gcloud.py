@@ -229,7 +229,8 @@ def script_of(order: Order, rank: int, console: str = "/dev/ttyS0", poll_s: floa
 
 
 def _steps_of(said: str) -> tuple[int, np.ndarray]:
-    """Return the number of steps and the ends of the last ones, ns, from the last complete line about them.
+    """Return the number of steps and the ends of the last ones, ns, from the last complete line about
+    them.
     """
     lines = [
         line.split() for line in said.splitlines()[: None if said.endswith("\n") else -1] if _STEPS in line

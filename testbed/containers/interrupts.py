@@ -73,7 +73,8 @@ class Interrupts:
 
 
 class Undone(ABC):
-    """A context manager. On entry, `_prepare` does the work and registers in `_undo` the actions of the exit.
+    """A context manager. On entry, `_prepare` does the work and registers in `_undo` the actions of the
+    exit.
     """
 
     def __init__(self) -> None:

@@ -124,7 +124,8 @@ def remove(run: str, driver: Driver) -> None:
 
 
 def _sweep_agents(driver: Driver) -> None:
-    """Remove leftovers of dead agents. Agents' groups outlive them, so only the agents' own sweep knows them.
+    """Remove leftovers of dead agents. Agents' groups outlive them, so only the agents' own sweep knows
+    them.
     """
     place = _place()
     if place is not None:

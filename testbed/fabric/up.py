@@ -99,7 +99,8 @@ def wait_converged(fabric: Fabric, within_s: float) -> None:
 
 
 def converged(fabric: Fabric) -> list[str]:
-    """Return the missing parts until every host reaches every other over every ToR; empty if none is missing.
+    """Return the missing parts until every host reaches every other over every ToR; empty if none is
+    missing.
     """
     missing = [route for host in fabric.hosts for route in _missing_at_host(fabric, host)]
     missing += [route for tor in fabric.tors for route in _missing_at_tor(fabric, tor)]

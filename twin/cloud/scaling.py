@@ -247,7 +247,8 @@ class Scaling:
         return np.array([name in told or name in curves for name in asked.accelerator], dtype=np.bool_)
 
     def _log_ratio(self, mine: str, other: str) -> float | None:
-        """Return the mean log ratio of compute on two accelerators, through a third one if no job used both.
+        """Return the mean log ratio of compute on two accelerators, through a third one if no job used
+        both.
         """
         direct = self._direct_ratio(mine, other)
         if direct is not None:

@@ -195,7 +195,8 @@ class _Fit:
 
 
 def _fit(runs: Runs) -> _Fit:
-    """Fit runs by Gauss–Newton rounds. Outliers count less, and deviations are estimated again in each round.
+    """Fit runs by Gauss–Newton rounds. Outliers count less, and deviations are estimated again in each
+    round.
     """
     kinds = tuple(sorted(set(map(str, runs.gpu))))
     which = np.array([[name == kind for kind in kinds] for name in runs.gpu], dtype=np.float64)
@@ -398,7 +399,8 @@ def _bounded(fit: _Fit, probes: Runs, apart: Real, asked: Runs, log_s: float) ->
 
 
 def _outside(known: Runs, asked: Runs) -> Flags:
-    """Return the runs that are outside the ranges of known runs, or on a GPU or in a precision without any.
+    """Return the runs that are outside the ranges of known runs, or on a GPU or in a precision without
+    any.
     """
     outside = ~np.isin(asked.groups("gpu", "precision"), known.groups("gpu", "precision"))
     for name in ("parameters", "sequence", "micro_tokens", "gpus"):

@@ -83,7 +83,8 @@ class Fluid:
         return int(self._changes[after] if after < len(self._changes) else self.periods) - row - 1
 
     def go_on(self, row: int, found: int) -> None:
-        """Record that the kernels of cfs.py ran the periods up to `row`. found: as returned by `end_period`.
+        """Record that the kernels of cfs.py ran the periods up to `row`. found: as returned by
+        `end_period`.
         """
         if found < 0:
             self._blame(-1 - found, row)

@@ -113,7 +113,8 @@ class PodPool:
         physics.pool = self
 
     def invoke(self, jobs: Sequence[int]) -> None:
-        """Take invocations (indices of the ledger) that are due now. The pods that they need start together.
+        """Take invocations (indices of the ledger) that are due now. The pods that they need start
+        together.
         """
         self._line.extend(jobs)
         while self._line and self._idle:

@@ -74,7 +74,8 @@ class StepFile(Section):
 
 
 def load(path: Path) -> tuple[Runs, Runs]:
-    """Return the runs to predict and the measured ones. Raise ScenarioError that names file and key or probe.
+    """Return the runs to predict and the measured ones. Raise ScenarioError that names file and key or
+    probe.
     """
     file = validated(StepFile, guard.read_keys(path, "keys, `parameters` among them"), str(path))
     question = [Configured(gpus=count) for count in file.gpus]

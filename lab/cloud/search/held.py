@@ -32,7 +32,8 @@ def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
 
 
 def release(provisioner: Provisioner, owner: str) -> None:
-    """Stop every order of an owner until none is held. If a call fails, the other orders are still stopped.
+    """Stop every order of an owner until none is held. If a call fails, the other orders are still
+    stopped.
     """
     problem: Exception | None = None
     for _ in range(TRIES):

@@ -22,10 +22,8 @@ from testbed.cluster.gangs import Gangs
 from testbed.containers import machine
 from twinbed import BackendError
 
-HEAD = (
-    """Head of the file: results of `twinbed calibrate --pillar cluster`. The `value` of a time is the
+HEAD = """Head of the file: results of `twinbed calibrate --pillar cluster`. The `value` of a time is the
     median."""
-)
 GPU_CORES = 0.1
 """CPU quota of each process that is measured, cores."""
 CORES = 0.8

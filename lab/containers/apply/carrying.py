@@ -225,9 +225,7 @@ class Applier:
         former, wanted = number(made.found), number(made.wanted)
         now = target.read().get(made.quantity, math.nan)
         if not min(former, wanted) <= now <= max(former, wanted):
-            note = (
-                f"{made.target}: {made.quantity} is {worded(now)} now, set by others; left unchanged"
-            )
+            note = f"{made.target}: {made.quantity} is {worded(now)} now, set by others; left unchanged"
             self._note("leave", state, container=made.target, quantity=made.quantity, why=note)
             back.notes.append(note)
             return

@@ -75,7 +75,8 @@ class Places(Protocol):
         invalid name, GroupGoneError for a name without a container."""
 
     def target(self, name: str) -> Target:
-        """Return the container of a full name, looked up again. Raise GroupGoneError if it no longer exists.
+        """Return the container of a full name, looked up again. Raise GroupGoneError if it no longer
+        exists.
         """
 
     def close(self) -> None:

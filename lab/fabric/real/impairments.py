@@ -40,7 +40,8 @@ class ImpairmentFile(BaseModel):
 
 
 def impairment(asked: ImpairmentFile, place: str = "") -> Impairment:
-    """Return the impairment of a file. place: prefix of a key in errors. Raise ScenarioError naming the key.
+    """Return the impairment of a file. place: prefix of a key in errors. Raise ScenarioError naming the
+    key.
     """
     parts = _LINK.fullmatch(asked.link)
     if parts is None:

@@ -184,7 +184,8 @@ class Container:
 
 
 def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
-    """End the running commands: SIGTERM, and SIGKILL after the grace time or as soon as `hurry` returns True.
+    """End the running commands: SIGTERM, and SIGKILL after the grace time or as soon as `hurry` returns
+    True.
     """
     left = [container for container in containers if container.running]
     for container in left:

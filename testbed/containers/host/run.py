@@ -150,7 +150,8 @@ class ControlLoop:
         return min(due)
 
     def _chores(self, now_ns: int) -> None:
-        """Start, join and remove containers by time, run the agents' sweep, and do the work of each second.
+        """Start, join and remove containers by time, run the agents' sweep, and do the work of each
+        second.
         """
         self.executor.serve(now_ns)
         if (self._late or self._ending) and self._record.start_ns is not None:

@@ -124,7 +124,8 @@ class ControllerBooks:
         self._admit()
 
     def ready(self) -> list[str]:
-        """Clear the limits that may be sent by now. Return the live agents for which there may be an order.
+        """Clear the limits that may be sent by now. Return the live agents for which there may be an
+        order.
         """
         self._confirm()
         for ledger in (self.cpu, self.memory):

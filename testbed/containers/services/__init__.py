@@ -1,2 +1,3 @@
-"""Service graphs as real processes: each container is a small HTTP server that burns the CPU of its handlers.
+"""Service graphs as real processes: each container is a small HTTP server that burns the CPU of its
+handlers.
 """

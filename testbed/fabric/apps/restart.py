@@ -84,7 +84,8 @@ def run_to_end(
 
 
 def losses(lives: Sequence[Life]) -> Losses:
-    """Return the loss at every death. If a job died again while redoing work, the rest counts for that death.
+    """Return the loss at every death. If a job died again while redoing work, the rest counts for that
+    death.
     """
     rows = []
     reached = 0

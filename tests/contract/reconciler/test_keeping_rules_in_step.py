@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from control.reconciler.reconciler import Reconciler
-from control.reconciler.settings import ReconcilerSettings
-from tests.contract.reconciler.reconciler_backends import REPRESENTORS, Backend
+from tests.contract.reconciler.reconciler_backends import Backend
 
 SOON_S, TIMEOUT_S = 0.3, 1.0
 
