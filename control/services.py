@@ -79,9 +79,8 @@ class Call:
 class Handler:
     """An operation of a service.
 
-    mean_s: mean CPU time of a visit, s. The time is drawn once and spent in equal parts before, between
-      and
-      after the stages.
+    mean_s: mean CPU time of a visit, s. The time is drawn once and spent in equal parts before, between and
+        after the stages.
     cv: coefficient of variation (LOGNORMAL only).
     stages: stages in order; the calls of a stage are made in parallel.
     """

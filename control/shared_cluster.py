@@ -91,8 +91,7 @@ class Round:
     paid_usd, alone_usd: payment here, and the price on demand, US$, float64[u]; 0 for those who left.
     wait_s: mean wait, s, float64[u]; inf if a job is larger than the cluster.
     impatient, cheated: members who leave because of the wait, or because it is cheaper elsewhere, bool[u].
-    price_usd_h: price of a unit-hour of use for the members, US$. utilisation: use over the reserved
-      units.
+    price_usd_h: price of a unit-hour of use for the members, US$. utilisation: use over the reserved units.
     """
 
     members: Flags

@@ -101,7 +101,7 @@ class Choice:
     """What to hold from now on. offer: its index in the offers. reason: one of REASONS.
 
     held_usd, new_usd: price of an hour of work on the offer held so far (NaN at the start) and on the new
-      one, US$.
+        one, US$.
     saves_usd, costs_usd: savings of the move until the next choice, and its cost, US$; NaN without a move.
     """
 

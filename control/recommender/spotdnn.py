@@ -129,8 +129,7 @@ class Goal:
 class Predicted:
     """Predictions for k clusters, arrays of length k.
 
-    workers: number of workers, int64. share: contention share P. bandwidth_mb_s: bandwidth of a worker,
-      MB/s.
+    workers: number of workers, int64. share: contention share P. bandwidth_mb_s: bandwidth of a worker, MB/s.
     step_s: time between two pushes of the cluster, s. samples: mean samples of these pushes.
     convergence: convergence coefficient R.
     iterations: number of pushes until the loss; NaN: never.

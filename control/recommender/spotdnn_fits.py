@@ -72,8 +72,7 @@ def fit_loss(
     """Return γ1 to γ5 of the loss curve, by non-linear least squares.
 
     iterations: pushes so far, float64[k]. loss: smoothed loss, float64[k].
-    samples, convergence, workers: mean samples of a push, R and workers of each loss's cluster,
-      float64[k].
+    samples, convergence, workers: mean samples of a push, R and workers of each loss's cluster, float64[k].
     unequal: whether R counts. If not, γ4 is 1, because it cannot be distinguished from γ2 and γ3.
 
     Raises ScenarioError for fewer measurements than constants.

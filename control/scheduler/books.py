@@ -39,8 +39,7 @@ def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
 class Books:
     """n jobs on h servers. A job's id is its index in the workload.
 
-    active: jobs that were submitted and have not finished; running: those that hold GPUs, int64[·],
-      sorted.
+    active: jobs that were submitted and have not finished; running: those that hold GPUs, int64[·], sorted.
     line_job, line_server, line_gpus: job, server and GPUs of each holding, int64[k].
     unfinished: number of the first `until` jobs that have not finished.
 
@@ -48,8 +47,7 @@ class Books:
 
     left: steps to do. rate: steps per second where the job runs.
     width: GPUs that it holds. partner: the job with which it shares them, −1 for none.
-    held, restart: time with GPUs, and the part of it without progress, s. attained: GPU-seconds of
-      progress.
+    held, restart: time with GPUs, and the part of it without progress, s. attained: GPU-seconds of progress.
     undone: time of work that faults undid, s.
 
     fork_speed: share of their speed that the copies of a forked job keep when they exchange results. elastic:

@@ -58,9 +58,8 @@ class Assignment:
     row: row of the job in the state, int64[k].
     server: the server, int64[k].
     gpus: number of its GPUs, int64[k], above 0.
-    shared: rows of the p pairs of jobs that share their GPUs, int64[p, 2]. The two have the same lines,
-      and
-      no job is in two pairs.
+    shared: rows of the p pairs of jobs that share their GPUs, int64[p, 2]. The two have the same lines, and
+        no job is in two pairs.
     """
 
     row: Whole

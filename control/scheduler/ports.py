@@ -19,8 +19,7 @@ class Scheduler(Protocol):
     at_events: whether it also decides at arrivals, ends and faults, not only at the ends of rounds.
     mixes_types: whether one job may run on several GPU types at once.
     elastic: whether a job may have another number of GPUs than its gang, if the state gives its speed.
-    forks: whether a job may have several times its GPUs: a copy of the whole gang on each of several
-      servers.
+    forks: whether a job may have several times its GPUs: a copy of the whole gang on each of several servers.
     """
 
     at_events: ClassVar[bool] = False

@@ -27,9 +27,8 @@ class PolicySpec:
     """A policy and its given parameters. The other parameters keep the policy's defaults.
 
     name: key of control.allocator.POLICIES, a policy of a kind's own, or the class of the user's own
-    parameters: (key, value) pairs sorted by key, values in the settings' own types, so that equal
-      policies are equal
-      however they were written; for the user's own policy, `own` has them
+    parameters: (key, value) pairs sorted by key, values in the settings' own types, so that equal policies
+        are equal however they were written; for the user's own policy, `own` has them
     own: the user's own code, None for a shipped policy
     """
 

@@ -93,8 +93,7 @@ class RunSpec:
     """A single run: one policy on one variant of a scenario, with one seed.
 
     scenario: the conditions, in which nothing varies; its `policies` and `seeds` are those of the whole
-      question and not
-      part of this run
+        question and not part of this run
     policy, seed: the policy and the seed of this run
     calibration: the machine or the fabric that the twin imitates
     variant: the varied values of this run, as text

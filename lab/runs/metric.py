@@ -24,8 +24,7 @@ class Metric:
     definition: its meaning, in one or two sentences
     section: metrics of one section are shown together in a table
     per_container: whether the table `containers` has it, too
-    may_be_bound: whether a run may know only a lower bound of it, because it counts requests that never
-      ended
+    may_be_bound: whether a run may know only a lower bound of it, because it counts requests that never ended
     """
 
     key: str

@@ -32,8 +32,7 @@ class Together:
 
     store: location of the store
     fresh: False reuses a run that is in the store
-    call: number of the call of this module; a runner caches its input only within a call, as files may
-      change
+    call: number of the call of this module; a runner caches its input only within a call, as files may change
     """
 
     specs: tuple[RunSpec, ...]

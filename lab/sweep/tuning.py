@@ -91,8 +91,8 @@ class Range:
 class Question:
     """The question of a tuning.
 
-    scenario: with one policy; metric: the metric to optimise; sign: 1 to minimise it, -1 to maximise;
-      limits: limits to keep
+    scenario: with one policy; metric: the metric to optimise; sign: 1 to minimise it, -1 to maximise; limits:
+        limits to keep
     over: keys and their ranges; trials: number of values tried; seeds: seeds of every trial
     """
 

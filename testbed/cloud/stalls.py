@@ -45,11 +45,9 @@ _CHUNK_BYTES = 1 << 20
 class Profiler:
     """How to run a job.
 
-    command: returns the job's command for a source of samples: `kept`, or a file's path, which the job
-      writes if the file
-      does not exist. It must run until it is ended.
-    directory: where it runs. identity: its user. count: steps of each repeat. told: called as a run
-      begins.
+    command: returns the job's command for a source of samples: `kept`, or a file's path, which the job writes
+        if the file does not exist. It must run until it is ended.
+    directory: where it runs. identity: its user. count: steps of each repeat. told: called as a run begins.
     """
 
     command: Callable[[str], Sequence[str]]

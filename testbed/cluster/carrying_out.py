@@ -60,8 +60,7 @@ def carry_out(
 
     total: steps of training that correspond to all of a job's steps, by job.
     quota_cores: job and its steps per second on its GPUs → CPU quota of each of its processes, cores; it
-      follows that
-      speed if two jobs share GPUs or a job has more or fewer.
+        follows that speed if two jobs share GPUs or a job has more or fewer.
 
     Raises ScenarioError for a job that can never run, BackendError for a job that fails.
     """

@@ -35,8 +35,8 @@ containers."""
 class Run:
     """The objects of one run or agent.
 
-    alive: whether its owner lives (True for a run that outlives it and is no agent's); None if its lock
-      is not visible here.
+    alive: whether its owner lives (True for a run that outlives it and is no agent's); None if its lock is
+        not visible here.
     pid: the owner's process, None if it is dead or not visible.
     groups: directories, over all hierarchies. processes: live ones inside them.
     networks: links and namespaces. containers: OCI bundles.

@@ -56,8 +56,7 @@ class Played:
     spot_h, on_demand_h: machine hours, float64[n].
     starts: number of machines started, int64[n].
     egress_usd, probes_usd: parts of the cost for moves between zones and for probes, US$, float64[n].
-    choice, reason: choice of each tick and its reason, int64[ticks, n], as in
-      control.market.ports.Decision.
+    choice, reason: choice of each tick and its reason, int64[ticks, n], as in control.market.ports.Decision.
     """
 
     cost_usd: Real
@@ -163,9 +162,8 @@ def _least(
 ) -> float:  # fmt: skip
     """Return the least cost of one window.
 
-    price: US$ per tick by machine, float64[ticks, machines]; infinite if there is none. The machines are
-      the
-      zones, then on demand in every region.
+    price: US$ per tick by machine, float64[ticks, machines]; infinite if there is none. The machines are the
+        zones, then on demand in every region.
     moving: US$ from a region to a zone, float64[regions, zones].
     gain, first: work of a tick, and of the `length` ticks of a start, int64[machines].
     rate: work per unit of time. homes: region of each machine. start: region at the start.

@@ -20,14 +20,11 @@ Columns = NDArray[np.int64]
 class Members:
     """The present containers, out of `count` columns.
 
-    issued: int64[N], id of each column (−1: absent). column_of: int64[slots], column of a slot (−1:
-      vacant).
-    columns, ids: int64[k] of all members by slot, the order that allocators handle fastest. The arrays
-      stay the
-      same until membership changes.
+    issued: int64[N], id of each column (−1: absent). column_of: int64[slots], column of a slot (−1: vacant).
+    columns, ids: int64[k] of all members by slot, the order that allocators handle fastest. The arrays stay
+        the same until membership changes.
     in_order: columns are 0 … N−1, all present.
-    by_group: columns and ids of each group of columns (group: int64[N], 0 … groups − 1) that report
-      together.
+    by_group: columns and ids of each group of columns (group: int64[N], 0 … groups − 1) that report together.
     """
 
     def __init__(self, group: NDArray[np.int64], groups: int) -> None:

@@ -70,8 +70,7 @@ class Replication:
     """The workload of each replica, if the HPA decides the number of replicas (replicas.py).
 
     of: int64[N], the column's workload, 0 … W − 1, ascending. number: int64[N], the replica, from 0.
-    demand_cores: float64[T, W], each workload's demand. at_first: each workload's replicas at the start,
-      ≥ 1.
+    demand_cores: float64[T, W], each workload's demand. at_first: each workload's replicas at the start, ≥ 1.
     """
 
     of: NDArray[np.int64]
@@ -94,8 +93,7 @@ class Workload:
     app: int64[N], index into applications.
     peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies that need a profile.
     is_job: the demand is a job's, whose work waits for earlier work (job.py); otherwise work arrives
-      regardless
-      of earlier work (fluid.py).
+        regardless of earlier work (fluid.py).
     host_memory_bytes, report_interval_s: as in Population.
     replication: None unless the number of replicas changes; then demand_cores is ignored.
 
@@ -132,7 +130,7 @@ class Machine:
     reclaim_delay_s: time from the request for a reclaim until limits are lowered and reported.
     restart_s: start-up time of a container that is restarted or was killed.
     restart_cpu_s: CPU time of a start-up, on one thread under the container's quota (0: a start takes
-      restart_s whatever the quota).
+        restart_s whatever the quota).
     burst_s: CFS burst credit (cfs_burst), CPU seconds that may be carried over.
     network_delay_s: delay of telemetry, decisions and their answers that cross the network.
     telemetry_loss: share of reports that are lost.
@@ -154,16 +152,14 @@ class Machine:
 class Series:
     """The recorded run: [T, N] arrays, one row per period (columns as in Workload).
 
-    demand_cores, usage_cores, quota_cores: float32, cores; the quota is that at the period's end, inf =
-      none.
+    demand_cores, usage_cores, quota_cores: float32, cores; the quota is that at the period's end, inf = none.
     backlog_s: float32, CPU work not done at the period's end, core-seconds.
     throttled: bool. throttled_s: float32, throttled time as in cpu.stat, summed over CPUs.
     memory_bytes, limit_bytes: int64, at the period's end (limit 2^63−1 = none).
     cpu_reason: uint8, `Reason` of the last CPU limit change that took effect in the period.
     up: bool, present and running.
     request_cores: float32, CPU request in force at the period's end, NaN without a request; None if the
-      policy
-      decides no requests.
+        policy decides no requests.
     """
 
     demand_cores: NDArray[np.float32]
@@ -217,8 +213,7 @@ class Outcome:
     decide_s: time of this machine spent there, s; the only field in which two equal simulations differ.
     requests: None unless the workload consists of requests.
     reserved_cores: float64[N], sum over the periods in which the container is up of its quota, else its
-      request,
-      else its host's cores; None if the series is recorded.
+        request, else its host's cores; None if the series is recorded.
     """
 
     series: Series | None

@@ -36,12 +36,10 @@ class ServerlessOutcome:
     """The result of a serverless simulation.
 
     outcome: as of any simulation. Its columns are the pods, and its `requests` the invocations (one kind;
-      at_s: time
-      at which they were due; tasks of a batch are due at 0 s). A batch's series and events end with the
-      period in
-      which the job ended; its counters are those of the whole run.
-    start_s: float64[A], time at which a pod began it, s (NaN: never). cold: bool[A], a pod was started
-      for it.
+        at_s: time at which they were due; tasks of a batch are due at 0 s). A batch's series and events end
+        with the period in which the job ended; its counters are those of the whole run.
+    start_s: float64[A], time at which a pod began it, s (NaN: never). cold: bool[A], a pod was started for
+        it.
     attempts: int64[A], number of pods that took it. pods_started: number of cold starts.
     pods: int64[T], number of pods at each period's end.
     job_s: time from a batch's start to the end of its last task, s (NaN: no batch, or not done).

@@ -28,7 +28,7 @@ class Hosts(NamedTuple):
     cores: float64[H], CPUs of the host. first: int64[H+1], index of its first member.
     members: int64[M], columns host by host. weight: float64[M], cpu.weight of each member.
     of, place: int64[N], the host of each column, and its index among the members; −1: its host is not
-      crowded.
+        crowded.
     most: float64[H], the most CPUs that its members may want until the period's end; −1: not known yet.
     wanted, given: float64[M], CPUs that members want (at most) and get.
     """

@@ -42,7 +42,7 @@ class Limits:
     """Limits of a search.
 
     trials: most trials. steps: measured steps of each. lease_s: longest time that a trial holds its
-      instances, s as billed.
+        instances, s as billed.
     cap_usd: most that all trials may cost, US$: a trial whose lease could cost more is not begun.
 
     Raises ScenarioError for values that allow no trial.

@@ -26,9 +26,9 @@ class _Seen:
     """One container.
 
     base: its counters when its present cgroup was first seen. last: the newest counters, None before the
-      first ones.
-    before: sums of former cgroups. restarts: number of restarts seen. limited: whether its present cgroup
-      has the limits.
+        first ones.
+    before: sums of former cgroups. restarts: number of restarts seen. limited: whether its present cgroup has
+        the limits.
     gone_s: time since which it is missing, s.
     """
 

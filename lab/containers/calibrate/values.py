@@ -38,8 +38,8 @@ class Program:
     wake_s, wake_tau_s: CPU of waking up, as in twin.containers.requests.model.ServiceGraph, s
     network_s: time of a call's way to another process and back, without CPU, s
     base_bytes: memory of a container that declares none, while it serves
-    kernel_bytes: memory that is charged to a container beyond what it declares, while it serves: the
-      kernel's own for its processes, and pages charged in advance on each CPU
+    kernel_bytes: memory that is charged to a container beyond what it declares, while it serves: the kernel's
+        own for its processes, and pages charged in advance on each CPU
     loop_cores: CPU of the control loop, cores
     client_request_s: CPU of the load generator per request, s
     client_s: time of a client's request to the first process and back, s

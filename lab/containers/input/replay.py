@@ -25,12 +25,11 @@ class Replay:
     """A scenario's workload with one seed, in the twin's form.
 
     memory_known: bool[N], False if the input has no memory of the container; memory metrics are then
-      undefined
+        undefined
     notes: changes and assumptions, one sentence each
     about: further fields of the manifest about the workload, in JSON types
     refined: whether the input was coarser than a period, and a random model refined it
-    history: use of the containers in the profile, for policies that learn from it; None without a profile
-      run
+    history: use of the containers in the profile, for policies that learn from it; None without a profile run
     interval_s: interval of the input, s, if it is coarser than a period
     """
 

@@ -75,8 +75,8 @@ class Container:
     """A container with its command.
 
     endpoint: its own network, None = the host's.
-    identity: the user of its command and the environment that `spec.env` is added to, None = this
-      process's own.
+    identity: the user of its command and the environment that `spec.env` is added to, None = this process's
+        own.
     exit_code: None until `note_end`.
     outlived: number of processes left in the group when its command ended.
     usage: the counters at the last reading.

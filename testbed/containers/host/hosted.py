@@ -37,8 +37,7 @@ class HostedContainer:
     quota_cores, limit_bytes: limits of the allocator in force, 0 before the first.
     wanted_bytes: a lower memory limit that the kernel could not set yet. trap: None if none is armed.
     exit_code: of the last start, negative for a signal. starts_ns: time at which the command restarts.
-    kill_ns: time at which a command that was told to end is killed. down_ns: time since which it is not
-      up.
+    kill_ns: time at which a command that was told to end is killed. down_ns: time since which it is not up.
     leaving: it is being ended finally. Times are CLOCK_MONOTONIC.
     """
 

@@ -44,9 +44,8 @@ class Escapes:
     """The processes below this one that are in none of the groups.
 
     groups: of the recording.
-    apart: returns the processes that belong outside the groups, such as runc, with all below them.
-      Earlier children of this
-      process belong to other code.
+    apart: returns the processes that belong outside the groups, such as runc, with all below them. Earlier
+        children of this process belong to other code.
     count: number of escaped processes seen so far.
     """
 

@@ -16,7 +16,7 @@ class Schedule:
 
     interval_s: time between ticks, s. clock: nanoseconds, monotonic. sleep: called with seconds.
     start_ns: the clock at tick 0, which is now. tick: the last tick returned. missed: ticks whose whole
-      interval passed.
+        interval passed.
     """
 
     def __init__(

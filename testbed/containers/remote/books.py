@@ -43,8 +43,7 @@ _log = logging.getLogger("twinbed.controller")
 class ControllerBooks:
     """One deployment under one allocator.
 
-    began_s: the clock at time 0 of the allocator's time line. All times are seconds of one monotonic
-      clock.
+    began_s: the clock at time 0 of the allocator's time line. All times are seconds of one monotonic clock.
     agents: by name. members: by id. cpu, memory: limits in transit. latest: the containers' last reports.
 
     Counters since the start: reports (records accepted), unlimited (reports of containers that lack the CPU

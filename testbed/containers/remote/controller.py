@@ -55,8 +55,8 @@ class _Connection:
     """One agent's call.
 
     certificate: its serial number. welcome: pieces to write first.
-    wake: set if there may be an order. idle: nothing is being written to it. order: made for it while it
-      was idle.
+    wake: set if there may be an order. idle: nothing is being written to it. order: made for it while it was
+        idle.
     closing: why the controller ends the call.
     """
 
@@ -80,7 +80,7 @@ class Controller:
     identity: read again for each connection.
     revoked: returns serial numbers of revoked certificates; called several times a second.
     on_latency: called with the seconds from sending a record to writing its last limit, as agents report
-      them.
+        them.
     clock: seconds, monotonic. books: the state.
     gate, refusals: accepted and refused messages. telemetry_bytes: bytes of all received datagrams.
     """

@@ -44,11 +44,9 @@ class Hosting:
 
     logs: folder for the commands' output, None = it is discarded.
     audit: records each attached and detached container of another system, None = no record.
-    containers: by name. traps_oom: whether the controller's allocator wants tasks held at their memory
-      limit.
+    containers: by name. traps_oom: whether the controller's allocator wants tasks held at their memory limit.
     on_ids: called with containers that got ids. on_trap: with one whose trap was armed.
-    on_killed: with one in which the OOM killer killed a process. on_gone: with one that left, and the
-      reason.
+    on_killed: with one in which the OOM killer killed a process. on_gone: with one that left, and the reason.
     on_quota: with the seconds of each quota write.
     events: number of events by kind, including "refused" limits.
     """

@@ -73,8 +73,8 @@ class AgentState:
 
     number: its index among the agents. instance: distinguishes its process from others of its name.
     session: session of its call and its telemetry, 0 = none is open.
-    complete: whether it has reported all containers since it last registered. joining: pieces of its
-      report so far.
+    complete: whether it has reported all containers since it last registered. joining: pieces of its report
+        so far.
     members: by name. due: whether there may be an order for it.
     """
 

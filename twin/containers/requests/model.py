@@ -103,9 +103,8 @@ class Arrivals:
 class Client:
     """The load generator.
 
-    connections: requests that it has open at once (0 = no limit). Others wait, and their latency counts
-      from when they
-      were due.
+    connections: requests that it has open at once (0 = no limit). Others wait, and their latency counts from
+        when they were due.
     queue: number of requests that may wait; further ones are DROPPED.
     timeout_s: time after which it gives up, from when a request was due, s (inf = never).
     way_s: time from sending a request to the first container and back, s.
@@ -159,13 +158,12 @@ class RequestWorkload:
 class SpanLog:
     """Spans of some answered requests. The spans of a request are consecutive, callers before callees.
 
-    request: int64[n], index in `Arrivals`. parent: int64[n], row of the caller's span, −1 for the
-      client's call.
+    request: int64[n], index in `Arrivals`. parent: int64[n], row of the caller's span, −1 for the client's
+        call.
     service: int64[n]. container: int64[n], −1 if the call failed.
     start_s, end_s: float64[n], time of the call and of its end at the caller, s.
     work_s: float64[n], CPU seconds that the visit drew, 0 if the call failed.
-    drawn: bool[n], the request was drawn at random before the run; otherwise it is kept because it was
-      slow.
+    drawn: bool[n], the request was drawn at random before the run; otherwise it is kept because it was slow.
     lost: number of traced requests whose spans found no room.
     """
 
@@ -185,7 +183,7 @@ class RequestLog:
     """Results of the requests, in the order of `Arrivals` (A), and counters per container (N).
 
     at_s: float64[A], time at which each was due, s. kind: int64[A]. end_s: float64[A], its end, s (NaN:
-      pending).
+        pending).
     status: uint8[A] `RequestStatus`.
     visits: int64[N], finished visits. dropped: int64[N], visits dropped because the queue was full.
     refused: int64[N], visits refused because the container was down.
@@ -193,8 +191,7 @@ class RequestLog:
     in_flight: number of visits unfinished at the end.
     lost_s: float64[N], CPU work that had begun and was lost with a killed container, s.
     waiting_s: float64[N], work begun and not finished at the end, s. Per container, Outcome.arrived_s =
-      done_s +
-      lost_s + waiting_s.
+        done_s + lost_s + waiting_s.
     spans: spans of a bounded sample; None: the requests were not traced.
     """
 
