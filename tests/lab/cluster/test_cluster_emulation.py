@@ -35,7 +35,7 @@ def test_training_is_as_long_as_its_duration_compressed():
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("cluster.emulation=null", "cluster.emulation: missing; say how"),
+        ("cluster.emulation=null", "cluster.emulation: missing; describe how"),
         ("cluster.emulation.compression=20000", "job 0 would train"),
         ("cluster.synthetic.gpus=[4]", "is not calibrated"),
         ("cluster.emulation.slurm=decides", "Slurm decides by fifo-backfill, not tiresias"),
