@@ -1,1 +1,1 @@
-"""Decides, and nothing else: no clock, no I/O, no randomness; the same object serves both backends."""
+"""Policies that decide. No clock, no I/O, no randomness: the twin and the testbed run the same objects."""

@@ -1,7 +1,8 @@
-"""What carries out a scheduler's decisions is given this and gives this back: the words of both backends.
+"""Input and output of the backends that carry out a scheduler's decisions, shared by twin and testbed.
 
-For: twin.cluster, testbed.cluster and their callers. Not for: what a scheduler sees and answers
-(control.scheduler.model), nor the bookkeeping (control.scheduler.books)."""
+For: twin.cluster, testbed.cluster and their callers. Not for: a scheduler's input and output
+(control.scheduler.model), nor the bookkeeping (control.scheduler.books).
+"""
 
 from __future__ import annotations
 
@@ -16,16 +17,13 @@ from control.scheduler.model import NO_SHARING, NOT_ELASTIC, Elastic, Flags, Rea
 class Workload:
     """n jobs in the order of their submission; a job's id is its place.
 
-    submit_s: when each is submitted, s, not falling, float64[n].
-    gpus: GPUs of the gang, int64[n].
-    steps: work, steps, float64[n].
-    throughput: steps per second of the gang by type, together and spread, float64[n, r, 2]; 0: cannot run.
-    queue: its queue, int64[n].
-    weight: its weight in fair shares, float64[n].
-    deadline_s: when it should have finished, s, inf without a deadline, float64[n].
-    together: whether it may only run on as few servers as possible, bool[n].
-    sharing: how fast two jobs are on the same GPUs; without classes nobody shares.
-    elastic: how fast jobs are with other numbers of GPUs; without classes all are gangs.
+    submit_s: time of submission, s, non-decreasing, float64[n]. gpus: GPUs of the gang, int64[n]. steps:
+    work, steps, float64[n]. throughput: steps per second of the gang by type, together and spread, float64[n,
+    r, 2]; 0: cannot run. queue: its queue, int64[n]. weight: its weight in fair shares, float64[n].
+    deadline_s: time by which the job should finish, s, inf without a deadline, float64[n]. together: whether
+    the job may only run on as few servers as possible, bool[n]. sharing: speeds of two jobs on the same GPUs;
+    without classes, no GPU is shared. elastic: speeds of jobs with other numbers of GPUs; without classes,
+    all jobs are gangs.
     """
 
     submit_s: Real
@@ -45,14 +43,14 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
-    """m times in which a server is down. server: int64[m]; begin_s, end_s: s, float64[m]."""
+    """m times during which a server is down. server: int64[m]. begin_s, end_s: s, float64[m]."""
 
     server: Whole
     begin_s: Real
     end_s: Real
 
     def changes(self) -> list[tuple[float, int, int]]:
-        """Return (when, +1 fails or −1 returns, server) in the order of time."""
+        """Return (time in s, +1 if it fails or −1 if it returns, server), sorted by time."""
         fails = [(float(at), 1, int(server)) for at, server in zip(self.begin_s, self.server, strict=True)]
         backs = [(float(at), -1, int(server)) for at, server in zip(self.end_s, self.server, strict=True)]
         return sorted(fails + backs)
@@ -63,14 +61,13 @@ NEVER_DOWN = Downtime(np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How time passes.
+    """Durations of the simulation.
 
-    round_s: length of a round, s.
-    at_events: schedulers that can are asked at arrivals, ends and faults, too; False: in rounds only.
-    restart_s: time without progress after a job's servers changed, s.
+    round_s: length of a round, s. at_events: schedulers that support it also decide at arrivals, ends and
+    faults; False: in rounds only. restart_s: time without progress after a job's servers changed, s.
     checkpoint_s: work between two saves, s. A fault loses the work since the last one; a preemption saves.
-    start_s: time without progress after a job's first start, s.
-    sync_s: time of each round in which the copies of a forked job exchange what they learnt, s.
+    start_s: time without progress after a job's first start, s. sync_s: time of each round in which the
+    copies of a forked job exchange what they learned, s.
     """
 
     round_s: float = 360.0
@@ -98,7 +95,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Who held which GPUs when. job, server, gpus: int64[k]; begin_s, end_s: s, float64[k]."""
+    """GPUs that jobs held over time. job, server, gpus: int64[k]. begin_s, end_s: s, float64[k]."""
 
     job: Whole
     server: Whole
@@ -109,22 +106,22 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of n jobs on r types.
+    """Result of n jobs on r types.
 
     end_s: when the run ended, s.
-    first_start_s, finish_s: s, NaN where it never happened, float64[n].
+    first_start_s, finish_s: s, NaN if it never happened, float64[n].
     held_s: time with GPUs, s, float64[n].
-    held_gpu_s: GPU-seconds that the job had; of shared GPUs each of the two had half, float64[n].
+    held_gpu_s: GPU-seconds that the job had, float64[n]; a shared GPU counts half for each of its two jobs.
     preemptions: how often a job lost its GPUs before its end, faults included, int64[n].
-    faulted: how often by a fault, int64[n].
+    faulted: how often a fault took the job's GPUs, int64[n].
     restart_s: time with GPUs but without progress, s, float64[n].
     undone_s: time of work that faults undid, s, float64[n].
     left_steps: work that was not done, steps, float64[n].
     busy_gpu_s, restart_gpu_s, capacity_gpu_s: GPU-seconds of jobs that had their GPUs (restarts included), of
         restarts, and of servers that were up, by type, float64[r]. A shared GPU counts once.
     series: the queue over time.
-    spans: who ran where; None if there were too many jobs to keep it.
-    remarks: what the scheduler says of its decisions.
+    spans: GPUs that jobs held over time; None if there were too many jobs to keep them.
+    remarks: the scheduler's remarks on its decisions.
     """
 
     end_s: float

@@ -1,4 +1,4 @@
-"""The words for a fabric's edge that both backends share: links, faults, directions, BFD's timers and states.
+"""Terms for a fabric's edge that both backends share: links, faults, directions, BFD's timers and states.
 
 For: `control.fast_path`, `control.reconciler`, and the fabric of the twin, of the testbed and of the lab. Not
 for: how a fault is made or survived. All times are in seconds.
@@ -7,9 +7,9 @@ A *link* is the cable between two ports: a host's port (its *uplink*, numbered f
 port of a ToR, the switch at the top of the rack. A *port* is one end of a link. A dead port and a dead link
 do the same to traffic, but they are different devices, each with its own failure rate.
 
-Whether anybody is told is a separate question, which `Fault.silent` answers. A silent fault loses packets and
-the carrier stays. Any other fault takes the carrier away, and the carrier is always lost at both ends of the
-link, whichever end failed.
+Whether a fault can be noticed at the port is a separate question, which `Fault.silent` answers. A silent
+fault loses packets and the carrier stays. Any other fault takes the carrier away, and the carrier is always
+lost at both ends of the link, whichever end failed.
 
 Source: RFC 5880 for BFD; RFC 7348 for VXLAN.
 """
@@ -90,10 +90,10 @@ class BfdState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BfdTimers:
-    """How often one end of a BFD session sends, and how much silence is a fault.
+    """Timers of one end of a BFD session: how often it sends, and how much silence is a fault.
 
-    interval_s: time between control packets, s, from which a sender takes 0–25 % at random (RFC 5880 §6.8.7).
-    multiplier: number of packets in a row whose loss is a fault.
+    interval_s: time between control packets, s, from which a sender subtracts 0–25 % at random (RFC 5880
+    §6.8.7). multiplier: number of packets in a row whose loss is a fault.
     """
 
     interval_s: float = 0.05
@@ -105,6 +105,5 @@ class BfdTimers:
         return self.interval_s * self.multiplier
 
     def received_at_least(self, interval_s: float) -> BfdTimers:
-        """Return the timers by which a receiver counts that wants packets interval_s apart or more (RFC 5880
-        §6.8.4)."""
+        """Return the timers for a receiver that wants packets at least interval_s apart (RFC 5880 §6.8.4)."""
         return BfdTimers(max(self.interval_s, interval_s), self.multiplier)

@@ -20,28 +20,29 @@ from scipy.optimize import minimize
 from control.jobs import Flags, Real
 
 LEAST = 1e-8
-"""Least value of a coefficient, and the value of one that no run can show (adaptdl)."""
+"""Least value of a coefficient, and the value of one that no run can determine (adaptdl)."""
 MOST_GAMMA = 10.0
 CANDIDATES = 50
-"""Batches that are compared, in geometric progression (adaptdl)."""
+"""Number of batch sizes that are compared, in geometric progression (adaptdl)."""
 _MEMORY = 0.999
-"""Weight of a past gradient beside the newest one, per batch of the size B0 in between (adaptdl)."""
+"""Weight of a past gradient relative to the newest one, per batch of size B0 between them (adaptdl)."""
 _ACROSS = 1.1
-"""Networks between machines are at least so much slower than inside where no run shows them (adaptdl)."""
+"""Least ratio of the network's time between machines to that inside one, if no run shows it (adaptdl)."""
 _GAMMA_WEIGHT, _GROWTH_WEIGHT = 1e-3, 1e-2
 """Weights of the fit's preferences for a small gamma and for slow growth with the GPUs (adaptdl)."""
 _FIRST_GAMMA = 2.0
-"""Gamma with which the fit begins; at its bound of 1 the optimiser would not leave it."""
+"""Value of gamma at which the fit begins. At its bound of 1 the optimiser would not leave it."""
 _BLUNT = (0.1, 0.01, 1e-4)
-"""Errors below which the fit is blunt, in turn: an RMS error has a kink at 0, where optimisers get stuck."""
+"""Errors below which the fit is smoothed, in turn: an RMS error has a kink at 0, where optimisers get
+stuck."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What gradients tell of a job.
+    """Gradient moments of a job.
 
-    sqr: squared norm of the true gradient. trace: trace of the covariance of a sample's gradient.
-    Both are unbiased estimates, so that either may be below 0.
+    sqr: squared norm of the true gradient. trace: trace of the covariance of a sample's gradient. Both are
+    unbiased estimates, so either may be below 0.
     """
 
     sqr: float
@@ -84,7 +85,7 @@ def of_replicas(
 
 
 def efficiency(noise: ArrayLike, batch: ArrayLike, base: ArrayLike) -> Real:
-    """Return what a sample of this batch is worth beside one of a batch of B0: (φ + B0) / (φ + B)."""
+    """Return the value of a sample in this batch relative to one in a batch of B0: (φ + B0) / (φ + B)."""
     scale, size, first = (np.asarray(value, np.float64) for value in (noise, batch, base))
     with np.errstate(invalid="ignore"):
         worth = (scale + first) / (scale + size)
@@ -92,7 +93,7 @@ def efficiency(noise: ArrayLike, batch: ArrayLike, base: ArrayLike) -> Real:
 
 
 def gain(noise: ArrayLike, batch: ArrayLike, base: ArrayLike) -> Real:
-    """Return the progress of a step of this batch in steps of a batch of B0."""
+    """Return the progress of one step with this batch, in steps with a batch of B0."""
     steps: Real = np.asarray(batch, np.float64) / np.asarray(base, np.float64)
     return steps * efficiency(noise, batch, base)
 
@@ -146,8 +147,8 @@ class Speed:
 class Steps:
     """k measured steps, float64[k].
 
-    machines, gpus: where each ran. local: samples per GPU. step_s: time of the step. accumulate_s: time of
-        its computing alone, NaN where unknown; on one GPU it is the whole step.
+    machines, gpus: number of machines and GPUs. local: samples per GPU. step_s: time of the step.
+    accumulate_s: time of its computation alone, NaN where unknown; on one GPU it is the whole step.
     """
 
     machines: Real
@@ -160,8 +161,8 @@ class Steps:
 def fit(steps: Steps) -> Speed:
     """Return the speed with the least RMS error of the logarithms of both times, and small penalties.
 
-    Coefficients that no run can show stay at LEAST, and networks across machines are then taken for slower
-    than those inside.
+    Coefficients that no run can determine stay at LEAST. Networks between machines are then assumed to be
+    slower than inside one.
     """
     computing = np.where(steps.gpus == 1, steps.step_s, steps.accumulate_s)
     seen = np.isfinite(computing)
@@ -171,13 +172,14 @@ def fit(steps: Steps) -> Speed:
     varied = np.unique(steps.local).size > 1
     extra = np.maximum(steps.step_s - np.where(seen, computing, mean_s), 0.0)[steps.gpus > 1]
     net_s = max(float(extra.mean()) if extra.size else 0.0, mean_s / 100)
-    # Coefficients are fitted as logarithms, because their sizes differ by many orders.
+    # Coefficients are fitted as logarithms, because they differ by many orders of magnitude.
     start = np.log([mean_s / 2, mean_s / 2 / float(steps.local.mean()), net_s, net_s / 20, net_s, net_s / 20])
     free = np.array([varied, True, across, across and many, inside, inside and many])
     bounds = [(np.log(LEAST), 20.0) if part else (np.log(LEAST),) * 2 for part in free]
     start = np.where(free, start, np.log(LEAST))
     if not varied:
-        # One batch size does not tell what of the time grows with it; half of it is the optimistic guess.
+        # One batch size does not show which part of the time grows with it. Half of it is the optimistic
+        # guess.
         start[0] = np.log(mean_s / 2)
         bounds[0] = (start[0], start[0])
 
@@ -195,7 +197,7 @@ def fit(steps: Steps) -> Speed:
     found = _speed(values)
     if across:
         return found
-    # Nothing was seen across machines.
+    # No step ran across machines.
     slower = max(found.alpha_n, _ACROSS * found.alpha_r), max(found.beta_n, _ACROSS * found.beta_r)
     return replace(found, alpha_n=slower[0], beta_n=slower[1])
 
@@ -234,7 +236,7 @@ class Goodput:
         passes = np.maximum(np.ceil(wanted / self.most_local - 1e-9), 1.0) - 1
         local = np.ceil(wanted / (passes + 1) - 1e-9)
         batch = count * local * (passes + 1)
-        # Whole samples per GPU may need a batch that is a little above B0.
+        # Whole samples per GPU may need a batch slightly above B0.
         smallest = count * (passes + 1) * np.ceil(self.base / (count * (passes + 1)))
         fits: Flags = (local <= self.most_local) & (batch <= np.maximum(self.most, smallest)) & (wanted >= 1)
         rate = self.speed.throughput(across, count, local, passes)

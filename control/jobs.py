@@ -1,10 +1,10 @@
-"""The vocabulary of the cloud pillar: instance types, clusters to choose among, training jobs, past runs.
+"""Terms of the cloud pillar: instance types, candidate clusters, training jobs, past runs.
 
-For: recommenders, predictors and both backends, which all speak of jobs in these terms. Many rows are arrays,
-so that 10,000 candidates take a few vector operations; few rows are frozen dataclasses. Not for: deciding
-(recommender/, predictor/), files, or looking prices up (they come in with the candidates).
-Source: FC² (Ta, Cluster Computing 22, 2019) §5 for budgets, workers and servers; chapter 4 (cloud) of the
-doctoral thesis for jobs and local runs.
+For: recommenders, predictors and both backends. Data with many rows are arrays, so that 10,000 candidates
+take a few vector operations; data with few rows are frozen dataclasses. Not for: deciding (recommender/,
+predictor/), files, or looking prices up (they come in with the candidates). Source: FC² (Ta, Cluster
+Computing 22, 2019) §5 for budgets, workers and servers; chapter 4 (cloud) of the doctoral thesis for jobs and
+local runs.
 
 Units, unless a name says otherwise: times in s, costs in US$, prices in US$ per hour of the whole cluster,
 memory in GiB, network rates in bit/s. NaN means "not known"; it never stands for zero.
@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 Names = NDArray[np.str_]
 
 TOP, TOP_FACTOR = 5, 1.5
-"""A top configuration of a job is among this many best and within this factor of the best (thesis,
+"""Definition of a job's top configurations: the best this many, within this factor of the best (thesis,
 chapter 4)."""
 
 
@@ -91,16 +91,13 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The n configurations to choose among, one array of length n per quantity.
+    """The n candidate configurations, one array of length n per quantity.
 
-    name: type of the workers.
-    count: number of workers, int64.
-    batch: samples per worker and step, float64; NaN means the job's own batch size.
-    price_usd_h: price of the whole cluster with its servers, US$/h.
+    name: type of the workers. count: number of workers, int64. batch: samples per worker and step, float64;
+    NaN means the job's own batch size. price_usd_h: price of the whole cluster with its servers, US$/h.
     vcpus, memory_gib, gpus, network_bps, cpu_speed, disk_gib: of one worker, float64, as in InstanceType.
-    servers: number of parameter servers, int64.
-    server: type of the parameter servers.
-    parameters: further numeric settings such as a learning rate, float64[n] by name.
+    servers: number of parameter servers, int64. server: type of the parameter servers. parameters: further
+    numeric settings such as a learning rate, float64[n] by name.
 
     Raises InvariantError if arrays differ in length, ScenarioError if there is no candidate.
     """
@@ -202,7 +199,7 @@ def candidates(
 
 
 def joined(first: Candidates, second: Candidates) -> Candidates:
-    """Return the candidates of `first`, then those of `second`; a parameter that one of them lacks is NaN."""
+    """Return the candidates of `first`, then those of `second`. A parameter that one of them lacks is NaN."""
     columns = {
         column.name: np.concatenate([getattr(first, column.name), getattr(second, column.name)])
         for column in fields(Candidates)[:-1]
@@ -231,7 +228,7 @@ class LocalRun:
     layers: types of the model's layers, in order.
     optimiser: class of the optimiser, "" if not known.
     non_trainable: number of the model's parameters and statistics that are not trained; NaN if not known.
-    input_size, output_size: numbers that the model takes and gives per sample; NaN if not known.
+    input_size, output_size: numbers in the model's input and output per sample; NaN if not known.
 
     Raises ScenarioError on NaN, on a negative value, on series of different shapes or if there is no step.
     """

@@ -1,8 +1,8 @@
-"""Critical paths of requests: which calls a request waited for, and whose waiting made it slow.
+"""Critical paths of requests: the calls that a request waited for, and the owners whose waiting made it slow.
 
 For: critical paths of span trees, and each owner's time on them. Not for: recording spans
-(twin.containers.requests), nor what is done about who waits (control.allocator). An
-owner is whatever a span belongs to: a service or a container.
+(twin.containers.requests), nor acting on the result (control.allocator). The owner of a span is a service or
+a container.
 
 A critical path begins at the request's root. At each span the call that returned last is on it. Before that
 call, the call that returned last among those that had returned by then is on it, and so on backwards. So the
@@ -27,11 +27,12 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Spans of requests. Those of a request lie together, its root first, callers before their callees.
+    """Spans of requests. The spans of a request are consecutive: the root first, callers before their
+    callees.
 
     request: int64[n]. parent: int64[n], row of the caller, −1 for a root. owner: int64[n]. start_s, end_s:
-    float64[n], when the call was made and when its caller was told of its end. work_s: float64[n], CPU work
-    of its own, s.
+    float64[n], times of the call and of the answer at the caller. work_s: float64[n], the span's own CPU
+    work, s.
     """
 
     request: Index
@@ -76,10 +77,10 @@ def critical_paths(spans: Spans) -> Paths:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What owners add to some requests, in the mean per request, owners that add most waiting first.
+    """Mean contribution of each owner per request. The owners that add most waiting come first.
 
     owner: int64[k]. wait_s: float64[k], time on the critical path in which the owner neither did this
-    request's CPU work nor waited for a call on the path: queues, throttling, too few CPUs, the network.
+    request's CPU work nor waited for a call on the path: queues, throttling, lack of CPUs, the network.
     work_s: float64[k], CPU work on the path. requests: number of requests.
     """
 
@@ -90,7 +91,9 @@ class Blame:
 
 
 def blame(spans: Spans, paths: Paths, requests: Index) -> Blame:
-    """Return what each owner adds to `requests` (int64[m], distinct; those without spans do not count)."""
+    """Return each owner's contribution to `requests` (int64[m], distinct; requests without spans do not
+    count).
+    """
     chosen = paths.on & np.isin(spans.request, requests)
     owners, place = np.unique(spans.owner[chosen], return_inverse=True)
     count = len(np.unique(spans.request[chosen]))

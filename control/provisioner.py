@@ -1,10 +1,11 @@
-"""The port through which a search holds instances: launch, look, measure, stop, and what is still billable.
+"""The port through which a search holds instances: launch, status, measure, stop, and the list of billable
+instances.
 
-For: the words that all backends share (virtual, emulated, a real cloud). Not for: choosing a cluster
-(recommender/), nor for keeping the promise that nothing stays billable (lab.cloud.search.held). Every
-instance bears the owner and the token of its order, so that whoever knows the owner finds all of it, also
-after a crash in the middle of a launch. Every order has a lease: the backend ends its instances after that
-time even if nobody asks. Source: FC² (Ta, Cluster Computing 22, 2019) §6 for provisioner and monitor.
+For: the terms that all backends share (virtual, emulated, a real cloud). Not for: choosing a cluster
+(recommender/), nor for ensuring that nothing stays billable (lab.cloud.search.held). Every instance carries
+the owner and the token of its order. So the owner's name suffices to find all of its instances, even after a
+crash in the middle of a launch. Every order has a lease: the backend ends its instances after that time even
+if no call arrives. Source: FC² (Ta, Cluster Computing 22, 2019) §6 for provisioner and monitor.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 
 
 class State(StrEnum):
-    """What an instance does. A backend bills for every instance that is not GONE."""
+    """State of an instance. A backend bills for every instance that is not GONE."""
 
     CREATING = "creating"
     RUNNING = "running"
@@ -79,13 +80,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured on a cluster.
+    """Measurements on a cluster.
 
-    step_s: duration of each measured step on the ordered type, s, float64[k].
-    held_s: time that the instances were held for it without the provider's start-up, s as billed.
-    use_bps: bandwidth that one worker used of its server's port, bit/s; NaN if not measured.
-    noise: noise scale of the gradients, samples; NaN if not measured or not known.
-    problem: why the job cannot run there, "" if it can; then there is no step.
+    step_s: duration of each measured step on the ordered type, s, float64[k]. held_s: time that the instances
+    were held for it without the provider's start-up, s as billed. use_bps: bandwidth of its server's port
+    that one worker used, bit/s; NaN if not measured. noise: noise scale of the gradients, samples; NaN if not
+    measured or not known. problem: why the job cannot run there, "" if it can; then there is no step.
     """
 
     step_s: Real
@@ -125,18 +125,18 @@ class Provisioner(Protocol):
         ...
 
     def status(self, order: Order) -> Mapping[str, State]:
-        """Return the state of each instance of the order by name; GONE if it is not there."""
+        """Return the state of each instance of the order by name; GONE if it does not exist."""
         ...
 
     def measure(self, order: Order, steps: int) -> Reading:
-        """Return `steps` steps of a launched order after warming up; blocks until then.
+        """Return `steps` steps of a launched order after warming up. The call blocks until then.
 
-        A job that ends before is a reading with a problem, no error.
+        A job that ends earlier gives a reading with a problem, not an error.
         """
         ...
 
     def stop(self, owner: str, token: str) -> None:
-        """End the instances of an order, and return once none is billable; twice is fine."""
+        """End the instances of an order. Return when none is billable. A second call is harmless."""
         ...
 
     def held(self, owner: str) -> tuple[Held, ...]:

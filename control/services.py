@@ -1,9 +1,9 @@
-"""The words of a service graph, which the text, the twin and the testbed share.
+"""Terms of a service graph, shared by the scenario files, the twin and the testbed.
 
-For: services, their handlers, the calls these make, and what became of a request. Not for: the text that a
+For: services, their handlers, the calls between them, and the status of a request. Not for: the text that a
 user writes (lab.containers.input.services.application), the arrays that the twin runs
 (twin.containers.requests.model), or addresses and the JSON form that real containers read
-(testbed.containers.services). It needs no NumPy, because every real container of a service imports it.
+(testbed.containers.services). It does not import NumPy, because every real container of a service imports it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Draw(IntEnum):
 
 
 class RequestStatus(IntEnum):
-    """What became of a client's request, or of a call inside the twin.
+    """Result of a client's request, or of a call inside the twin.
 
     On the testbed OK is an answer 200 and DROPPED a 503 or a full queue of the client. FAILED is any other
     answer, or a connection that was refused or reset.
@@ -56,9 +56,11 @@ _STATUS_TEXT = {
 class Call:
     """A call to a handler.
 
-    handler: `service.handler`. probability: that a visit makes it, in (0, 1]. timeout_s: per attempt, from
-    the moment the caller makes it (None: never). retries: further attempts after a failed or timed-out one.
-    backoff_s: wait before each of them, s.
+    handler: `service.handler`.
+    probability: probability that a visit makes the call, in (0, 1].
+    timeout_s: time per attempt, from the moment the caller makes it, s (None: no timeout).
+    retries: further attempts after a failed or timed-out one.
+    backoff_s: wait before each further attempt, s.
     """
 
     handler: str
@@ -77,9 +79,10 @@ class Call:
 class Handler:
     """An operation of a service.
 
-    mean_s: mean CPU seconds of a visit, drawn once and spent in equal parts before, between and after the
-    stages. cv: coefficient of variation (LOGNORMAL only). stages: made one after another, the calls of a
-    stage in parallel.
+    mean_s: mean CPU time of a visit, s. The time is drawn once and spent in equal parts before, between and
+        after the stages.
+    cv: coefficient of variation (LOGNORMAL only).
+    stages: stages in order; the calls of a stage are made in parallel.
     """
 
     mean_s: float
@@ -95,10 +98,10 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of a container: base + min(cache, finished visits · cache_request) + request · visits with a
-    worker.
+    """Memory of a container, bytes: base + min(cache, finished visits · cache_request) + request · visits
+    with a worker.
 
-    A container that starts up begins with empty caches.
+    A container starts with empty caches.
     """
 
     base_bytes: int = 0
@@ -111,9 +114,10 @@ class Memory:
 class Service:
     """A service and how each of its containers runs.
 
-    threads: CPUs that a container can keep busy at once. workers: visits at once; a visit holds a worker from
-    start to end, also while it waits for calls. queue: visits that may wait for a worker (more are dropped).
-    connections: open calls at once to a callee, by its name, over all containers of this service.
+    threads: CPUs that a container can keep busy at once.
+    workers: visits at once; a visit holds a worker from start to end, also while it waits for calls.
+    queue: visits that may wait for a worker; further visits are dropped.
+    connections: open calls at once to each callee, by its name, over all containers of this service.
     """
 
     handlers: Mapping[str, Handler]
@@ -127,10 +131,10 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class ServiceApp:
-    """Services by name, and what clients ask for: name → `service.handler`, in the order of their kinds.
+    """Services by name, and the kinds of requests of clients: name → `service.handler`, in order.
 
-    Raises ScenarioError (dotted key, problem) for values out of range, for calls to what does not exist, and
-    for calls that go round in a cycle.
+    Raises ScenarioError (dotted key, problem) for values out of range, for calls to handlers that do not
+    exist, and for cyclic calls.
     """
 
     name: str
@@ -158,12 +162,16 @@ class ServiceApp:
 
 
 def container_names(service: str, replicas: int) -> list[str]:
-    """Return the containers' names: the service's name, with -1, -2, … when there are several replicas."""
+    """Return the containers' names: the service's name, followed by -1, -2, … if there are several
+    replicas.
+    """
     return [service] if replicas == 1 else [f"{service}-{number}" for number in range(1, replicas + 1)]
 
 
 def cycle(callees: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return some cycle of callers, the first repeated at the end, or an empty list. callees: by caller."""
+    """Return a cycle of callers, with the first one repeated at the end, or an empty list. callees: by
+    caller.
+    """
     try:
         TopologicalSorter(callees).prepare()
     except CycleError as error:

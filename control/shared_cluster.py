@@ -1,13 +1,14 @@
-"""Do users stay in a cluster that they reserved together, when they could rent?
+"""Whether users stay in a cluster that they reserved together when they could rent on demand.
 
-For: the two ways to divide the bill of a shared cluster, the rounds in which users leave until nobody does,
-and the machines and the discount at which everybody stays. Source: "Is Sharing Caring?" (ICPE 2023, doi
-10.1145/3578244.3583730), of which only the abstract was read: the rules are readings of ours. The bill is due
-whether the machines are used or not. Jobs run first come, first served without backfilling, so more machines
-never make anybody wait longer, once the largest job fits. Not for: schedulers (control.scheduler), nor where
-the jobs come from.
+For: two ways to divide the bill of a shared cluster, the rounds in which users leave until all others stay,
+and the number of machines and the discount at which all users stay. Source: "Is Sharing Caring?" (ICPE 2023,
+doi 10.1145/3578244.3583730), of which only the abstract was read: the rules are our readings. The bill does
+not depend on the use of the machines. Jobs run first come, first served without backfilling. Once the largest
+job fits, more machines never make a job wait longer. Not for: schedulers (control.scheduler), nor the source
+of the jobs.
 
-A unit is a core or a GPU, whichever the job log counts. Users who leave do so at the same time and for good.
+A unit is a core or a GPU, whichever the job log counts. Users who leave do so at the same time and do not
+return.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _ROUNDING = 1e-9
-"""Relative difference below which two amounts are the same."""
+"""Relative difference below which two amounts count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
     """n jobs of u users in the order of submission.
 
-    user: the user of each job, 0 to u − 1, int64[n]; every user has a job.
-    submit_s: s, not falling, float64[n]. run_s: s, above 0, float64[n]. units: above 0, int64[n].
+    user: user of each job, 0 to u − 1, int64[n]; every user has a job.
+    submit_s: time of submission, s, non-decreasing, float64[n].
+    run_s: run time, s, above 0, float64[n].
+    units: number of units, above 0, int64[n].
     """
 
     user: Whole
@@ -53,13 +56,15 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What sharing costs, and what users put up with.
+    """Terms of sharing, and the users' tolerance.
 
-    machines, units: number of reserved machines, and units of each. price_usd_h: of a unit on demand, US$.
-    discount: of a reserved unit, 0 to 1. horizon_s: time for which the machines are reserved, s.
-    pricing: usage: users pay by their unit-hours; flat: all pay the same.
+    machines, units: number of reserved machines, and units of each.
+    price_usd_h: price of a unit on demand, US$/h.
+    discount: discount on a reserved unit, 0 to 1.
+    horizon_s: time for which the machines are reserved, s.
+    pricing: usage: users pay by their unit-hours; flat: all users pay the same.
     tolerance: longest mean wait that a user accepts, as a multiple of the mean run time of their jobs.
-    wait_usd_h: what an hour of a job's wait is worth to its user, US$.
+    wait_usd_h: value of an hour of a job's wait to its user, US$.
     """
 
     machines: int
@@ -73,19 +78,20 @@ class Terms:
 
     @property
     def bill_usd(self) -> float:
-        """What the machines cost all users together, US$."""
+        """Price of the machines for all users together, US$."""
         hours = self.machines * self.units * self.horizon_s / 3600
         return hours * self.price_usd_h * (1 - self.discount)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What members pay and wait before some of them leave.
+    """Payments and waits of the members before some of them leave.
 
-    members: bool[u]. paid_usd, alone_usd: what each pays here and would pay on demand, US$, float64[u], 0 for
-    those who left. wait_s: mean wait of each, s, inf if a job is larger than the cluster, float64[u].
-    impatient, cheated: who leaves because of the wait, and because it is cheaper elsewhere, bool[u].
-    price_usd_h: what a unit-hour of use costs the members, US$. utilisation: use over what is reserved.
+    members: bool[u].
+    paid_usd, alone_usd: payment here, and the price on demand, US$, float64[u]; 0 for those who left.
+    wait_s: mean wait, s, float64[u]; inf if a job is larger than the cluster.
+    impatient, cheated: members who leave because of the wait, or because it is cheaper elsewhere, bool[u].
+    price_usd_h: price of a unit-hour of use for the members, US$. utilisation: use over the reserved units.
     """
 
     members: Flags
@@ -99,14 +105,14 @@ class Round:
 
     @property
     def leave(self) -> Flags:
-        """Who leaves after it, bool[u]."""
+        """Members who leave after this round, bool[u]."""
         return self.impatient | self.cheated
 
 
 def fifo_waits(submit_s: Real, run_s: Real, units: Whole, room: int) -> Real:
-    """Return how long each job waits for its units of `room`, first come, first served, s, float64[n].
+    """Return each job's wait for its units out of `room`, first come, first served, s, float64[n].
 
-    A job that needs more than there are waits for ever (inf) and holds nobody up.
+    A job that needs more than `room` waits for ever (inf) and blocks no other job.
     """
     waits = np.full(submit_s.size, np.inf)
     ends: list[tuple[float, int]] = []
@@ -128,7 +134,7 @@ def fifo_waits(submit_s: Real, run_s: Real, units: Whole, room: int) -> Real:
 
 
 def play(use: Use, terms: Terms) -> Sequence[Round]:
-    """Return the rounds until nobody leaves, or nobody is left; there are no more than users."""
+    """Return the rounds until no user leaves, or none is left. There are at most as many rounds as users."""
     members = np.ones(use.users, np.bool_)
     rounds: list[Round] = []
     while members.any():
@@ -160,7 +166,7 @@ def _round(use: Use, terms: Terms, members: Flags) -> Round:
 
 
 def _means(use: Use, terms: Terms, members: Flags) -> tuple[Real, Real]:
-    """Return the mean wait and the mean run time of each member's jobs, s, float64[u]; 0 for the others."""
+    """Return the mean wait and the mean run time of each member's jobs, s, float64[u]; 0 for other users."""
     here = members[use.user]
     user = use.user[here]
     room = terms.machines * terms.units
@@ -171,15 +177,15 @@ def _means(use: Use, terms: Terms, members: Flags) -> tuple[Real, Real]:
 
 
 def _parts(hours: Real, members: Flags, pricing: str) -> Real:
-    """Return each user's part of the bill, float64[u], of sum 1."""
+    """Return each user's share of the bill, float64[u]; the sum is 1."""
     parts: Real = hours / hours.sum() if pricing == "usage" else members / members.sum()
     return parts
 
 
 def least_machines(use: Use, terms: Terms) -> int | None:
-    """Return the fewest machines with which every user's wait is tolerable; None: no number is enough.
+    """Return the fewest machines with which every user's wait is tolerable; None if no number is enough.
 
-    The prices of `terms` do not matter, and neither do its machines.
+    The prices and the number of machines in `terms` are ignored.
     """
     low, high = 0, -(-int(use.units.sum()) // terms.units)
     if not _tolerable(use, replace(terms, machines=high)):
@@ -198,8 +204,8 @@ def _tolerable(use: Use, terms: Terms) -> bool:
 def least_discount(use: Use, terms: Terms) -> float:
     """Return the smallest discount with which no user has a cheaper alternative while all stay.
 
-    Above 1: there is none. Below 0: sharing pays without a discount. Waits are judged by least_machines. The
-    discount of `terms` does not matter.
+    Above 1: there is none. Below 0: sharing is worthwhile without a discount. Waits are judged by
+    least_machines. The discount in `terms` is ignored.
     """
     first = _round(use, replace(terms, discount=0.0), np.ones(use.users, np.bool_))
     jobs = np.bincount(use.user, minlength=use.users)

@@ -1,1 +1,1 @@
-"""Runs scenarios on either backend and shows what came of them; reads and writes runs, nothing else."""
+"""Runs scenarios on either backend, stores the runs, and shows them."""

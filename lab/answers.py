@@ -1,6 +1,6 @@
-"""What the Python API returns: results that notebooks show as tables, with data frames and charts.
+"""Results of the Python API: notebooks show them as tables, and they have data frames and charts.
 
-For: lab.api. Not for: how anything is asked, run or kept. Heavy packages are imported when they are used.
+For: lab.api. Not for: asking, running or storing. Heavy packages are imported when they are used.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Shown(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Runs(Shown, Sequence["Run"]):
-    """Stored runs, compared with each other. It is a sequence of them."""
+    """Stored runs and their comparison. It is a sequence of the runs."""
 
     runs: tuple[Run, ...]
 
     @property
     def result(self) -> Result:
-        """The comparison as the command line prints it: means over seeds, the metrics that have a meaning."""
+        """The comparison as the command line prints it: means over seeds, only metrics that apply."""
         from lab.runs.compare import as_result
 
         return as_result(self.runs)
@@ -105,13 +105,13 @@ class Runs(Shown, Sequence["Run"]):
 
 @dataclass(frozen=True, repr=False)
 class Sweep(Shown):
-    """A sweep that was carried out. swept: its plan, its frame and what failed."""
+    """A finished sweep. swept: its plan, its frame and its failures."""
 
     swept: Swept
 
     @property
     def result(self) -> Result:
-        """The table of means, of the first metrics that differ."""
+        """The table of means of the first metrics that differ between points."""
         from lab.sweep.result import chosen, result
 
         return result(self.swept, chosen(self.swept, []))
@@ -132,7 +132,7 @@ class Sweep(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Table(Shown):
-    """A table with what it was made of.
+    """A table with the object that it was made from.
 
     answer: an Advice (advise), a Recording (record), or an Answer, a plan or trials (recommend).
     """
@@ -155,13 +155,13 @@ class Table(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Ranking(Table):
-    """Ranked clusters. deadline_s, budget_usd: the limits that were asked for, infinite for none."""
+    """Ranked clusters. deadline_s, budget_usd: the limits of the question, infinite for none."""
 
     deadline_s: float
     budget_usd: float
 
     def charts(self) -> dict[str, alt.TopLevelMixin]:
-        """Return the chart of every candidate by time and cost, by title; none if nothing tells the times."""
+        """Return the chart of every candidate by time and cost, by title; empty if no time is predicted."""
         from lab.charts.cloud import pareto, ranking
 
         if not self.answer.sized:

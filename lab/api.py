@@ -26,7 +26,7 @@ POLICIES = ("escra", "autopilot", "vpa", "static")
 """Policies that `whatif` compares if none are given."""
 
 Settings = Mapping[str, object] | Sequence[str]
-"""Changes of a scenario: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`, as `--set` takes them."""
+"""Changes of a scenario, as in `--set`: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`."""
 
 
 def Store(location: str | Path | None = None) -> RunStore:  # noqa: N802 - users take it for a class
@@ -53,12 +53,13 @@ def record(
     stdout: int | None = None,
     progress: bool = True,
 ) -> Table:
-    """Record what a command uses as a trace: CPU, throttling, memory and network, in its own cgroup.
+    """Record a command's resource use as a trace: CPU, throttling, memory and network, in its own cgroup.
 
-    command: text, which no shell reads, or words, or a Request of several. out: file of the trace, None for
-    NAME-<UTC time>.parquet. interval_s: time between samples, None for 0.1 s. duration_s: when it is stopped.
-    user, env: as whom it runs, and variables that it sees. stdout: file descriptor of its output. Needs root
-    and cgroups. `answer` is the Recording, with `exit_codes`. Raises BackendError where the machine cannot.
+    command: a text that no shell reads, or a list of words, or a Request of several commands. out: file of
+    the trace; None: NAME-<UTC time>.parquet. interval_s: time between samples, s; None: 0.1. duration_s: time
+    after which it is stopped, s. user, env: the user who runs it, and its environment variables. stdout: file
+    descriptor of its output. Needs root and cgroups. `answer` is the Recording, with `exit_codes`. Raises
+    BackendError if the machine cannot record.
     """
     import os
     import shlex
@@ -110,10 +111,10 @@ def whatif(
     engine: str = "local",
     progress: bool = True,
 ) -> Runs:
-    """Replay a trace under several policies, all with the same demand, global limits and random numbers.
+    """Replay a trace under several policies, with the same demand, global limits and random numbers.
 
     trace: a file, a public data set's folder, or a shipped recording's name. policies: `NAME[:KEY=VALUE]…`,
-    or your own `FILE.py:CLASS(KEY=VALUE, …)`. start_s, end_s: the part that is replayed, s after its start.
+    or your own `FILE.py:CLASS(KEY=VALUE, …)`. start_s, end_s: the part to replay, s after the trace's start.
     settings: changes of the scenario, such as `{"seeds": [0, 1], "budget_factor": 2}`.
     """
     from lab.containers.input.whatif import whatif_scenario
@@ -143,11 +144,12 @@ def run(
     repeat: int = 0,
     progress: bool = True,
 ) -> Runs:
-    """Run a scenario (a file, or a shipped one's name) with every policy, seed and value that varies.
+    """Run a scenario (a file, or a shipped scenario's name) with every policy, seed and varied value.
 
     backend: the twin, or this machine, which needs root. engine: where the twin runs: local, dask or
-    dask://HOST:PORT. jobs: processes on this machine. repeat: number of this one of several equal runs on the
-    testbed. progress: a bar on a terminal or in a notebook. Raises BackendError where the machine cannot.
+    dask://HOST:PORT. jobs: processes on this machine. repeat: number of this run among equal runs on the
+    testbed. progress: show a bar on a terminal or in a notebook. Raises BackendError if the machine cannot
+    run it.
     """
     from lab import kinds
     from lab.ask.scenario import expand
@@ -188,9 +190,9 @@ def sweep(
     """Run a scenario on the twin at every combination of values, with every seed.
 
     vary: values by the scenario's dotted key, or by POLICY.PARAMETER; or `KEY=VALUE,…` texts. points: a CSV
-    file of points, with keys in its header. shard: `I/N`, the part that is made here. until: the rule that
-    ends a point's seeds early, `ci(METRIC) < 5%`. resume: take the runs that the store has. Units that fail
-    are in `swept.failures`.
+    file of points, with keys in its header. shard: `I/N`, the part of the sweep to run here. until: a rule
+    that ends a point's seeds early, such as `ci(METRIC) < 5%`. resume: reuse the runs in the store. Units
+    that fail are in `swept.failures`.
     """
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
@@ -210,7 +212,7 @@ def sweep(
 
 
 def compare(*runs: str | Run, store: str | Path | None = None) -> Runs:
-    """Return stored runs beside each other, given by id, by the beginning of one, or as runs."""
+    """Compare stored runs, given by id, by the beginning of an id, or as runs."""
     opened = Store(store)
     return Runs(tuple(opened.open(run) if isinstance(run, str) else run for run in runs))
 
@@ -361,7 +363,7 @@ def advise(
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     record, whatif, run, sweep, advise, recommend, compare, Store,
 )  # fmt: skip
-"""What the reference page explains, in this order."""
+"""The functions of the reference page, in its order."""
 
 
 def _asked(scenario: str | Path | Scenario, settings: Settings) -> Scenario:

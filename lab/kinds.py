@@ -1,7 +1,7 @@
-"""The one table of what can be asked: which kinds of scenario there are.
+"""The table of the kinds of scenario.
 
-For: finding the kind of a scenario, of a section, of a policy and of a stored run. Not for: what a kind
-can do, which is `Kind` in lab.ask.kind. A new kind is a folder with a kind.py and a row here.
+For: finding the kind of a scenario, of a section, of a policy and of a stored run. Not for: the methods of a
+kind, which are `Kind` in lab.ask.kind. A new kind is a folder with a kind.py and a row here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = (Containers(), Fabric(), Cluster(), Cloud())
 
 
 def sections() -> list[str]:
-    """Return the sections that tell a scenario's kind; every scenario has exactly one of them."""
+    """Return the sections that mark a scenario's kind. Every scenario has exactly one of them."""
     return [section for kind in KINDS for section in kind.sections]
 
 
@@ -32,7 +32,7 @@ def paths() -> list[str]:
 
 
 def policies_without_parameters() -> list[str]:
-    """Return the policies that are no allocators but belong to one kind."""
+    """Return the policies that belong to one kind and are not allocators."""
     return [policy for kind in KINDS for policy in kind.policies]
 
 
@@ -52,7 +52,7 @@ def groups() -> list[str]:
 
 
 def with_policy(name: str, group: str = "") -> Kind:
-    """Return the kind of scenarios that this policy is for. group: of a policy of a user's own."""
+    """Return the kind of scenarios for this policy. group: sort of a user's own policy."""
     if group:
         return next(kind for kind in KINDS if kind.group == group)
     own = [kind for kind in KINDS if name in kind.policies]
@@ -65,7 +65,7 @@ def of(scenario: Scenario) -> Kind:
 
 
 def of_manifest(manifest: Mapping[str, Any]) -> Kind | None:
-    """Return the kind of a stored run, told by a condition that scenarios of one kind alone have; None if
+    """Return the kind of a stored run, known by a condition that only scenarios of one kind have; None if
     unknown."""
     from lab.ask.scenario import Scenario
 

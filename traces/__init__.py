@@ -1,1 +1,3 @@
-"""Trace schemas, readers of public formats, our own recordings. Imports nothing of ours but the leaf."""
+"""Trace schemas, readers of public formats, and our own recordings. It imports no other package of ours but
+twinbed.
+"""

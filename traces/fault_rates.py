@@ -73,13 +73,13 @@ STEPFUN = FaultCounts(
     duration_s=348 * DAY_S,
     counts={"link": 33, "nic": 16, "other": 287},
 )
-"""The counts of `read_stepfun` in that trace. Only the trace itself tells how long each fault lasted."""
+"""The counts of `read_stepfun` in that trace. Durations of faults are only in the trace itself."""
 
 FLEETS: Mapping[str, FaultCounts] = {"llama3": LLAMA3, "stepfun": STEPFUN}
 
 
 def per_gpu_s(counts: FaultCounts, part: Part) -> float:
-    """Returns faults per second of one GPU's share: its attachment (link, nic) or its part of a host
+    """Return faults per second of one GPU's share: its attachment (link, nic) or its part of a host
     (other)."""
     return counts.counts[part] / (counts.gpus * counts.duration_s)
 
@@ -87,7 +87,7 @@ def per_gpu_s(counts: FaultCounts, part: Part) -> float:
 def read_stepfun(
     path: str | Path, *, servers: int = 400, gpus_per_server: int = 8, days: float = 348.0
 ) -> FaultCounts:
-    """Returns the fault counts of StepFun's trace.
+    """Return the fault counts of StepFun's trace.
 
     path: the file or its folder
     servers: number of servers; the file names only those that failed
@@ -114,7 +114,7 @@ def read_stepfun(
 
 
 def read_downtimes(path: str | Path, *, servers: int = 400, days: float = 348.0) -> list[Floats]:
-    """Returns when each server of StepFun's trace was out of order: from and to, days, float64[faults, 2].
+    """Return when each server of StepFun's trace was out of order: from and to, days, float64[faults, 2].
 
     path, servers, days: as in read_stepfun. Times when people took a server out of use are left out. A fault
     without an end lasts to the end of the trace. Servers that never failed come last.
@@ -127,7 +127,7 @@ def read_downtimes(path: str | Path, *, servers: int = 400, days: float = 348.0)
 
 
 def _faults(path: str | Path, servers: int, days: float) -> Iterator[tuple[str, str, float, float | None]]:
-    """Yields node, class, begin and end of each fault, days, in the order of their ends; None: no end."""
+    """Yield node, class, begin and end of each fault, days, in the order of their ends; None: no end."""
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     frame = table.read_known(

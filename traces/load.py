@@ -135,7 +135,7 @@ FORMATS: Mapping[str, Reader] = {reader.name: reader for reader in _READERS}
 
 
 def shipped() -> list[str]:
-    """Returns the names of the recordings that come with twinbed, sorted."""
+    """Return the names of the recordings that come with twinbed, sorted."""
     return sorted(path.stem for path in RECORDED.glob("*.parquet"))
 
 
@@ -149,7 +149,7 @@ def load(
     end_s: float | None = None,
     **options: object,
 ) -> UsageTrace:
-    """Returns the validated trace at `source`: a file, a public data set's folder, or a shipped recording.
+    """Return the validated trace at `source`: a file, a public data set's folder, or a shipped recording.
 
     format: a key of FORMATS (None = recognised by the content), or a reader of the user's own (twinbed.own)
     containers, start_s, end_s: as in `select`

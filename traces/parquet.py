@@ -71,7 +71,7 @@ class _Head:
 
 
 def write(trace: UsageTrace, path: str | Path) -> None:
-    """Writes the trace to `path`, whole or not at all.
+    """Write the trace to `path`, whole or not at all.
 
     Raises TraceError if the trace is not valid, and BackendError if the file cannot be written (folder
     missing, no permission, disk full). An older file at `path` then stays.
@@ -82,7 +82,7 @@ def write(trace: UsageTrace, path: str | Path) -> None:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Writes a table to `path`, whole or not at all. Raises BackendError; an older file then stays."""
+    """Write a table to `path`, whole or not at all. Raises BackendError; an older file then stays."""
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with hidden.open("xb") as file:
@@ -102,7 +102,7 @@ def write_table(table: pa.Table, path: Path) -> None:
 
 
 def read(path: str | Path, *, max_cells: int = MOST_READ_CELLS) -> UsageTrace:
-    """Returns the trace in a file written by `write`, equal to what was written, bit for bit.
+    """Return the trace in a file written by `write`, equal to what was written, bit for bit.
 
     max_cells: largest number of intervals × containers that is accepted
 
@@ -123,7 +123,7 @@ def read(path: str | Path, *, max_cells: int = MOST_READ_CELLS) -> UsageTrace:
 
 
 def columns(path: Path) -> list[str]:
-    """Returns the column names of any Parquet file. Raises TraceError if it is missing or not Parquet."""
+    """Return the column names of any Parquet file. Raises TraceError if it is missing or not Parquet."""
     with parquet_file.opened(path) as file:
         return list(file.schema_arrow.names)
 
@@ -220,7 +220,7 @@ def _refuse_missing(path: Path, name: str, values: pa.ChunkedArray) -> None:
 
 
 def _cells(path: Path, table: pa.Table, head: _Head) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns (row, column) of every line of the table, two int64[lines]."""
+    """Return (row, column) of every line of the table, two int64[lines]."""
     for name in ("container", "time_s"):
         _refuse_missing(path, name, table.column(name))
     names = table.column("container").combine_chunks()
@@ -245,7 +245,7 @@ def _cells(path: Path, table: pa.Table, head: _Head) -> tuple[NDArray[np.int64],
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the new name durable: a crash after this cannot bring the old file back."""
+    """Make the new name durable: a crash after this cannot bring the old file back."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

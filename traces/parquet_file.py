@@ -1,7 +1,7 @@
-"""Opens a Parquet file that anybody may have made, after its footer was checked.
+"""Opens a Parquet file from an untrusted source, after its footer was checked.
 
 For: every reader of Parquet that a user brings. Not for: what the columns mean. A few bytes of Parquet can
-stand for millions of rows, so a file is judged by what its footer declares and not by its size on disk.
+encode millions of rows, so a file is judged by its footer and not by its size on disk.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def opened(
 
 
 def _check_footer(path: Path, file: BinaryIO) -> None:
-    """Raises TraceError if the footer is too long to be parsed. Arrow judges files without a footer."""
+    """Raise TraceError if the footer is too long to be parsed. Arrow judges files without a footer."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _LENGTH_BYTES - len(MAGIC)))
     length = int.from_bytes(file.read(_LENGTH_BYTES), "little")

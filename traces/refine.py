@@ -82,7 +82,7 @@ def refine(
     burstiness: Burstiness = DEFAULT,
     max_cores: float | None = None,
 ) -> UsageTrace:
-    """Returns the trace on intervals of interval_s, finer (by the model above) or coarser (`aggregate`).
+    """Return the trace on intervals of interval_s, finer (by the model above) or coarser (`aggregate`).
 
     max_cores: no fine value exceeds it; use is flat if the coarse mean itself does. The same trace, seed and
     parameters give the same bits. Adds a note. Raises TraceError if neither interval is a multiple of the
@@ -119,7 +119,7 @@ def refine(
 
 
 def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
-    """Returns the trace on longer intervals: mean CPU, last memory, sums of the rest. Adds a note.
+    """Return the trace on longer intervals: mean CPU, last memory, sums of the rest. Adds a note.
 
     A container is present in an interval if it is present at any moment of it. A last interval that is not
     full is left out. Raises TraceError if interval_s is not a multiple of the trace's, or longer than the
@@ -160,12 +160,12 @@ def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
 
 
 def fit(trace: UsageTrace, coarse_interval_s: float) -> Burstiness:
-    """Returns the model's parameters for one fine trace seen through coarse intervals (see `fit_all`)."""
+    """Return the model's parameters for one fine trace seen through coarse intervals (see `fit_all`)."""
     return fit_all([trace], coarse_interval_s)
 
 
 def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstiness:
-    """Returns parameters fitted by moments. Every trace has the same weight, whatever its length or cores.
+    """Return parameters fitted by moments. Every trace has the same weight, whatever its length or cores.
 
     cv² is the variance within coarse intervals over the mean square of their means, so busy intervals count
     for more than idle ones. The correlation comes from the covariance of neighbouring fine intervals.
@@ -187,7 +187,7 @@ def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstines
 
 
 def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]:
-    """Returns (variance, lag-one covariance) within coarse intervals, relative to the means' mean square."""
+    """Return (variance, lag-one covariance) within coarse intervals, relative to the means' mean square."""
     parts = _multiple(coarse_interval_s, trace.interval_s)
     rows = len(trace.present) // parts
     if parts < 2 or rows == 0:
@@ -241,7 +241,7 @@ def _burst(
 
 
 def _cut(block: Floats, level: Floats, cap: float) -> None:
-    """Brings block (float64[t, parts, N], means `level`) under the cap in place and keeps its means."""
+    """Bring block (float64[t, parts, N], means `level`) under the cap in place and keep its means."""
     over = np.argwhere(block.max(axis=1) > cap)
     row, column = over[:, 0], over[:, 1]
     mean = level[row, column][:, None]
@@ -254,7 +254,7 @@ def _cut(block: Floats, level: Floats, cap: float) -> None:
 
 
 def _interpolate(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floats:
-    """Returns memory at the ends of the fine intervals, on the line from the sample before to this one."""
+    """Return memory at the ends of the fine intervals, on the line from the sample before to this one."""
     before = np.vstack([memory[:1], memory[:-1]])
     # A container that has just appeared has no sample before.
     known = np.vstack([present[:1], present[:-1]])
@@ -267,7 +267,7 @@ def _interpolate(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floa
 
 
 def _share_out(total: Floats, cpu: Floats, mean: Floats) -> Floats:
-    """Returns interval totals spread over the fine intervals in proportion to CPU use, or evenly without
+    """Return interval totals spread over the fine intervals in proportion to CPU use, or evenly without
     it."""
     parts = len(cpu) // len(mean)
     block = cpu.reshape(len(mean), parts, -1)
@@ -305,7 +305,7 @@ def _refined_note(
 
 
 def print_fit() -> None:
-    """Prints burstiness.toml, fitted to the shipped recordings. Raises TraceError if there are none."""
+    """Print burstiness.toml, fitted to the shipped recordings. Raises TraceError if there are none."""
     if not shipped():
         raise TraceError(f"{RECORDED}: no recordings to fit burstiness to")
     traces = {name: parquet.read(RECORDED / f"{name}.parquet") for name in shipped()}

@@ -47,7 +47,7 @@ class RequestRates:
 
 
 def read_rates(path: str | Path) -> RequestRates:
-    """Returns the series in a CSV with a time and a rate column; other columns are ignored.
+    """Return the series in a CSV with a time and a rate column; other columns are ignored.
 
     Raises TraceError, which names the file and the line: a rate that is not a number, zero or above; a time
     that repeats, runs backwards or leaves a gap; fewer than two rows.
@@ -75,7 +75,7 @@ def read_rates(path: str | Path) -> RequestRates:
 
 
 def read_timestamps(path: str | Path) -> Floats:
-    """Returns arrival times from a CSV with a time column: float64[n ≥ 1], ascending, seconds since the
+    """Return arrival times from a CSV with a time column: float64[n ≥ 1], ascending, seconds since the
     first.
 
     Requests may have equal times. Raises TraceError, which names the file and the line: a time that cannot be
@@ -95,7 +95,7 @@ def read_timestamps(path: str | Path) -> Floats:
 
 
 def _times(path: Path, cells: pd.Series[str]) -> Floats:
-    """Returns seconds, float64[n]; ISO 8601 times count from the first row's, exact to 1e-7 s."""
+    """Return seconds, float64[n]; ISO 8601 times count from the first row's, exact to 1e-7 s."""
     stamps_ns = table.iso_ns(path, cells)
     if stamps_ns is None:
         return table.numbers(path, cells)

@@ -19,7 +19,7 @@ MOST_BYTES = 8 * MIB
 def read(
     path: Path, error: type[TwinbedError] = TraceError
 ) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
-    """Returns the column names, and for each row the number of its line and its cells by column.
+    """Return the column names, and for each row the number of its line and its cells by column.
 
     Blank lines are left out. Raises `error`, which names the file and the row, if the file cannot be read or
     is larger than MOST_BYTES, a name stands twice, a row has more or fewer fields than the header, or a cell

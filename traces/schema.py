@@ -1,11 +1,11 @@
-"""Defines the one schema of a usage trace: who used how much CPU, memory and network, when.
+"""Defines the schema of a usage trace: CPU, memory and network use of containers over time.
 
 For: the in-memory form that every reader produces and the Parquet form that we write. Not for: parsing
 foreign files (traces/readers), nor for refining coarse traces (traces/refine).
 
 A trace is dense: T regular intervals × N containers. A container that does not run in an interval (before it
 starts, after it ends) has `present = False` and usage 0 there. A value that is missing while its container
-runs is an error, and the reader names the row; or the reader is asked to fill it and says so in `notes`.
+runs is an error, and the reader names the row; or the reader fills it on request and says so in `notes`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ SHORTEST_S, LONGEST_S = 1e-9, 1e9
 
 
 def validate(trace: UsageTrace, source: str) -> None:
-    """Checks every promise of `UsageTrace`. source: a path or a name, with which the message begins.
+    """Check every promise of `UsageTrace`. source: a path or a name, with which the message begins.
 
     Raises TraceError for the first value, in time order, that is NaN, negative, above LARGEST, or not zero
     while its container is absent: it names the interval (counted from 1), its time stamp, the column and the
@@ -151,7 +151,7 @@ def select(
     start_s: float | None = None,
     end_s: float | None = None,
 ) -> UsageTrace:
-    """Returns a part of a trace: these containers, in this order, and the intervals in [start_s, end_s).
+    """Return a part of a trace: these containers, in this order, and the intervals in [start_s, end_s).
 
     start_s, end_s: seconds from the trace's own start; an interval belongs to the window in which it begins.
     A container that never runs in the window stays, absent. Adds a note if anything is left out. Raises

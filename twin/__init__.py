@@ -1,1 +1,1 @@
-"""Carries decisions out in virtual time: SimPy owns the time, NumPy arrays own the fleet."""
+"""The twin carries out decisions in virtual time. SimPy keeps the time, NumPy arrays hold the fleet."""

@@ -1,1 +1,1 @@
-"""Advice: requests and limits for containers from their history. Pure functions; who asks is in lab."""
+"""Advice: requests and limits for containers, from their history. Pure functions; lab calls them."""

@@ -1,11 +1,13 @@
-"""How much CPU all requests of a fleet may get together: below what rivals cost, and no more than helps.
+"""The total CPU that the requests of a fleet may sum to: cheaper than rival recommenders, and no more than
+useful.
 
-For: `rivals`, `ceiling` and `needed`. Not for: sharing the CPU out among containers (cpu.py), nor rehearsing.
+For: `rivals`, `ceiling` and `needed`. Not for: sharing the CPU out among containers (cpu.py), nor rehearsals.
 
-All requests together cost less than what a percentile of use, as krr takes it, and the VPA would reserve.
-What memory saves, CPU may spend. Earlier splits of the history tell how much of that money is needed. At a
-split, requests are made of what came before and rehearsed on what came after. They must leave no more work
-late than either rival's do. The split that needs most counts. If no amount is enough, all of it is spent.
+The requests together must cost less than two rivals would reserve: krr's percentile of use, and the VPA.
+Money that is saved on memory may be spent on CPU. Splits of the history show how much of the money is needed:
+at each split, requests are computed from the part before it and rehearsed on the part after it. They must
+leave no more work late than either rival's requests. The split that needs most decides. If no amount
+suffices, all the money is spent.
 """
 
 from __future__ import annotations
@@ -20,21 +22,22 @@ from control.advice.model import Usage
 from control.allocator.model import Floats
 
 SPLITS = (0.5, 0.75)
-"""Ends of what a split of the history is made from, shares of its length. One split sees one leap of load."""
+"""Points at which the history is split, as shares of its length. A single split would see a single rise of
+load."""
 
 HALVINGS = 5
-"""Steps of a search for the least part of the money: it is known to a 64th of all of it."""
+"""Bisection steps of the search for the least part of the money: the result is exact to 1/64 of it."""
 
 _BELOW = 0.99
-"""Part of the cheaper rival's money that may be spent; rounding up settings takes a little more."""
+"""Share of the cheaper rival's cost that may be spent. The rest covers the rounding up of settings."""
 
 _LEAST = 0.5
-"""Least part of the money that is tried."""
+"""Smallest share of the money that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What another recommender would reserve, float64[R] each, without gaps: cores and bytes."""
+    """What another recommender would reserve: cores and bytes, float64[R] each, without NaN."""
 
     cores: Floats
     bytes: Floats
@@ -42,14 +45,14 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Prices of a core and of a byte for the same time."""
+    """Prices of one core and of one byte for the same time."""
 
     core: float
     byte: float
 
 
 def rivals(usage: Usage, risk: float) -> tuple[Rival, Rival]:
-    """Return what krr's rule with the percentile 1 − risk, and the VPA, would reserve."""
+    """Return the reservations of krr's rule, with percentile 1 − risk, and of the VPA."""
     wide = cpu.percentile(usage, 1 - risk)
     krr, vpa = candidates.krr(usage), candidates.vpa(usage)
     size = np.where(np.isnan(krr.memory_request), usage.peak_bytes(), krr.memory_request)
@@ -58,10 +61,11 @@ def rivals(usage: Usage, risk: float) -> tuple[Rival, Rival]:
 
 
 def ceiling(usage: Usage, risk: float, replicas: Floats, own_bytes: Floats, rates: Rates) -> float:
-    """Return the CPU, in cores, that all requests may have together, so that they cost less than any rival.
+    """Return the total CPU, in cores, that the requests may sum to so that they cost less than each rival.
 
-    replicas: float64[R], how often a row's request is reserved. own_bytes: float64[R], memory requests. It is
-    never less than nearly all CPU of the rival with least CPU: what memory costs more is not taken from CPU.
+    replicas: float64[R], containers that reserve a row's request. own_bytes: float64[R], memory requests. The
+    result is at least `_BELOW` times the CPU of the rival with the least CPU: expensive memory never reduces
+    CPU.
     """
 
     def memory(size: Floats) -> float:
@@ -79,10 +83,10 @@ def ceiling(usage: Usage, risk: float, replicas: Floats, own_bytes: Floats, rate
 def needed(
     divide: Callable[[float], Floats], late: Callable[[Floats], float], most: float, aim: float
 ) -> float:
-    """Return the least part of `most` cores at which no more work is late than `aim`; 1 if none is enough.
+    """Return the least share of `most` cores at which no more work is late than `aim`; 1 if none is enough.
 
-    divide: all cores → requests, float64[R]. late: requests → work late after the split. It assumes that more
-    cores leave less work late.
+    divide: cores in total → requests, float64[R]. late: requests → work late after the split, s. The search
+    assumes that more cores leave less work late.
     """
     if late(divide(most)) > aim:
         return 1.0

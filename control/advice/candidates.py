@@ -1,7 +1,7 @@
-"""The candidates: what well-known recommenders and twinbed's own would set, from the same history.
+"""The candidates: settings that well-known recommenders and twinbed compute from the same history.
 
-For: krr, the VPA, what is set now, and the two of twinbed's own in terms of cpu.py and memory.py. Not for:
-choosing one (choose.py). Sources: control/allocator/krr.py and control/allocator/vpa_recommender.py.
+For: krr, the VPA, the present settings, and twinbed's two candidates, which use cpu.py and memory.py. Not
+for: choosing one (choose.py). Sources: control/allocator/krr.py and control/allocator/vpa_recommender.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from control.allocator.vpa_settings import VpaSettings
 
 KRR, VPA, REQUESTS_ONLY, LIMITS, CURRENT = "krr", "vpa", "requests-only", "limits", "current"
 CANDIDATES = (REQUESTS_ONLY, LIMITS, KRR, VPA, CURRENT)
-"""All candidates; of two that are equal in all that counts the first is advised."""
+"""All candidates. If two are equal on every criterion, the first is advised."""
 
 _CPU_BUCKETS, _MEMORY_BUCKETS = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
-"""The VPA's, in cores and bytes."""
+"""The least requests that the VPA recommends, cores and bytes."""
 
 
 def krr(usage: Usage) -> Sizes:
-    """Return what krr's strategy `simple` shows: a percentile as request, no CPU limit, peak plus 15 %."""
+    """Return the settings of krr's strategy `simple`: CPU percentile as request, no CPU limit, memory peak
+    plus 15 %.
+    """
     settings = KrrSettings()
     first = np.searchsorted(usage.row, np.arange(usage.rows + 1))
     columns = np.full((4, usage.rows), np.nan)
@@ -43,9 +45,9 @@ def krr(usage: Usage) -> Sizes:
 
 
 def vpa(usage: Usage) -> Sizes:
-    """Return the VPA's targets as requests, and limits in the proportion that is set now, or none.
+    """Return the VPA's targets as requests. Limits keep their present proportion to requests, or stay unset.
 
-    The members' samples go into one histogram of the row, as the VPA aggregates a workload's containers.
+    The samples of all members go into one histogram per row, as the VPA aggregates a workload's containers.
     """
     settings = VpaSettings()
     length_s = usage.cores.shape[1] * usage.interval_s
@@ -72,7 +74,7 @@ def vpa(usage: Usage) -> Sizes:
 
 
 def _peaks(usage: Usage, settings: VpaSettings) -> Floats:
-    """Return the histogram of members' peaks by day, and of what killed members would have needed."""
+    """Return the histogram of the members' daily peaks, including what killed members would have needed."""
     length = usage.cores.shape[1]
     day = max(1, round(settings.memory_aggregation_interval_s / usage.interval_s))
     weights = np.zeros((usage.rows, _MEMORY_BUCKETS.count))
@@ -110,7 +112,9 @@ def _percentiles(weights: Floats, buckets: Buckets, fractions: tuple[float, ...]
 
 
 def _in_proportion(request: Floats, set_request: Floats, set_limit: Floats) -> Floats:
-    """Return limits in the proportion that is set now; without both of them no limit."""
+    """Return limits in their present proportion to requests; no limit where a request or a limit is not
+    set.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = set_limit / set_request
     limit = np.where(np.isfinite(ratio) & (ratio >= 1), request * ratio, np.inf)

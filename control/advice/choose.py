@@ -1,9 +1,9 @@
-"""Chooses: which candidate is advised, and whether one should apply it.
+"""The choice: which candidate is advised, and whether it should be applied.
 
-For: `ranked`, `chosen` and `verdict`. Not for: making candidates (candidates.py) nor rehearsing them. A
-candidate is trusted for what it did when it was made of the first half of the history and replayed on the
-second. The candidates that went wrong least often remain, and the cheapest of them is advised. It is one
-candidate for the whole fleet, because a mixture of policies by row would keep the best luck of each policy.
+For: `ranked`, `chosen` and `verdict`. Not for: computing candidates (candidates.py) nor rehearsing them. Each
+candidate is computed from the first half of the history and replayed on the second half. The candidates that
+break the risk in the fewest rows remain; the cheapest of them is advised. One candidate serves the whole
+fleet, because choosing a policy per row would select each policy's luck.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from control.allocator.model import Flags, Floats
 Verdict = Literal["apply", "care", "leave"]
 
 FEWEST_SAMPLES = 100
-"""Samples below which nothing is advised: krr's points-required."""
+"""Number of samples below which nothing is advised: krr's points-required."""
 
 _SHORTEST_DAYS = 1.0
-"""Length of a history below which no daily season was seen, days."""
+"""Length of a history, days, below which it cannot show a daily cycle."""
 
 _LEAK = 0.2
-"""Growth of a peak over half of the history, as a share of the peak, that is called growth."""
+"""Growth of the memory peak over half of the history, as a share of the peak, that counts as a leak."""
 
 _SAME = 0.1
-"""Relative change that is not worth a restart: the VPA's pod-update-threshold."""
+"""Relative change of a setting that is not worth a restart: the VPA's pod-update-threshold."""
 
 MOST_LATE = 0.5
-"""Share of work that waits on a full host above which a container, or a fleet, hardly keeps up."""
+"""Share of work that waits on a full host, above which a container or a fleet cannot keep up."""
 
 _CHEAPER = 0.98
-"""Part of the present price that an advice must stay below to be worth a change by itself."""
+"""Share of the present price below which a lower price alone is worth a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What a candidate did in a replay, float64[R]; NaN: undefined.
 
-    throttled, oom: of the worst seed, share of periods and events. late: mean share of work that waits on a
-    full host. money: per day. held: bool[R], whether it sets all it should and no limit below the peak.
+    throttled: share of periods, worst seed. oom: events, worst seed. late: mean share of work that waits on a
+    full host. money: price per day. held: bool[R], the candidate sets every setting and no memory limit below
+    the peak.
     """
 
     throttled: Floats
@@ -53,21 +54,21 @@ class Figures:
     held: Flags
 
     def inside(self, risk: float) -> Flags:
-        """Return which rows stayed inside the risk, bool[R]."""
+        """Return the rows whose throttling and OOM kills stayed within the risk, bool[R]."""
         return self.held & ~(self.oom > 0) & ~(self.throttled > risk)
 
 
 def holds(sizes: Sizes, peak_bytes: Floats, memory_known: Flags) -> Flags:
-    """Return where settings say something of all that is known, and keep memory above the peak, bool[R]."""
+    """Return the rows whose settings cover every known resource and keep memory above the peak, bool[R]."""
     memory = (sizes.memory_limit >= peak_bytes) & (sizes.memory_request >= peak_bytes)
     return (sizes.cpu_request > 0) & (memory | ~memory_known)
 
 
 def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
-    """Return the candidates from the best to the worst, equal ones in the order given.
+    """Return the candidates from best to worst. Equal candidates keep their order.
 
-    They compare by how many rows went wrong, by the price of rows for which all have one, by work that waits,
-    and by throttling.
+    The criteria, in order: rows outside the risk; price of the rows that every candidate prices; late work;
+    throttling.
     """
     priced = np.all([~np.isnan(own.money) for own in figures.values()], axis=0)
 
@@ -81,9 +82,9 @@ def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
 
 
 def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tuple[list[str], Flags]:
-    """Return each row's candidate, and whether it stays inside the risk on the whole history.
+    """Return each row's candidate, and whether it stays within the risk on the whole history.
 
-    It is the first of the order that does, or the first of all.
+    It is the first candidate of `order` that stays within the risk, or else the first of `order`.
     """
     inside = np.stack([figures[name].inside(risk) for name in order])
     first = np.argmax(inside, axis=0)
@@ -92,12 +93,13 @@ def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a verdict on one row is made from.
+    """The facts for the verdict on one row.
 
     samples: intervals of all members. days: length of the history. memory_known, set_known: whether memory
-    and what is set now are known. oom_events: in the history. grown: growth of the peak, share of the peak.
-    inside: whether the advice stays inside the risk. changes: relative change of each setting, None: unknown.
-    before, after: (throttled, oom, late, money), NaN: undefined. shared: whether the hosts were rehearsed.
+    and the present settings are known. oom_events: kills in the history. grown: growth of the peak, as a
+    share of the peak. inside: whether the advice stays within the risk. changes: relative change of each
+    setting, None: unknown. before, after: (throttled, oom, late, money), NaN: undefined. shared: whether full
+    hosts were rehearsed.
     """
 
     samples: float
@@ -139,7 +141,7 @@ def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
 
 
 def _need(case: Case, risk: float) -> str:
-    """Return why what is set now must change, "" if it need not."""
+    """Return the reason why the present settings must change, or ""."""
     if case.before is None:
         return ""
     throttled, oom, *_ = case.before
@@ -151,7 +153,7 @@ def _need(case: Case, risk: float) -> str:
 
 
 def _doubt(case: Case) -> str:
-    """Return the first reason for care, "" if there is none."""
+    """Return the first reason for doubt, or ""."""
     if case.oom_events > 0:
         times = f"{case.oom_events:.0f} times"
         return f"It met its memory limit {times} in the history, so its peak is not known."

@@ -1,15 +1,15 @@
-"""CPU requests and limits found by rehearsal, with what the history teaches about the time after it.
+"""CPU requests and limits, found by rehearsing the history.
 
-For: `late_work` and `least_late`, by which requests are shared out, and `limits`. Not for: how much CPU there
-is to share (budget.py), nor rehearsing, which whoever asks does and passes in as a function.
+For: `late_work` and `least_late`, which share CPU out as requests, and `limits`. Not for: how much CPU there
+is to share (budget.py), nor the rehearsal, which the caller passes as a function.
 
-Requests: all rows' CPU is shared out so that the least work is late. A rehearsal says how much of a row's
-work is late with a quota. Work that is late delays what comes after it, so that the curve is flat where a
-container never catches up, steep where it begins to, and flat again. CPU goes where the next core saves most
-work, on the curves' convex hulls, which is the best division of as much CPU.
+Requests: the CPU is shared out so that the least work is late. A rehearsal returns how much of a row's work
+is late under a quota. Late work delays the work after it. The curve is therefore flat where a container never
+catches up, steep where it begins to catch up, and flat again. CPU goes where the next core saves most work,
+on the curves' convex hulls, which is the optimal division.
 
-Limits: the least quota that throttles at most so often on a first part of the history; by how much the next
-part needs more is the margin.
+Limits: the least quota that throttles within the risk on the first part of the history, times a margin. The
+margin is the factor by which the next part needs more.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ from control.advice.model import LEAST_CORES, Usage
 from control.allocator.model import Floats
 
 Rehearse = Callable[[Floats], Floats]
-"""Quotas (float64[R], cores) → what comes of them (float64[R]): late CPU work, s, for requests; shares of
-periods in which they do not suffice for limits. More quota is never worse."""
+"""Rehearsal: quotas (float64[R], cores) → a result (float64[R]). For requests, the result is late CPU work,
+s. For limits, it is the share of periods in which the quota does not suffice. A larger quota never gives a
+worse result."""
 
 LEVELS = 10
-"""Quotas per row at which the rehearsal is asked."""
+"""Number of quotas per row that are rehearsed."""
 
 HALVINGS = 12
-"""Steps of a search for a quota: its range shrinks to a 4096th."""
+"""Bisection steps of the search for a quota: its range shrinks to 1/4096."""
 
 _COVERED = 0.9
-"""Share of the rows whose need the margin of a limit covers at least."""
+"""Share of the rows whose need the limits' margin must cover."""
 
 _MOST_MARGIN = 2.0
-"""Largest factor of a limit's margin. What changes more than that is not foreseen by any."""
+"""Largest margin of a limit, a factor. No margin can foresee a larger change."""
 
 
 def percentile(usage: Usage, share: float) -> Floats:
-    """Return the percentile of all samples of each row's members, float64[R] cores; at least LEAST_CORES."""
+    """Return a percentile of the samples of each row's members, float64[R] cores; at least LEAST_CORES."""
     first = np.searchsorted(usage.row, np.arange(usage.rows + 1))
     values = np.full(usage.rows, LEAST_CORES)
     for row in range(usage.rows):
@@ -51,7 +52,9 @@ def percentile(usage: Usage, share: float) -> Floats:
 
 
 def late_work(usage: Usage, highest: Floats, late: Rehearse) -> tuple[Floats, Floats]:
-    """Return (quotas, ascending; late work, s), float64[LEVELS, R] each, up to quotas that always suffice."""
+    """Return (quotas in ascending order, late work in s), float64[LEVELS, R] each. The last quotas always
+    suffice.
+    """
     low = np.maximum(percentile(usage, 0.05), LEAST_CORES)
     high = np.maximum(highest, low * 1.01)
     levels = low * (high / low) ** np.linspace(0.0, 1.0, LEVELS)[:, None]
@@ -59,12 +62,12 @@ def late_work(usage: Usage, highest: Floats, late: Rehearse) -> tuple[Floats, Fl
 
 
 def least_late(levels: Floats, late_s: Floats, replicas: Floats, total: float) -> Floats:
-    """Return the quotas, float64[R] cores, that leave the least work late among all that cost at most
+    """Return the quotas, float64[R] cores, that leave the least work late among all that sum to at most
     `total`.
 
     levels: float64[L, R], ascending. late_s: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
     cores; the lowest level is given even if it costs more. Each row climbs the corners of its curve's convex
-    hull. The steps of all rows are taken in the order of the late work that a core saves. The first step that
+    hull. The steps of all rows are taken in the order of the late work saved per core. The first step that
     costs too much is taken in part (the continuous knapsack problem: Dantzig 1957).
     """
     cost = levels * replicas
@@ -97,9 +100,10 @@ def least_late(levels: Floats, late_s: Floats, replicas: Floats, total: float) -
 def limits(highest: Floats, risk: float, first: Rehearse, following: Rehearse, whole: Rehearse) -> Floats:
     """Return CPU limits, float64[R] cores, that throttle in at most `risk` of the periods, with a margin.
 
-    highest: float64[R], a quota that always suffices. first, following, whole: rehearsals of the history's
-    earlier part, of the part after it, and of all of it. The margin is the factor by which the following part
-    needs more than the earlier one: the row's own, and at least what covers most rows. It reserves nothing.
+    highest: float64[R], a quota that always suffices. first, following, whole: rehearsals of the first part
+    of the history, of the part after it, and of the whole history. The margin is the factor by which the
+    following part needs more than the first: the row's own factor, and at least the factor that covers most
+    rows. A limit reserves nothing.
     """
     before, after, all_of_it = (_least(highest, risk, part) for part in (first, following, whole))
     needed = after / before
@@ -108,7 +112,7 @@ def limits(highest: Floats, risk: float, first: Rehearse, following: Rehearse, w
 
 
 def _least(highest: Floats, risk: float, rehearse: Rehearse) -> Floats:
-    """Return the least quotas that are short in at most `risk` of the periods."""
+    """Return the least quotas that are too small in at most `risk` of the periods."""
     high = np.maximum(highest, LEAST_CORES)
     low = np.full_like(high, LEAST_CORES / 2)
     for _ in range(HALVINGS):

@@ -1,12 +1,14 @@
-"""Memory requests and limits: the recorded peak, and a margin that the history itself teaches.
+"""Memory requests and limits: the recorded peak, and a margin learned from the history.
 
-For: `sizes`. Not for: CPU. A kill for memory loses work, and some MiB cost little. So the limit's margin
-covers what peaks did before: by how much a stretch of the history exceeded all before it. One split of the
-history would see few leaps, which are rare, so halves, thirds, quarters, sixths and eighths are compared, and
-each container counts with its largest leap. What covers most containers of the fleet is the fleet's margin.
-A container whose own peak has grown gets twice that growth. The request, which is what is reserved, is the
-peak and its growth once more, which counts up to the buffer that krr reserves. The margin above it is not
-reserved, because containers rarely use it together. A history that saw no whole day may get a wider margin.
+For: `sizes`. Not for: CPU.
+
+An OOM kill loses work, and a few MiB cost little, so limits get a generous margin. The margin covers how far
+a part of the history exceeded every part before it. Such rises are rare, and one split would miss most of
+them, so halves, thirds, quarters, sixths and eighths of the history are compared, and the largest rise of
+each container counts. The fleet's margin covers the rises of most containers. A container whose peak grew
+gets twice that growth. The request, which is reserved, is the peak plus its growth, at most krr's buffer. The
+margin above the request is not reserved, because containers rarely use it at the same time. The margin may be
+wider if the history is shorter than a day.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from control.allocator.model import Floats
 from control.settings import check, parameter
 
 _PARTS = (2, 3, 4, 6, 8)
-"""Numbers of equal stretches into which a history is cut to look for leaps of its peak."""
+"""Numbers of equal parts into which the history is cut to look for rises of the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class MemorySettings:
         0.98, unit="share", low=0.5, high=1.0, why="share of the fleet's growths that the margin covers"
     )
     least_margin: float = parameter(
-        0.5, unit="share of the peak", low=0.0, why="a history that was quiet so far says little of leaps"
+        0.5, unit="share of the peak", low=0.0, why="a history that was quiet so far says little of rises"
     )
     most_margin: float = parameter(
         1.0, unit="share of the peak", low=0.0, why="a limit of twice the peak still ends a runaway"
@@ -41,13 +43,13 @@ class MemorySettings:
         0.15, unit="share of the peak", low=0.0, why="krr's buffer: growth beyond it may use the limit"
     )
     short_factor: float = parameter(
-        2.0, unit="times most_margin", low=1.0, why="a history that saw no whole day saw few leaps"
+        2.0, unit="times most_margin", low=1.0, why="a history shorter than a day shows few rises"
     )
     least_bytes: float = parameter(
         16.0 * MIB, unit="byte", low=0.0, why="what a shell or a probe needs beside a small container"
     )
     oom_factor: float = parameter(
-        1.5, unit="times the limit", low=1.0, why="a container that was killed for memory wanted more"
+        1.5, unit="times the limit", low=1.0, why="a container that was killed for memory needed more"
     )
 
     def __post_init__(self) -> None:
@@ -73,9 +75,9 @@ def sizes(usage: Usage, settings: MemorySettings = DEFAULT) -> tuple[Floats, Flo
 
 
 def growth(usage: Usage) -> Floats:
-    """Return by how much the peak of the second half exceeds the first half's, bytes, float64[R], ≥ 0.
+    """Return how far the peak of the second half exceeds that of the first half, bytes, float64[R], ≥ 0.
 
-    A row without members in the first half has a growth of zero: nothing is known of it.
+    The growth is 0 for a row without members in the first half.
     """
     half = usage.cores.shape[1] // 2
     before = usage.peak_bytes(0, half)
@@ -83,7 +85,9 @@ def growth(usage: Usage) -> Floats:
 
 
 def fleet_margin(usage: Usage, settings: MemorySettings = DEFAULT) -> float:
-    """Return the margin, as a share of the peak, that would have covered most rows' growth in the history."""
+    """Return the margin, as a share of the peak, that would have covered the rises of most rows in the
+    history.
+    """
     length, leap = usage.cores.shape[1], np.full(usage.rows, np.nan)
     for parts in _PARTS:
         edges = np.linspace(0, length, parts + 1).astype(np.int64)

@@ -1,7 +1,7 @@
-"""What advice is made from, and what it consists of, as structures of arrays.
+"""Data that advice is made from, and the advice itself, as structures of arrays.
 
-For: the data between candidates, the choice and whoever rehearses. Not for: deciding. A row is a container of
-a workload; its members are the containers of the trace that are its replicas and share its settings.
+For: data shared by candidates, choice and rehearsal. Not for: deciding. A row is one container of a workload.
+Its members are the containers of the trace that are its replicas and share its settings.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from twinbed import InvariantError
 MIB = 1 << 20
 DAY_S = 86_400.0
 LEAST_CORES = 0.01
-"""Least CPU request and limit, cores: a quota of 1 ms in 100 ms, the least that the kernel takes."""
+"""Least CPU request and limit, cores: a quota of 1 ms in 100 ms, the kernel's minimum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Requests and limits of R rows, float64[R] each. NaN: no opinion, or unknown. inf: no limit.
+    """Requests and limits of R rows, float64[R] each. NaN: no opinion or unknown. inf: no limit.
 
     cpu_request, cpu_limit: cores. memory_request, memory_limit: bytes.
     """
@@ -34,12 +34,14 @@ class Sizes:
 
     @property
     def reserved_cores(self) -> Floats:
-        """CPU that is reserved: the request, or as in Kubernetes the limit if only that is set; NaN: none."""
+        """CPU reserved, cores: the request, or the limit if only a limit is set, as in Kubernetes. NaN:
+        neither is set.
+        """
         return _reserved(self.cpu_request, self.cpu_limit)
 
     @property
     def reserved_bytes(self) -> Floats:
-        """Memory that is reserved, as reserved_cores."""
+        """Memory reserved, bytes, by the rule of reserved_cores."""
         return _reserved(self.memory_request, self.memory_limit)
 
 
@@ -47,10 +49,10 @@ class Sizes:
 class Usage:
     """The history of N members over T intervals.
 
-    cores, memory_bytes: float64[N, T], mean CPU use and memory at an interval's end. present: bool[N, T].
-    interval_s: length of an interval, s. row: int64[N], ascending, the row of each member. current: what is
-    set now. memory_known: bool[R]. oom_events: float64[R], in the history. oom_limit_bytes: float64[R],
-    memory limit under which a member was killed, 0 without one.
+    cores: float64[N, T], mean CPU use. memory_bytes: float64[N, T], memory at the interval's end. present:
+    bool[N, T]. interval_s: length of an interval, s. row: int64[N], ascending, each member's row. current:
+    the present settings. memory_known: bool[R]. oom_events: float64[R], kills in the history.
+    oom_limit_bytes: float64[R], memory limit under which a member was killed, 0 if none was.
     """
 
     cores: Floats
@@ -75,25 +77,25 @@ class Usage:
         return len(self.memory_known)
 
     def by_row(self, values: NDArray[np.generic], how: np.ufunc = np.add) -> Floats:
-        """Return values of members (float64[N]) combined to rows, float64[R]. Every row has a member."""
+        """Return values of members (float64[N]) combined into rows, float64[R]. Every row has a member."""
         first = np.searchsorted(self.row, np.arange(self.rows))
         return np.asarray(how.reduceat(np.asarray(values, np.float64), first), np.float64)
 
     def peak_bytes(self, begin: int = 0, end: int | None = None) -> Floats:
-        """Return the largest memory of each row in the intervals [begin, end), float64[R]; 0: not there."""
+        """Return the largest memory of each row in the intervals [begin, end), float64[R]; 0 if absent."""
         part = self.memory_bytes[:, begin:end]
         return self.by_row(part.max(axis=1, initial=0.0), np.maximum)
 
     def peak_cores(self) -> Floats:
-        """Return the largest CPU use of an interval of each row, float64[R]."""
+        """Return each row's largest CPU use in an interval, float64[R]."""
         return self.by_row(self.cores.max(axis=1, initial=0.0), np.maximum)
 
     def samples(self) -> Floats:
-        """Return the number of intervals of all members of each row, float64[R]."""
+        """Return the number of samples of each row, over all its members, float64[R]."""
         return self.by_row(self.present.sum(axis=1))
 
     def part(self, begin: int, end: int) -> Usage:
-        """Return the intervals [begin, end)."""
+        """Return the history restricted to the intervals [begin, end)."""
         window = slice(begin, end)
         return Usage(
             self.cores[:, window],

@@ -1,7 +1,7 @@
-"""Allocators: who gets how much CPU and memory, and why.
+"""Allocators: they decide the CPU and memory limits of containers, with a reason for each change.
 
-For: the table of policies, and `make`, which builds one from its name and its parameters as they come from a
-scenario, a command line or a form. Not for: the policies themselves.
+For: the table of policies, and `make`, which builds a policy from its name and its parameters as a scenario,
+a command line or a form gives them. Not for: the policies themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "krr": (KrrSettings, Krr),
     "unlimited": (UnlimitedSettings, Unlimited),
 }
-"""Each policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""
+"""Policy name → (settings, a frozen dataclass of `settings.parameter`s; allocator)."""
 
 _BOOLEANS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _KIND_NAMES: dict[type[Any], str] = {
@@ -58,8 +58,8 @@ def settings(name: str, parameters: Mapping[str, object]) -> Any:
     """Return the settings of policy `name`. Parameters that `parameters` does not name keep their defaults.
 
     A value has the parameter's type or is text for it: `"0.5"`, `"true"`, and `"0.1/0.2"` or a list for a
-    parameter with several values. Raises ScenarioError naming the wrong policy, parameter or value, and close
-    names.
+    parameter with several values. Raises ScenarioError that names the wrong policy, parameter or value, and
+    lists similar names.
     """
     if name not in POLICIES:
         raise ScenarioError(f"no policy {name!r}; {_choices(name, list(POLICIES))}")
@@ -80,7 +80,7 @@ def _choices(wrong: str, known: list[str]) -> str:
 
 
 def _coerce(what: str, value: object, kind: Any) -> object:
-    """Return `value` as the field's type: bool, int, float, str or a tuple of one of them, of any length."""
+    """Return `value` as the field's type: bool, int, float, str, or a tuple of one of them of any length."""
     if get_origin(kind) is tuple:
         several = value.split("/") if isinstance(value, str) else value
         if not isinstance(several, list | tuple):

@@ -1,12 +1,12 @@
 """Autopilot's vertical scaling: recommenders set limits, which change in place every few minutes.
 
-For: sampling, the update interval, the limits in force and OOM kills. Not for: what a limit should be
+For: sampling, the update interval, the limits in force and OOM kills. Not for: computing limits
 (autopilot_window.py, autopilot_ml.py) nor the application's global limits (cap.py).
 
 Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3. A CPU sample is a mean
 of 1 s; memory is the peak of the update interval. The paper does not publish the weights, decays and margins
-of its ML recommender. Those here are our choice, for the stated reasons, and are not fitted to a published
-figure.
+of its ML recommender. The values here are our choice, for the stated reasons; they are not fitted to a
+published figure.
 
 A memory limit is never lowered below the usage last reported: the kernel would refuse it (cgroup v1) or kill
 the container (v2). Memory per container: about 6.5 kB with the ML recommender, 1.2 kB with the moving window.
@@ -50,7 +50,9 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class AutopilotSettings:
-    """Parameters of Autopilot: common ones, then of the moving window, then of the ML recommender."""
+    """Parameters of Autopilot: common ones first, then those of the moving window, then those of the ML
+    recommender.
+    """
 
     recommender: str = parameter(
         "ml", unit="ml | moving_window", why="the recommender that the Escra paper compares with"
@@ -178,13 +180,13 @@ class AutopilotSettings:
 
 
 Recommender = EnsembleRecommender | WindowRecommender
-"""What recommends limits of one resource."""
+"""Recommends the limits of one resource."""
 
 
 class Autopilot(SampledPolicy):
-    """Changes limits in place by what Autopilot recommends.
+    """Changes limits in place, as Autopilot recommends.
 
-    It also implements `ports.Learner`: with a history, the first limits are what it recommends then.
+    Implements `ports.Learner`: if there is a history, the first limits are the recommendation at its end.
     """
 
     name = "autopilot"
@@ -199,7 +201,7 @@ class Autopilot(SampledPolicy):
         self._history = history
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Set initial limits: the recommended ones with a history, else as in `SampledPolicy`."""
+        """Set initial limits: the recommended ones if there is a history, else those of `SampledPolicy`."""
         first = super().start(applications, containers)
         if self._history is None:
             return first
@@ -211,7 +213,9 @@ class Autopilot(SampledPolicy):
         )
 
     def _recall(self, history: History, ids: Ids) -> None:
-        """Sample and update as if the history's periods had just been reported; its end is time 0."""
+        """Sample and update as if the history's periods had just been reported. The history ends at time
+        0.
+        """
         nothing, unthrottled = np.zeros(len(ids)), np.zeros(len(ids), np.bool_)
         at_s = (np.arange(len(history.usage_cores)) + 1.0 - len(history.usage_cores)) * history.period_s
         for row, end_s in enumerate(at_s.tolist()):
@@ -223,8 +227,8 @@ class Autopilot(SampledPolicy):
                 self._sample(end_s)
             if self._update_interval.over(end_s, history.period_s):
                 self._update(end_s, history.period_s)
-        # A history that ends inside an interval counts to its end, and the run's intervals begin with the
-        # run.
+        # A history may end inside an interval. That interval then ends with the history, and the run's
+        # intervals begin with the run.
         self._sample(0.0)
         self._update(0.0, history.period_s)
         self._begin_intervals()
@@ -232,8 +236,8 @@ class Autopilot(SampledPolicy):
     def on_oom(self, event: OomEvents) -> Decision:
         """Raise the memory limit of killed containers at once.
 
-        What a container asked for also becomes its peak of this interval, so that the next recommendation
-        covers it.
+        The memory that a container asked for also becomes its peak of this interval, so that the next
+        recommendation covers it.
         """
         known = self._fleet.roster.member(event.ids)
         slots, first = np.unique(slot(event.ids[known]), return_index=True)

@@ -1,7 +1,7 @@
-"""Autopilot's ML recommender: an ensemble of simple models, of which the cheapest sets the limit.
+"""Autopilot's ML recommender: an ensemble of simple models; the one with the lowest cost sets the limit.
 
-For: one resource of all containers. Not for: the moving-window recommender (autopilot_window.py) nor limits
-in force (autopilot.py).
+For: one resource of all containers. Not for: the moving-window recommender (autopilot_window.py) nor the
+limits in force (autopilot.py).
 
 Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.3. A model m is a decay
 d_m and a margin M_m. s_j is the share of the update interval's samples in bucket j, whose value is its upper
@@ -73,7 +73,7 @@ class EnsembleRecommender:
         self._decays = np.array(ensemble.decays, np.float32)
         decays, margins = len(ensemble.decays), len(ensemble.margins)
         self._used = 1
-        """Buckets up to the highest one that was ever hit. All work is done on these alone."""
+        """Number of buckets up to the highest one that was ever hit. Only these are computed."""
         self._interval = roster.column(0.0, np.float32, buckets.count)
         self.history = roster.column(0.0, np.float32, decays, buckets.count)
         self._choice = roster.column(_NONE, np.int32, decays)
@@ -103,7 +103,7 @@ class EnsembleRecommender:
         return answer
 
     def _step(self, slots: Slots, usage: NDArray[np.float32]) -> Floats:
-        """Return the new limits, float64[n]. usage: s, float32[n, used]."""
+        """Return the new limits, float64[n]. usage: the shares s, float32[n, used]."""
         before = self._choice.values[slots]
         after = self._model_choices(slots, usage, before)
         self._pay(slots, usage, before, after)
@@ -129,7 +129,7 @@ class EnsembleRecommender:
     def _pay(
         self, slots: Slots, usage: NDArray[np.float32], before: NDArray[np.int32], after: NDArray[np.int32]
     ) -> None:
-        """Charge each model for the interval, at the limit that it had recommended for it."""
+        """Charge each model for the interval, at the limit that it recommended before the interval."""
         w = self._weights
         up_to = np.zeros((len(slots), self._used + 1), np.float32)
         np.cumsum(usage, axis=1, out=up_to[:, 1:])

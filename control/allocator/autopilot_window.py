@@ -1,4 +1,5 @@
-"""Autopilot's moving-window recommender: one statistic of an aged usage history, plus a margin.
+"""Autopilot's moving-window recommender: one statistic of a usage history whose samples lose weight with age,
+plus a margin.
 
 For: one resource of all containers. Not for: Autopilot's other recommender (autopilot_ml.py) nor limits in
 force (autopilot.py).
@@ -6,9 +7,9 @@ force (autopilot.py).
 Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.2. Weights are 2^(−age
 / half-life). There are three statistics: the largest usage of the recent windows, the weighted average, and
 the j-th percentile. For CPU the percentile is that of the load-adjusted histogram, in which bucket k weighs
-b_k · s_k: 95 % of the CPU *work* is then done at or below the limit, which looks harder at peaks than 95 % of
-the time. Every statistic is a bucket's upper end, so that a limit moves only when usage leaves a bucket. Then
-the margin is added and the largest recommendation of the last hour is taken.
+b_k · s_k: 95 % of the CPU *work* is then done at or below the limit, which weighs peaks more than 95 % of the
+time would. Every statistic is a bucket's upper end, so that a limit moves only when usage leaves a bucket.
+Then the margin is added and the largest recommendation of the last hour is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from control.allocator.roster import Roster
 Slots = NDArray[np.int64]
 
 _SEGMENTS = 12
-"""Segments of a sliding maximum. It looks back between its span and 1/12 more."""
+"""Segments of a sliding maximum. It covers between its span and 13/12 of it."""
 
 
 class Statistic(Protocol):

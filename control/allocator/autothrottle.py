@@ -1,9 +1,7 @@
-"""Autothrottle: CPU quotas by throttle targets, with one local controller per container and one per
-application.
+"""Autothrottle: CPU quotas that hold throttle targets. One controller per container, and one per application.
 
 For: membership, telemetry and limits of the allocator that backends drive through ports.py. Not for: the
-rules (autothrottle_captain.py, autothrottle_tower.py say which are the source's and which ours), nor the
-application's global limits (cap.py).
+rules (autothrottle_captain.py, autothrottle_tower.py), nor the application's global limits (cap.py).
 
 Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
 Microservices", NSDI 2024. Besides the readings of its rules, we differ from it in this:
@@ -35,7 +33,7 @@ from twinbed import ScenarioError
 
 @dataclass(frozen=True)
 class AutothrottleSettings:
-    """Parameters of Autothrottle: the targets, then those of the Tower, the Captain and the first limits."""
+    """Parameters of Autothrottle: targets, then those of the Tower, the Captain and the first limits."""
 
     target_busy: float = parameter(
         0.06,
@@ -124,9 +122,9 @@ def captain_rule(s: AutothrottleSettings) -> CaptainRule:
 
 
 class Autothrottle(CappedPolicy):
-    """Throttle targets that follow the latency, and quotas that follow the targets.
+    """Throttle targets follow the latency, and quotas follow the targets.
 
-    Implement `ports.Allocator` and `ports.ServiceAware`. The methods' contract is stated there.
+    Implements `ports.Allocator` and `ports.ServiceAware`, which state the methods' contract.
     """
 
     name = "autothrottle"
@@ -139,7 +137,7 @@ class Autothrottle(CappedPolicy):
 
     @property
     def service_interval_s(self) -> float:
-        """Interval between two choices of the Tower, s."""
+        """Time between two choices of the Tower, s."""
         return self.settings.tower_interval_s
 
     @property
@@ -148,9 +146,9 @@ class Autothrottle(CappedPolicy):
         return self._targets
 
     def on_period(self, stats: PeriodStats) -> Decision:
-        """Run the Captain of every reporting container.
+        """Run the Captain of every container that reports.
 
-        It may act when its window is over or when it rolls back.
+        A Captain may act when its window is over, or roll back earlier.
         """
         fleet = self._fleet
         rows, index = fleet.roster.find(stats.ids)
@@ -175,7 +173,7 @@ class Autothrottle(CappedPolicy):
         return Decision(cpu=fleet.cpu_limits(wanted.slots[changed], wanted.reason[changed]))
 
     def on_service(self, stats: ServiceStats) -> Decision:
-        """Let each application's Tower learn from the interval and set the targets of the next one."""
+        """Let each application's Tower learn from the last interval and set the targets of the next one."""
         size, app = self._fleet.roster.size, self._fleet.roster.app
         seconds, quota_s = self._quota_seconds.values[:size], self._quota_s.values[:size]
         mean = np.divide(quota_s, seconds, out=np.zeros(size), where=seconds > 0)
@@ -211,14 +209,14 @@ class Autothrottle(CappedPolicy):
             self._quota_seconds.values[index] += period_s
 
     def _target(self, slots: NDArray[np.int64]) -> Floats:
-        """Return the throttle ratio to hold, float64[n], of containers that have reported."""
+        """Return the throttle ratio to hold, float64[n], for containers that have reported."""
         app = self._fleet.roster.app[slots]
         mean = self._usage_s.values[slots] / self._seconds.values[slots]
         idle = (mean <= self._boundaries[app]).astype(np.int64)
         return np.asarray(self._targets[app, idle], np.float64)
 
     def _classify(self) -> None:
-        """Set the mean usage that divides each application's containers into idle and busy from now on."""
+        """Set the mean usage that divides each application's containers into idle and busy ones."""
         roster = self._fleet.roster
         seconds = self._seconds.values[: roster.size]
         known = np.flatnonzero(roster.alive & (seconds > 0))

@@ -1,7 +1,7 @@
-"""Autothrottle's Captain: it holds one container's quota where it is throttled about as often as its target.
+"""Autothrottle's Captain: it sets one container's quota so that it is throttled about as often as its target.
 
-For: the rule that turns throttled flags and usage of every container into quotas. Not for: where targets come
-from (autothrottle_tower.py), nor the application's limit Ω, which the source does not know (cap.py).
+For: the rule that turns throttled flags and usage of every container into quotas. Not for: choosing targets
+(autothrottle_tower.py), nor the application's limit Ω, which the source does not know (cap.py).
 
 Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
 Microservices", NSDI 2024. What the paper leaves open is taken from the authors' published code
@@ -16,9 +16,9 @@ throttled periods against the target g:
 It rolls back in the N periods after a lowering from q_0 to q. At the first period in which the throttled
 periods since then exceed α·g·N, the quota becomes 2·q_0 − q and m ← m + r − g, once. A window that ends with
 a roll-back is decided after it, from the raised quota and with r = 0. The first margin of 3, and a usage
-history that begins with M zeros, are those of the code. The zeros widen the deviation of a container that
-has just started. As there, nothing bounds the margin from above: under a lasting overload it grows, and the
-quota comes down late.
+history that begins with M zeros, are those of the code. The zeros widen the deviation of a container that has
+just started. As there, nothing bounds the margin from above: under a lasting overload it grows, and the quota
+comes down late.
 
 The rule gives the code's limits, tick by tick (tests/oracles/test_captain.py). Our readings concern what
 surrounds it:
@@ -63,7 +63,7 @@ class CaptainRule:
 class Wanted:
     """New quotas that containers should have.
 
-    slots: int64[m]. cores: float64[m], not yet cut to any limit. reason: the `Reason` of each.
+    slots: int64[m]. cores: float64[m], before any limit is applied. reason: uint8[m], a `Reason` for each.
     """
 
     slots: Slots
@@ -72,7 +72,7 @@ class Wanted:
 
 
 class Captain:
-    """The Captains of all containers of a roster, as columns."""
+    """The Captains of all containers of a roster, as arrays indexed by slot."""
 
     def __init__(self, roster: Roster, rule: CaptainRule) -> None:
         self._rule = rule
@@ -82,10 +82,10 @@ class Captain:
         self._throttled = roster.column(0, np.int16)
         self.margin = roster.column(rule.margin, np.float64)
         self._lowered_from = roster.column(0.0, np.float64)
-        """Quota before the last decision, if that was a lowering; else 0."""
+        """Quota before the last decision if it lowered the quota, else 0."""
 
     def observe(self, slots: Index, throttled: Flags, usage_cores: Floats) -> None:
-        """Take one period of distinct slots: throttled or not (bool[n]) and CPU used (cores, float64[n])."""
+        """Take one period of distinct slots. throttled: bool[n]. usage_cores: CPU used, float64[n]."""
         reported = self._reported.values[slots]
         rows = np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
         self._usage.values[rows, reported % self._rule.history] = usage_cores
@@ -94,9 +94,10 @@ class Captain:
         self._throttled.values[slots] += throttled
 
     def deciding(self, slots: Slots) -> Slots:
-        """Return the slots (of int64[n], just observed) that have a decision to make.
+        """Return those of the slots (int64[n], just observed) that have a decision to make.
 
-        These are the containers whose window is over, and those throttled since they were lowered.
+        These are containers whose window is over, and containers that were throttled since their quota was
+        lowered.
         """
         over = self._periods.values[slots] >= self._rule.window
         lowered = (self._lowered_from.values[slots] > 0) & (self._throttled.values[slots] > 0)
@@ -130,14 +131,17 @@ class Captain:
     def _end_window(
         self, slots: Slots, quota: Floats, ratio: Floats, target: Floats
     ) -> tuple[Floats, Reasons]:
-        """Return quotas at a window's end, float64[n], and reasons: `Reason.NONE` where the quota stays."""
+        """Return the quotas at a window's end, float64[n], and the reasons: `Reason.NONE` where the quota
+        stays.
+        """
         rule = self._rule
         margin = np.maximum(self.margin.values[slots] + (ratio - target), 0.0)
         self.margin.values[slots] = margin
         excess = ratio - rule.alpha * target
         up = excess > 0
         wanted = quota * (1.0 + excess)
-        # The margin adds to the maximum. The deviation is needed only where the maximum alone is low enough.
+        # The margin is added to the maximum, so the deviation is needed only where the maximum alone is low
+        # enough.
         most = self._usage.values[slots].max(axis=1)
         low = np.flatnonzero(~up & (most <= rule.highest * quota))
         deviation = self._usage.values[slots[low]].std(axis=1, ddof=1, dtype=np.float64)

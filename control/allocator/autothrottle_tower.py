@@ -1,4 +1,4 @@
-"""Autothrottle's Tower: one application's throttle targets, chosen every minute from what its clients saw.
+"""Autothrottle's Tower: one application's throttle targets, chosen every minute from its clients' latency.
 
 For: which pair of targets (for busy and for idle containers) is tried next, and which containers are busy.
 Not for: holding a target, which is the Captain's task (autothrottle_captain.py).
@@ -47,26 +47,26 @@ LADDER = (0.0, 0.02, 0.04, 0.06, 0.10, 0.15, 0.20, 0.25, 0.30)
 """The targets to choose from: shares of periods throttled."""
 
 EVERYONE_BUSY = -1.0
-"""A boundary between the classes that every usage is above."""
+"""A boundary below every usage: all containers are busy."""
 
 _REMEMBERED = 1440
 _NEAR_RATE = log(1.25)
 _NEAR_STEP = 4.0
 _SUGGESTED = 0.25
 _DIGITS = 9
-"""Optimistic costs that are equal to this many digits are a tie, so that rounding does not decide."""
+"""Digits to which optimistic costs are compared, so that rounding does not decide between equal costs."""
 _SAME = 1e-9
-"""Relative difference up to which extremes and usages are equal, for the same reason.
+"""Relative difference up to which two extremes or two usages count as equal, for the same reason.
 
 An application that uses all of Ω is allocated Ω in every interval, except for the last bit of a sum in the
 containers' order.
 """
 _LEAST_RATE = 1e-3
-"""Requests per second. It keeps the logarithm of an idle application's rate finite."""
+"""Lowest request rate, 1/s. It keeps the logarithm of an idle application's rate finite."""
 
 
 class Pair(NamedTuple):
-    """Places on the ladder: the target of busy and that of idle containers."""
+    """Two positions on the ladder: the targets of busy and of idle containers."""
 
     busy: int
     idle: int
@@ -75,8 +75,8 @@ class Pair(NamedTuple):
 class Sample(NamedTuple):
     """One interval.
 
-    pair: the pair in force. log_rate: logarithm of the rate that it was chosen at. latency_s: p99 latency
-    (inf: nobody was answered). cores: mean allocation.
+    pair: the pair in force. log_rate: logarithm of the rate at which the pair was chosen. latency_s: p99
+    latency, s (inf: no request was answered). cores: mean allocation.
     """
 
     pair: Pair
@@ -103,7 +103,8 @@ class Tower:
     def learn(self, rate_rps: float, latency_p99_s: float, cores: float) -> None:
         """Learn from an interval and choose the targets of the next one.
 
-        latency_p99_s: what its clients saw (NaN: nobody was answered). cores: mean allocation.
+        rate_rps: request rate, 1/s. latency_p99_s: p99 latency of its clients, s (NaN: no request was
+        answered). cores: mean allocation.
         """
         if self._chosen_at is not None and rate_rps > 0:
             latency = inf if isnan(latency_p99_s) else latency_p99_s
@@ -149,9 +150,9 @@ def costs(samples: deque[Sample], slo_p99_s: float) -> Floats:
 def boundary(usage_cores: Floats) -> float:
     """Return the usage (cores) above which a container is busy.
 
-    It is half way between the means of the two classes of usage_cores (float64[n]) with the least squared
-    distance from their means (2-means, exactly). Among equally good boundaries the lowest is taken. It is
-    `EVERYONE_BUSY` where all containers use the same.
+    The boundary is half way between the means of the two classes of usage_cores (float64[n]) with the least
+    squared distance from their means (2-means, exactly). Among equally good boundaries, the lowest is taken.
+    If all containers use the same, it is `EVERYONE_BUSY`.
     """
     values = np.sort(usage_cores)
     count = np.arange(1, len(values))
@@ -180,7 +181,7 @@ def _neighbours(pair: Pair) -> set[Pair]:
 
 
 def _cautious(pairs: set[Pair]) -> list[Pair]:
-    """Return the pairs, the most cautious first, so that it wins a tie."""
+    """Return the pairs in order, the most cautious first. The first one wins a tie."""
     return sorted(pairs, key=lambda pair: (LADDER[pair.busy] + LADDER[pair.idle], pair.busy))
 
 

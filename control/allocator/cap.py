@@ -1,13 +1,14 @@
-"""Limits of containers under their application's global limits, for policies that know no such limit.
+"""Limits of containers under their application's global limits, for policies that know no global limit.
 
-VPA, Autopilot and Autothrottle decide for each container on its own. A Distributed Container promises that
-the sum of its containers' limits never exceeds Ω and M. For: keeping that promise for them, and their
-members. Recommended decreases are taken in full. Increases share what is then unallocated, in proportion to
-what each asks. Containers that join are given room. A policy whose limits overcommit (VPA: twice the request)
-gets less than it asks for. Not for: deciding what a container needs.
+For: keeping Σ limits ≤ Ω and ≤ M for VPA, Autopilot and Autothrottle, which decide for each container alone,
+and their members. Not for: deciding what a container needs.
 
-Source: the invariants are Escra's (ICDCS 2022). The sharing rule treats containers alike and depends on no
-order.
+Recommended decreases are applied in full. Increases share what is then unallocated, in proportion to what
+each container asks for. Older containers make room for containers that join. A policy whose limits overcommit
+(VPA: twice the request) gets less than it asks for.
+
+Source: the invariants are Escra's (ICDCS 2022). The sharing rule treats containers alike and does not depend
+on their order.
 """
 
 from __future__ import annotations
@@ -41,16 +42,17 @@ from twinbed import ScenarioError
 Slots = NDArray[np.int64]
 
 _USUAL_PERIOD_S = 0.1
-"""The kernel's default CFS period, used until telemetry tells another."""
+"""The kernel's default CFS period, s, used until telemetry reports another."""
 _ROUNDING = 1.0 + 1e-12
-"""Ω / 0.01 containers just fit, whatever the last bit of the product says."""
+"""Tolerance with which Ω / 0.01 containers fit, whatever the rounding of the product."""
 
 
 class CappedLimits:
-    """One resource's limits per slot. An application's sum never exceeds its `total` (float64[apps]).
+    """One resource's limits per slot. The limits of an application never sum to more than its `total`
+    (float64[apps]).
 
     what: the resource's name in errors. least: minimum of every member. quantum: limits are whole multiples
-    of it (0: any value). Values are float64, in which bytes are exact up to 2^53.
+    of it (0: any value). Values are float64, which holds bytes exactly up to 2^53.
     """
 
     def __init__(self, roster: Roster, what: str, total: Floats, least: float, quantum: int) -> None:
@@ -63,11 +65,13 @@ class CappedLimits:
 
     @property
     def values(self) -> Floats:
-        """float64[size], 0 where nobody is. Do not write to it."""
+        """Limits, float64[size]; 0 where the slot is free. Do not write to it."""
         return self._limits.values[: self._roster.size]
 
     def check_room(self, apps: NDArray[np.int64]) -> None:
-        """Raise ScenarioError if with newcomers in `apps` (int64[k]) a fair share is below the minimum."""
+        """Raise ScenarioError if newcomers in `apps` (int64[k]) would push the fair share below the
+        minimum.
+        """
         members = self._roster.members + np.bincount(apps, minlength=len(self._total))
         short = np.flatnonzero(members * self._least > self._total * _ROUNDING)
         if short.size:
@@ -78,18 +82,18 @@ class CappedLimits:
             )
 
     def fair_share(self, slots: Slots) -> Floats:
-        """Return the application's limit over its members for each slot, float64[n]."""
+        """Return the application's limit divided by its number of members, for each slot, float64[n]."""
         app = self._roster.app[slots]
         return np.asarray(self._total[app] / self._roster.members[app], np.float64)
 
     def admit(self, new: Slots, wanted: Floats, keep: Floats) -> Slots:
-        """Give newcomers (slots, already members) what they want or, where the application is short, what is
-        left.
+        """Give newcomers (slots, already members) what they want, or what is left if the application is
+        short.
 
-        wanted: float64[k]. keep: float64[size], what an older member should not go below (its memory usage).
-        Returns the slots of older members that were lowered for newcomers, ascending. Newcomers together get
-        at least their fair share. Older members above the fair share make the room, in proportion to what
-        they have above it. `keep` gives way only if newcomers would otherwise not get the minimum.
+        wanted: float64[k]. keep: float64[size], the value that an older member should keep (its memory
+        usage). Returns the slots of older members that were lowered for newcomers, ascending. Newcomers
+        together get at least their fair share. Older members above the fair share make room, in proportion to
+        their excess. `keep` gives way only if newcomers would otherwise get less than the minimum.
         """
         app = self._roster.app
         newcomer = np.zeros(self._roster.size, np.bool_)
@@ -115,7 +119,7 @@ class CappedLimits:
     def require(self, least: float) -> tuple[Slots, Slots]:
         """Set a new minimum for every member.
 
-        Returns (slots lifted to it, slots lowered to make room for them).
+        Returns (slots raised to it, slots lowered to make room for them).
         """
         self._least = least
         self.check_room(np.empty(0, np.int64))
@@ -124,10 +128,10 @@ class CappedLimits:
         return below, self.admit(below, np.full(len(below), least), np.zeros(self._roster.size))
 
     def change(self, slots: Slots, wanted: Floats) -> NDArray[np.bool_]:
-        """Move limits (distinct slots int64[n], members) towards `wanted` (float64[n]) as far as the totals
-        allow.
+        """Move limits towards `wanted` (float64[n]) as far as the totals allow. slots: int64[n], distinct
+        members.
 
-        Returns bool[n]: which of them changed.
+        Returns bool[n]: the slots whose limit changed.
         """
         before = self.values[slots]
         self.values[slots] = self.attainable(slots, wanted)
@@ -144,11 +148,11 @@ class CappedLimits:
         pool = np.maximum(self._total - self._sums(after_cuts), 0.0)
         share = np.minimum(_ratio(pool, _sums(app, more, len(pool))), 1.0)[app]
         part = self._rounded(now + more * share)
-        # A limit that is not cut is set exactly. Rounding must not move it off its bucket's end.
+        # A limit that is not cut is set exactly: rounding must not move it off the end of its bucket.
         return np.where((aim <= now) | (share >= 1.0), aim, part)
 
     def vacate(self, slots: Slots) -> None:
-        """Return the limits of members that left to their applications."""
+        """Return the limits of members that left to their applications' pools."""
         self._limits.values[slots] = 0.0
 
     def _scaled(self, app: Slots, wanted: Floats, budget: Floats, count: NDArray[np.int64]) -> Floats:
@@ -170,10 +174,11 @@ class CappedLimits:
 
 
 class CappedFleet:
-    """CPU and memory limits of all members, with the join and leave half of `ports.Allocator`.
+    """CPU and memory limits of all members. It implements the joins and leaves of `ports.Allocator`.
 
-    cpu_factor, memory_factor: a profiled container starts at this times its peak, scaled down where the
-    application is short. Others start at the fair share Ω/k and M/k, because nothing is known of them.
+    cpu_factor, memory_factor: a profiled container starts at this factor times its peak, scaled down if the
+    application is short. Other containers start at the fair share, Ω/k and M/k, because nothing is known of
+    them.
     """
 
     def __init__(
@@ -190,10 +195,10 @@ class CappedFleet:
     def join(self, containers: Join, reason: Reason, memory_in_use: Floats) -> Decision:
         """Admit containers; this answers `ports.Allocator.start` and `on_join`.
 
-        memory_in_use: float64[size before]; a member is not lowered below it if that can be helped. Older
-        members' limits are lowered in place even under a policy that restarts containers to change them,
-        because the application's limit acts here and not the policy. Raises ScenarioError, with nothing
-        changed, when an application's limits cannot give each member the minimum.
+        memory_in_use: float64[size before the join], bytes; a member is not lowered below it unless there is
+        no other way. Older members' limits are lowered in place even under a policy that restarts containers
+        to change them, because the application's limit acts here and not the policy. Raises ScenarioError,
+        with nothing changed, if an application's limits cannot give each member the minimum.
         """
         self.cpu.check_room(containers.app)
         self.memory.check_room(containers.app)
@@ -214,10 +219,10 @@ class CappedFleet:
         )
 
     def fit_period(self, period_s: float) -> Decision:
-        """Adopt the telemetry's period. The kernel's minimum of 1 ms is more cores in a shorter period.
+        """Adopt the telemetry's period. In a shorter period, the kernel's minimum of 1 ms is more cores.
 
         The decision is empty unless the period has just become shorter and a limit is below the new minimum.
-        Raises ScenarioError when an application cannot give each member that minimum.
+        Raises ScenarioError if an application cannot give each member that minimum.
         """
         if period_s == self.period_s:
             return NOTHING
@@ -247,9 +252,9 @@ class CappedFleet:
 
 
 class CappedPolicy(WithoutReclaim, ABC):
-    """`ports.Allocator` without its name and `on_period`: who joins and leaves, under the global limits.
+    """`ports.Allocator` under global limits: joins and leaves. A subclass adds the name and `on_period`.
 
-    cpu_factor, memory_factor: those of `CappedFleet`.
+    cpu_factor, memory_factor: as in `CappedFleet`.
     """
 
     def __init__(self, cpu_factor: float, memory_factor: float) -> None:
@@ -263,26 +268,26 @@ class CappedPolicy(WithoutReclaim, ABC):
         return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
 
     def on_join(self, containers: Join) -> Decision:
-        """Start newcomers as in `start`. Containers above the fair share make room in place."""
+        """Start newcomers as `start` does. Containers above the fair share make room in place."""
         return self._fleet.join(containers, Reason.JOINED, self._memory_in_use)
 
     def on_leave(self, ids: Ids) -> Decision:
-        """Redistribute nothing. What has become free is there for the next increases."""
+        """Redistribute nothing. The freed limits are available to the next increases."""
         self._fleet.leave(ids)
         return NOTHING
 
     @property
     def _memory_in_use(self) -> Floats:
-        """Memory usage as last reported, bytes, float64[size]; 0 before the first report."""
+        """Memory usage in the last report, bytes, float64[size]; 0 before the first report."""
         return self._last_bytes.values[: self._fleet.roster.size].astype(np.float64)
 
     @abstractmethod
     def _set_up(self, roster: Roster) -> None:
-        """Make the policy's own columns, at `start`."""
+        """Create the policy's own columns, at `start`."""
 
 
 def _first(limits: CappedLimits, new: Slots, peak: NDArray[np.generic] | None, factor: float) -> Floats:
-    """Return a newcomer's first limit before anything cuts it, float64[k]."""
+    """Return each newcomer's first limit before any cut, float64[k]."""
     return limits.fair_share(new) if peak is None else np.asarray(peak, np.float64) * factor
 
 
@@ -292,5 +297,7 @@ def _sums(app: Slots, values: Floats, apps: int) -> Floats:
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """Return part / whole, and 0 where the whole is not above 0 (nothing is asked there)."""
+    """Return part / whole, float64[n]; 0 where the whole is not above 0, because nothing is asked for
+    there.
+    """
     return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

@@ -36,12 +36,12 @@ __all__ = ["Escra", "EscraSettings"]
 
 
 class Escra:
-    """Sets CPU every period by what a container left unused, and memory on demand, from one pool.
+    """Sets CPU every period by the runtime that a container left unused, and memory on demand, from one pool.
 
-    Implement `ports.Allocator` and `ports.Tabled`; the methods' contract is stated there.
+    Implements `ports.Allocator` and `ports.Tabled`, which state the methods' contract.
 
-    A container that was left to the OOM killer stays a member with the limits it had. The backend either
-    restarts it in place or reports that it left.
+    A container that was left to the OOM killer stays a member with its limits. The backend either restarts it
+    in place or reports that it left.
     """
 
     name = "escra"
@@ -55,22 +55,22 @@ class Escra:
 
     @property
     def reclaim(self) -> ReclaimRule:
-        """The agents' sweep: by default every 5 s, down to usage + 50 MiB."""
+        """The agents' sweep, by default every 5 s down to usage + 50 MiB."""
         return ReclaimRule(self.settings.reclaim_interval_s, self.settings.reclaim_margin_bytes)
 
     @property
     def roster(self) -> Roster:
-        """The members. Not to be changed from outside."""
+        """The members. Callers must not change it."""
         return self._roster
 
     @property
     def cpu(self) -> CpuRule:
-        """The books of CPU: what each container holds and what each pool has left."""
+        """The CPU rule with each container's quota and what each pool has left."""
         return self._cpu
 
     @property
     def memory(self) -> MemoryRule:
-        """The books of memory: limits, pools and the containers that wait for a reclaim."""
+        """The memory rule with limits, pools and the containers that wait for a reclaim."""
         return self._memory
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
@@ -91,9 +91,9 @@ class Escra:
         self._cpu.close(table, reports)
 
     def on_join(self, containers: Join) -> Decision:
-        """Give newcomers up to a fair share. Older containers above theirs make room.
+        """Give newcomers up to a fair share. Older containers above their fair share make room.
 
-        Raises ScenarioError, with nothing changed, when an application is too small for one more.
+        Raises ScenarioError, with nothing changed, when an application is too small for one more container.
         """
         return self._admit(containers, Reason.JOINED)
 
@@ -105,7 +105,7 @@ class Escra:
         return NOTHING
 
     def on_period(self, stats: PeriodStats) -> Decision:
-        """Apply the CPU rule. Memory is not touched. An id that occurs twice counts with its last row."""
+        """Apply the CPU rule. Memory is not touched. If an id occurs twice, its last row counts."""
         return Decision(cpu=self._cpu.step(stats))
 
     def on_oom(self, event: OomEvents) -> Decision:

@@ -7,10 +7,10 @@ Quotas are kept as whole microcores (0.1 µs of a 100 ms period, finer than the 
 which adds and subtracts whole numbers exactly up to 2^53. So the books are kept incrementally without drift,
 Σ quotas ≤ Ω holds exactly, and no sum depends on the containers' order.
 
-The rule's base is the quota that the report says was in force. What a decision takes from the pool is counted
-against the last quota decided. The two differ only when telemetry is late. A throttled container is then
-never lowered below what was already decided for it. An unused-runtime report may end above it, because it
-shows a more recent use than that decision knew.
+The rule starts from the quota that the report says was in force. The pool is charged relative to the last
+quota decided. The two differ only when telemetry is late. A throttled container is then never lowered below
+the last quota decided. An unused-runtime report may lead to a quota above it, because the report is newer
+than that decision.
 """
 
 from __future__ import annotations
@@ -52,17 +52,18 @@ stays the same however many there are.
 """
 
 FEW = 32
-"""Containers in a report up to which one at a time is faster than all at once.
+"""Largest report, in containers, for which one container at a time is faster than NumPy over all.
 
-A backend that serves each container's own period reports a handful at a time. After it has slept, a call of
-NumPy costs as much as two containers.
+A backend that serves each container's own period reports a handful at a time. After a sleep, one NumPy call
+costs as much as two containers.
 """
 
 _DEFAULT_PERIOD_S = 0.1
 _UNUSED, _THROTTLED = int(Reason.UNUSED), int(Reason.THROTTLED)
 _NOT_A_NUMBER = "telemetry has a quota or an unused runtime that is not a number"
 _ROUNDING = 1e-6
-"""Microcores. It brings 0.29 · 10^6 = 289999.99999999994 back to the whole number that was meant."""
+"""Rounding tolerance, microcores: 0.29 · 10^6 = 289999.99999999994 becomes the whole number that was
+meant."""
 
 
 @dataclass(slots=True)
@@ -81,11 +82,11 @@ class _Changes:
 
 
 _Change = tuple[int, int, int, float, float]
-"""One container's id, slot, application, and its allocated and delta as in _Changes."""
+"""One container's id, slot and application, and its allocated and delta as in _Changes."""
 
 
 class CpuRule:
-    """Quotas of all members of a roster. Amounts inside are whole microcores."""
+    """Quotas of all members of a roster. Internal amounts are whole microcores."""
 
     def __init__(self, roster: Roster, settings: EscraSettings) -> None:
         self._roster = roster
@@ -98,31 +99,33 @@ class CpuRule:
         self._period_s = _DEFAULT_PERIOD_S
         self._least = _least(_DEFAULT_PERIOD_S)
         self.settle: Callable[..., int] | None = None
-        """`escra_settle.settle`, compiled; None: the rule runs in NumPy."""
+        """`escra_settle.settle`, compiled. None: the rule runs in NumPy."""
 
     @property
     def allocated_cores(self) -> Floats:
-        """float64[size]: the last decided quota of each slot (0 where nobody is)."""
+        """Last decided quota of each slot, float64[size]; 0 where the slot is free."""
         return self._allocated.values[: self._roster.size] / MICRO
 
     @property
     def pool_cores(self) -> Floats:
-        """float64[apps]: cores that are not allocated, Ω − Σ quotas."""
+        """Unallocated cores of each application, Ω − Σ quotas, float64[apps]."""
         pool: Floats = (self._limit - self._used) / MICRO
         return pool
 
     def check_room(self, apps: Slots) -> None:
-        """Raise ScenarioError if with newcomers in `apps` (int64[k]) the kernel's minimum does not fit Ω."""
+        """Raise ScenarioError if the kernel's minimum for every member, newcomers in `apps` (int64[k])
+        included, exceeds Ω.
+        """
         self._check_members(self._roster.members + np.bincount(apps, minlength=len(self._limit)), self._least)
 
     def admit(self, slots: Slots) -> tuple[Floats, Slots]:
-        """Give newcomers min(Ω/k, host), k counting them. Returns (their quotas in cores, lowered slots).
+        """Give newcomers min(Ω/k, host), where k counts them. Return (their quotas in cores, lowered slots).
 
-        What the pool lacks is taken from members that hold more than Ω/k, in proportion to what they hold
-        above it. That is always enough, because all others hold at most Ω/k.
+        What the pool lacks is taken from members that hold more than Ω/k, in proportion to their excess. That
+        is always enough, because all others hold at most Ω/k.
         """
         app = self._roster.app[slots]
-        # A host smaller than the kernel's minimum cannot exist. One that is said to be gets the minimum.
+        # No host is smaller than the kernel's minimum. One that is declared smaller gets the minimum.
         cap = np.maximum(np.floor(self._roster.host_cores[slots] * MICRO + _ROUNDING), self._least)
         self._cap.values[slots] = cap
         fair = self._fair()
@@ -206,7 +209,7 @@ class CpuRule:
         return CpuLimits(ids.take(rows[:changed]), cores[:changed], reason[:changed])
 
     def table(self, ids: NDArray[np.int64], period_s: float) -> Table | None:
-        """Return what `settle` works on, for reports of `ids`; see `Escra.table`."""
+        """Return the arrays that `settle` works on, for reports of `ids`; see `Escra.table`."""
         rows, slots = self._roster.find(ids)
         if self.settle is None or period_s != self._period_s or not isinstance(rows, slice):
             return None
@@ -216,7 +219,7 @@ class CpuRule:
         return Table(*self._rule_and_books(), np.empty(0, np.int64), True, self._windows.position)
 
     def close(self, table: Table, reports: int) -> None:
-        """Note that `settle` has taken so many reports by the table."""
+        """Record that `settle` has taken `reports` reports through the table."""
         self._windows.move(reports if table.everyone else 0)
         if reports and not table.everyone:
             self._windows.fall_out_of_line()
@@ -233,14 +236,14 @@ class CpuRule:
     def _wanted(
         self, columns: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats
     ) -> _Changes | None:
-        """Return one block's wanted changes as if each container were alone with the pool, or None."""
+        """Return one block's wanted changes as if each container had the pool to itself, or None."""
         settings = self._settings
         if isinstance(columns, slice):
             self._windows.write(columns, unused, throttled)
         else:
             self._windows.write_some(columns, unused, throttled)
         ups = throttled.nonzero()[0]
-        # A report that is sampled out of phase can show both. Throttled then wins.
+        # A report that is sampled out of phase can show both; throttled then wins.
         idle = unused > settings.gamma
         downs = np.greater(idle, throttled, out=idle).nonzero()[0]
         if ups.size == 0 and downs.size == 0:
@@ -282,7 +285,7 @@ class CpuRule:
         """Share the pool among all raises, drop changes too small to write, and book the rest.
 
         Rounding down to whole microcores keeps the sum of the shares within the pool: the quotient's own
-        error (2^-53) is less than one part in the pool's microcores.
+        error (2^-53) is less than one microcore of the pool.
         """
         scarce = asked > pool
         short = scarce.any()
@@ -326,8 +329,8 @@ class CpuRule:
     ) -> CpuLimits:
         """Do the rest of `step` one container at a time.
 
-        The operations and their order are the same, so that the result does not depend, to the bit, on how
-        many containers report together.
+        The operations and their order are the same as in `step`, so the result does not depend, to the bit,
+        on how many containers report together.
         """
         settings, windows, app_of = self._settings, self._windows, self._roster.app
         asked: dict[int, float] = {}
@@ -359,7 +362,7 @@ class CpuRule:
         return self._settle_few(ups, downs, asked)
 
     def _settle_few(self, ups: list[_Change], downs: list[_Change], asked: dict[int, float]) -> CpuLimits:
-        """Do what `_settle` does. asked: amount by application, of those that are asked for something."""
+        """Do what `_settle` does. asked: amount by application, only those that asked for something."""
         pools = {app: self._pool_of(app) for app in asked}
         share = {app: pools[app] / amount for app, amount in asked.items() if amount > pools[app]}
         kept: list[tuple[int, float, int]] = []
@@ -381,7 +384,7 @@ class CpuRule:
         return self._limit.item(app) - self._used.item(app)
 
     def _make_room(self, wanted: Floats, fair: Floats) -> Slots:
-        """Lower members above the fair share until `wanted` (per application) is in the pool."""
+        """Lower members above the fair share until `wanted` (float64[apps]) is in the pool."""
         missing = wanted - (self._limit - self._used)
         if not (missing > 0.0).any():
             return np.empty(0, np.int64)
@@ -397,10 +400,10 @@ class CpuRule:
         return slots
 
     def _learn_period(self, period_s: float) -> CpuLimits:
-        """Adopt a report's new period length: the kernel's minimum of 1 ms per period is then another.
+        """Adopt a report's new period length, which changes the kernel's minimum of 1 ms per period.
 
-        Applications with a member below a higher minimum are divided anew, Ω/k each, and the rule rests for
-        this period. Raises ScenarioError when the new minimum does not fit.
+        Applications with a member below a higher minimum are divided anew, Ω/k each, and the rule skips this
+        period. Raises ScenarioError when the new minimum does not fit.
         """
         least = _least(period_s)
         self._check_members(self._roster.members, least)

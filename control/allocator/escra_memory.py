@@ -1,7 +1,7 @@
-"""Escra's memory rule: a withheld pool, grants to held containers, and what a reclaim brings back.
+"""Escra's memory rule: a pool that is withheld, grants to held containers, and reclaims.
 
 For: memory limits at deployment, on joins, leaves, OOM events and reclaim reports. Not for: CPU
-(escra_cpu.py), nor for choosing what to shrink (`ports.shrink`, the agents). Source: Escra (ICDCS 2022).
+(escra_cpu.py), nor choosing what to shrink (`ports.shrink`, the agents). Source: Escra (ICDCS 2022).
 
 All amounts are whole bytes (int64): Σ limits + pool = M holds exactly after every call.
 """
@@ -42,13 +42,13 @@ class MemoryRule:
 
     @property
     def limit_bytes(self) -> Bytes:
-        """int64[size]: the limit of each slot (0 where nobody is). Do not write to it."""
+        """Limit of each slot, int64[size]; 0 where the slot is free. Do not write to it."""
         limits: Bytes = self._limit.values[: self._roster.size]
         return limits
 
     @property
     def pool_bytes(self) -> Bytes:
-        """int64[apps]: bytes in no container's limit. Do not write to it."""
+        """Bytes that are in no container's limit, int64[apps]. Do not write to it."""
         return self._pool
 
     @property
@@ -57,7 +57,9 @@ class MemoryRule:
         return self._roster.ids[self._waiting_slots()]
 
     def check_room(self, apps: Apps) -> None:
-        """Raise ScenarioError if with newcomers in `apps` (int64[k]) M has not a page for everyone."""
+        """Raise ScenarioError if, with newcomers in `apps` (int64[k]), M has less than one page per
+        member.
+        """
         members = self._roster.members + np.bincount(apps, minlength=len(self._pool))
         short = np.flatnonzero(members * PAGE_BYTES > self._roster.memory_limit_bytes)
         if short.size:
@@ -68,11 +70,11 @@ class MemoryRule:
             )
 
     def admit(self, slots: Slots) -> tuple[Bytes, Apps]:
-        """Give newcomers M·σ/k, k counting them, as far as the pool has it.
+        """Give newcomers M·σ/k, where k counts them, as far as the pool allows.
 
         Returns (limits, short applications). Limits are whole pages. If the pool is short, the newcomers get
-        equal parts, which may be nothing. Their first page is then held until the reclaim of the short
-        applications is in.
+        equal parts, possibly 0. Their first page is then held until the reclaim of the short applications is
+        reported.
         """
         app = self._roster.app[slots]
         total = self._roster.memory_limit_bytes
@@ -91,10 +93,10 @@ class MemoryRule:
         self._waiting.values[slots] = 0
 
     def on_oom(self, event: OomEvents) -> tuple[MemoryLimits, Apps]:
-        """Grant whole steps. Returns (grants, applications to reclaim).
+        """Grant whole steps. Return (grants, applications to reclaim).
 
-        Where a pool is short, smaller requests go first (equal ones by slot) and the rest waits for a
-        reclaim: a pool is refilled before it is handed out in crumbs. A container that waits already goes on
+        If a pool is short, smaller requests go first (equal ones by slot). The others wait for a reclaim, so
+        that the pool is not spent in pieces too small to help. A container that already waits goes on
         waiting.
         """
         rows, _ = self._roster.find(event.ids)
@@ -112,7 +114,7 @@ class MemoryRule:
         """Book the freed bytes and answer the containers that wait in `shrunk.apps`.
 
         Returns (grants, ids left to the OOM killer). Needs are served first, smaller ones before larger ones.
-        What is then left tops the grants up towards whole steps, in proportion to what each lacks.
+        The rest raises the grants towards whole steps, in proportion to what each lacks.
         """
         self._credit(shrunk)
         asked = np.zeros(len(self._pool), np.bool_)
@@ -131,7 +133,7 @@ class MemoryRule:
     def _credit(self, shrunk: Shrunk) -> None:
         rows, _ = self._roster.find(shrunk.ids)
         slots = slot(shrunk.ids[rows])
-        # A report that is not below the books was overtaken by another one and frees nothing.
+        # A report above the booked limit is outdated and frees nothing.
         limit = np.minimum(shrunk.limit_bytes[rows], self._limit.values[slots])
         np.add.at(self._pool, self._roster.app[slots], self._limit.values[slots] - limit)
         self._limit.values[slots] = limit
@@ -155,7 +157,9 @@ class MemoryRule:
         return fits
 
     def _top_up(self, app: Apps, amount: Bytes) -> Bytes:
-        """Return what each grant gets beyond its need (whole pages) from what the needs leave of the pool."""
+        """Return what each grant gets beyond its need (whole pages), out of what the needs leave in the
+        pool.
+        """
         lacking = -_whole(-amount, self._settings.grant_bytes) - amount
         left = self._pool - np.bincount(app, amount, minlength=len(self._pool)).astype(np.int64)
         wanted = np.bincount(app, lacking, minlength=len(self._pool))
@@ -167,5 +171,5 @@ class MemoryRule:
 
 
 def _whole(amount: Bytes, unit: int) -> Bytes:
-    """Round `amount` down to whole units. −_whole(−amount) rounds up."""
+    """Return `amount` rounded down to whole units. −_whole(−amount) rounds up."""
     return amount // unit * unit

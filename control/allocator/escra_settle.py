@@ -1,8 +1,9 @@
-"""Escra's CPU rule as one loop over arrays, in a form that a backend may compile.
+"""Escra's CPU rule as one loop over arrays that a backend may compile.
 
-For: `settle`, the same rule as `CpuRule.step` in escra_cpu.py, with the same results to the bit. Not for: a
-compiler. `settle` is plain Python over NumPy arrays and scalars, so that it runs as it stands, though slowly.
-It calls nothing of ours, because a compiled function is kept as long as its own file stays the same.
+For: `settle`, the same rule as `CpuRule.step` in escra_cpu.py, with the same results to the bit. Not for:
+compiling it. `settle` is plain Python over NumPy arrays and scalars, so it also runs uncompiled, though
+slowly. It calls no other module of ours, because a compiled function is cached as long as its own file does
+not change.
 
 Sums stay exact: amounts are whole microcores, as escra_cpu.py says. The other operations are those of
 `CpuRule.step` in the same order.
@@ -24,7 +25,7 @@ _UNUSED, _THROTTLED = int(Reason.UNUSED), int(Reason.THROTTLED)
 
 
 class Rule(NamedTuple):
-    """Numbers that the rule needs, from EscraSettings.
+    """Constants of the rule, from EscraSettings.
 
     raised: Υ as a share of the pool. lowered: κ in microcores per core. gamma: cores. guard: the setting
     stale_mean_guard. least: the kernel's minimum quota, microcores. min_change: share of the quota. block:
@@ -60,10 +61,10 @@ class Books(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What `settle` needs for reports of the same containers, one period after the other.
+    """What `settle` needs for consecutive reports of the same containers.
 
-    slots, everyone: as in `settle`. position: where the windows stand; if everyone reports, it goes on by one
-    before each report.
+    slots, everyone: as in `settle`. position: position of the windows; if everyone reports, it advances by
+    one before each report.
     """
 
     rule: Rule
@@ -110,7 +111,7 @@ def settle(
         books.flags[slot] = ((np.int64(books.flags[slot]) << 1) | held) & 0xFFFFFFFF
         reports = np.int64(books.reported[slot])
         books.reported[slot] = reports + (reports < length)
-        # Without branches, which would be mispredicted: the next row overwrites what is not counted.
+        # No branches, which would be mispredicted: the next row overwrites a row that does not count.
         ups[up_count] = row
         up_count += held
         downs[down_count] = row
@@ -139,7 +140,7 @@ def settle(
             if rule.guard and mean > unused[row]:
                 mean = unused[row]
             target -= mean * rule.lowered
-        # Comparisons let a NaN through.
+        # Written so that a NaN passes the comparisons.
         if target > books.cap[slot]:
             target = books.cap[slot]
         if target < rule.least:

@@ -1,22 +1,25 @@
-"""Firm: the containers whose waiting breaks the SLO get more CPU; what is not needed is taken back.
+"""Firm: containers whose waiting breaks the SLO get more CPU; CPU that is not needed is taken back.
 
 For: membership, telemetry, windows and limits of the allocator that backends drive through ports.py. Not for:
-who is a culprit (firm_culprits.py), how far a limit moves (firm_agent.py), nor the application's global
-limits (cap.py).
+finding culprits (firm_culprits.py), the size of a limit's change (firm_agent.py), nor the application's
+global limits (cap.py).
 
 Source: Qiu et al., "FIRM: An Intelligent Fine-grained Resource Management Framework for SLO-Oriented
 Microservices", OSDI 2020, Algorithms 1 and 2, and the authors' public code. Firm scales only CPU here; memory
 is not managed, and all of M is given out in proportion to the profiled peaks. These are our readings:
 
-- While the SLO is missed, only culprits' limits change. While it is kept, the rule is asked for all.
-- A limit is taken back only as far as the use leaves room: never below the largest use of a period in the
-  last `room_s`, and not before these have passed. The source takes back a fixed step, which is all that a
-  small container has.
-- Requests that end without an answer count as slower than the SLO. They have no spans, so where they alone
-  break it, all containers that were throttled are culprits, too.
-- Limits move by AIMD, the rule that the source's agent was compared with. An actor that was trained as the
-  source says did not earn more on applications that it had not seen (studies.firm), so none ships.
-- Without traffic nothing changes. Raises share what is unallocated of Ω. The source knows no Ω.
+- While the SLO is missed, only the culprits' limits change. While it is kept, the rule is applied to
+  all.
+- A limit is never lowered below the largest use of a period in the last `room_s`, and never before
+  `room_s`
+  has passed. The source lowers it by a fixed step, which may be all that a small container has.
+- Requests that end without an answer count as slower than the SLO. They have no spans. If they alone
+  break
+  the SLO, all containers that were throttled are culprits, too.
+- Limits move by AIMD, the rule that the source's agent was compared with. An actor trained as the
+  source
+  describes did not earn more on applications that it had not seen (studies.firm), so none ships.
+- Without traffic nothing changes. Raises share the unallocated part of Ω. The source knows no Ω.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class FirmSettings:
     slo_p99_s: float = parameter(
         0.2, unit="s", low=0.001, why="the p99 latency to keep; the same as autothrottle's, to compare them"
     )
-    window_s: float = parameter(5.0, unit="s", low=0.1, why="the window of which culprits are found")
+    window_s: float = parameter(5.0, unit="s", low=0.1, why="the window in which culprits are found")
     step_cores: float = parameter(
         0.1, unit="cores", low=0.001, why="the source's action is 10 % points of a core's quota"
     )
@@ -77,10 +80,11 @@ class FirmSettings:
 
 
 class Firm(CappedPolicy):
-    """More CPU for the culprits on critical paths of slow requests, and less for whoever has room to spare.
+    """More CPU for the culprits on critical paths of slow requests, and less for containers with room to
+    spare.
 
-    Implements `ports.Allocator` and `ports.SpanAware`. rule: how limits move; AIMD unless it is given.
-    line: tells culprits.
+    Implements `ports.Allocator` and `ports.SpanAware`. rule: how limits move, by default AIMD. line:
+    classifier of culprits.
     """
 
     name = "firm"
@@ -98,7 +102,7 @@ class Firm(CappedPolicy):
 
     @property
     def spans_wanted(self) -> int:
-        """Number of requests of a window whose spans suffice."""
+        """Number of requests per window whose spans are enough."""
         return self.settings.spans_wanted
 
     def _set_up(self, roster: Roster) -> None:
@@ -121,7 +125,7 @@ class Firm(CappedPolicy):
         return self._fleet.fit_period(stats.period_s)
 
     def on_service(self, stats: ServiceStats) -> Decision:
-        """End the window: find the culprits and move limits, unless the backend traces no requests."""
+        """End the window: find the culprits and move limits. Do nothing if the backend traces no requests."""
         if stats.spans is None:
             return NOTHING
         fleet, size = self._fleet, self._fleet.roster.size
@@ -145,13 +149,13 @@ class Firm(CappedPolicy):
         return Decision(cpu=fleet.cpu_limits(slots[changed], reason[changed]))
 
     def _window(self, stats: ServiceStats, spans: Spans) -> Window:
-        """Return what is known of the containers that reported and whose application has traffic."""
+        """Return the window's facts about containers that reported and whose application has traffic."""
         roster, slo_s = self._fleet.roster, self.settings.slo_p99_s
         seconds = self._seconds.values[: roster.size]
         slots = np.flatnonzero(roster.alive & (seconds > 0) & (stats.rate_rps[roster.app] > 0))
         app, limit = roster.app[slots], self._fleet.cpu.values[slots]
         failed = np.zeros(len(stats.rate_rps)) if stats.failed is None else stats.failed
-        # The p99 of all that ended is infinite where more than one in a hundred ended without an answer.
+        # The p99 of all ended requests is infinite where more than one in a hundred ended without an answer.
         answered = (stats.latency_p99_s > 0) & (failed <= 0.01)
         kept = np.divide(slo_s, stats.latency_p99_s, out=np.zeros(len(answered)), where=answered)
         before = np.where(self._rate_rps > 0, self._rate_rps, stats.rate_rps)
@@ -170,7 +174,7 @@ class Firm(CappedPolicy):
         )
 
     def _culprits(self, spans: Spans) -> Flags:
-        """Return bool[size]: whose waiting is on the critical paths."""
+        """Return bool[size]: the containers whose waiting is on the critical paths."""
         roster = self._fleet.roster
         figures = intensity(spans, critical_paths(spans))
         owners = figures.owner[self._line.culprits(figures)]

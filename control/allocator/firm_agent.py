@@ -1,15 +1,15 @@
-"""How Firm changes a CPU limit: by a trained actor, or by additive increase and multiplicative decrease.
+"""How Firm changes a CPU limit: by a trained actor, or by additive increase and multiplicative decrease
+(AIMD).
 
-For: what Firm knows of a container at a window's end, and the two rules that answer with a limit. AIMD is
-the policy's; studies.firm trains actors and compares them with it. Not for: which containers are culprits
-(firm_culprits.py), the bounds of limits (firm.py), nor training.
+For: the facts about containers at a window's end, and the two rules that turn them into limits. The policy
+uses AIMD; studies.firm trains actors and compares them with it. Not for: finding culprits (firm_culprits.py),
+bounds of limits (firm.py), nor training.
 
 Source: Qiu et al., "FIRM", OSDI 2020, and its public code: the state, the three actions of a resource, an
-actor of two hidden layers of 40 units, and the rule that it was compared with. Firm has an actor for each
-type of service. These are our readings: an allocator is not told what type a container's service is of, so
-one actor serves all; of the state's five use/limit ratios only the CPU's is left, because Firm scales only
-CPU here; the shares of the request mix are those of the three commonest kinds; and the answer is the largest
-of the actor's three outputs.
+actor with two hidden layers of 40 units, and the rule that it was compared with. These are our readings. Firm
+has one actor per type of service; an allocator does not know a container's type, so one actor serves all. Of
+the state's five use/limit ratios only the CPU's is left, because Firm scales only CPU here. The shares of the
+request mix are those of the three commonest kinds. The action is the largest of the actor's three outputs.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ KEEP, RAISE, LOWER = 0, 1, 2
 DIRECTION = np.array([0.0, 1.0, -1.0])
 """Number of steps by which each action moves a limit."""
 INPUTS = 6
-"""Numbers of a state."""
+"""Length of a state vector."""
 MOST_LOAD_RATIO = 4.0
-"""Load relative to the last window above which a state says no more: our choice, as a ratio has no end."""
+"""Largest ratio of the load to the last window's load that a state shows: our choice, because a ratio is
+unbounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What Firm knows of n containers of applications with traffic at a window's end.
+    """Facts about n containers of applications with traffic, at a window's end.
 
     slots: int64[n]. limit_cores: float64[n], in force. used: float64[n], mean use over the limit, 0 to 1.
     kept: float64[n], SLO over the application's p99 latency, at most 1; 0 where no request was answered.
-    load: float64[n], its rate of requests over that of the window before. mix: float64[n, 3], shares of its
-    three commonest kinds of request. violated: bool[n], the SLO was missed. culprit: bool[n], the container's
-    waiting is why.
+    load: float64[n], request rate over that of the window before. mix: float64[n, 3], shares of the
+    application's three commonest kinds of request. violated: bool[n], the SLO was missed. culprit: bool[n],
+    the container's waiting is the cause.
     """
 
     slots: NDArray[np.int64]
@@ -54,13 +55,13 @@ class Window:
 
     @property
     def state(self) -> Floats:
-        """float64[n, INPUTS]: what the actor sees, each number between 0 and about 1."""
+        """Input of the actor, float64[n, INPUTS]: each number between 0 and about 1."""
         load = np.minimum(self.load, MOST_LOAD_RATIO) / MOST_LOAD_RATIO
         return np.column_stack([self.used, self.kept, load, self.mix])
 
 
 Rule = Callable[[Window], Floats]
-"""Returns the limits that the containers of a window should have, float64[n] cores."""
+"""A rule: window → limits that its containers should have, float64[n] cores."""
 
 
 class Aimd:
@@ -92,7 +93,8 @@ class Actor:
         """Return KEEP, RAISE or LOWER for each state, int64[n]. state: float64[n, INPUTS]."""
         *hidden, (weights, bias) = self._layers
         for inner, offset in hidden:
-            # einsum's sums do not depend on how many states come together; those of BLAS do.
+            # einsum, because its sums do not depend on how many states are computed together; those of BLAS
+            # do.
             state = np.maximum(np.einsum("ni,oi->no", state, inner) + offset, 0.0)
         return np.asarray(np.argmax(np.einsum("ni,oi->no", state, weights) + bias, axis=1), np.int64)
 

@@ -1,8 +1,8 @@
-"""Which containers make an application slow: Firm's two figures of a window's spans, and its classifier.
+"""Which containers make an application slow: two figures of a window's spans, and a classifier over them.
 
 For: relative importance and congestion intensity of the owners on critical paths, and the linear support
-vector machine over them. Not for: critical paths (control.paths), what is done about a culprit
-(firm_agent.py), nor training (studies.firm).
+vector machine over them. Not for: critical paths (control.paths), what a culprit receives (firm_agent.py),
+nor training (studies.firm).
 
 Source: Qiu et al., "FIRM: An Intelligent Fine-grained Resource Management Framework for SLO-Oriented
 Microservices", OSDI 2020, Algorithm 2. These are our readings: congestion intensity enters the classifier as
@@ -21,7 +21,8 @@ from control.allocator.model import Flags, Floats
 from control.paths import Paths, Spans
 
 FEWEST_REQUESTS = 10
-"""Requests through an owner below which it is no culprit: our choice, as a p99 of fewer says nothing."""
+"""Requests through an owner below which it is no culprit: our choice, because a p99 of fewer means
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Separator:
     bias: float
 
     def culprits(self, figures: Intensity) -> Flags:
-        """Return bool[k]: which owners are culprits."""
+        """Return the owners that are culprits, bool[k]."""
         score = self.importance * figures.importance + self.congestion * np.log(figures.congestion)
         return np.asarray(score + self.bias > 0.0, np.bool_)
 

@@ -1,14 +1,14 @@
 """Histograms of usage over exponential buckets, one per container, whose samples lose weight with age.
 
-For: the recommenders (VPA, Autopilot). Not for: sampling usage (usage.py) nor for turning a statistic into a
-limit. All is vectorised over containers: one row of weights per slot.
+For: the recommenders (VPA, Autopilot). Not for: sampling usage (usage.py) nor turning a statistic into a
+limit. The code is vectorised over containers: one row of weights per slot.
 
 Source: the bucketing and the decay are the Kubernetes Vertical Pod Autoscaler's (vertical-pod-autoscaler,
 pkg/recommender/util: histogram_options.go, histogram.go, decaying_histogram.go). Bucket k ≥ 0 covers
 [start(k), start(k+1)) with start(k) = first · (ratio^k − 1) / (ratio − 1). A sample of age a weighs 2^(−a /
 half-life) of a fresh one. The VPA's epsilon, which treats buckets of negligible weight as empty, is left out:
-it moves no percentile that is used here. So are merges and checkpoints, because each container keeps its own
-histogram for the whole run. Memory: 4 bytes per container and bucket (float32), which is 704
+it moves no percentile that is used here. Merges and checkpoints are left out, too, because each container
+keeps its own histogram for the whole run. Memory: 4 bytes per container and bucket (float32), which is 704
 bytes per container at the VPA's 176 buckets.
 """
 
@@ -29,9 +29,9 @@ _CHUNK_ROWS = 1024
 """Containers per pass. The temporaries (float64, about 200 buckets) then stay within a core's cache."""
 
 _MAX_EXPONENT = 40.0
-"""Weights grow as 2^(age of the oldest / half-life).
+"""Exponent at which weights are scaled back. It is well inside float32.
 
-At this exponent, well inside float32, they are scaled back.
+Weights grow as 2^(age of the oldest / half-life).
 """
 
 
@@ -39,8 +39,8 @@ At this exponent, well inside float32, they are scaled back.
 class Buckets:
     """Exponential buckets, made by `exponential`.
 
-    `ends`: float64[K], upper ends. The last bucket takes all above and has no end. Its start stands for it,
-    as in the VPA.
+    `ends`: float64[K], upper ends. The last bucket takes all larger values and has no end. Its start
+    represents it, as in the VPA.
     """
 
     ends: Floats
@@ -65,8 +65,8 @@ class Buckets:
 def exponential(first: float, ratio: float, largest: float) -> Buckets:
     """Return buckets of widths first, first·ratio, first·ratio², … (first > 0, ratio > 1).
 
-    There are as many as a bucket needs to start at or above `largest`, counted as the VPA does (first 0.01,
-    ratio 1.05, largest 1000 → 176).
+    The last bucket is the first one that starts at or above `largest`, counted as the VPA does (first 0.01,
+    ratio 1.05, largest 1000 → 176 buckets).
     """
     count = ceil(log(largest * (ratio - 1) / first + 1) / log(ratio)) + 1
     starts = first * (ratio ** np.arange(0.0, count) - 1) / (ratio - 1)
@@ -81,9 +81,9 @@ def from_starts(starts: Floats) -> Buckets:
 class DecayingHistograms:
     """One decaying histogram per slot.
 
-    column: float32 (capacity, K), zero for a container that joins (`Roster.column`). half_life_s > 0. The
-    weights are relative to a reference time that all slots share. So adding a sample touches one number per
-    container, and ageing touches none.
+    column: float32 (capacity, K), zero for a container that joins (`Roster.column`). half_life_s > 0. All
+    slots share one reference time for the weights. So adding a sample changes one number per container, and
+    ageing changes none.
     """
 
     def __init__(self, buckets: Buckets, half_life_s: float, column: Column) -> None:
@@ -97,7 +97,7 @@ class DecayingHistograms:
         self._column.values[slots, self.buckets.find(values)] += self._aged(weights, at_s)
 
     def subtract(self, slots: Slots, values: Floats, weights: Floats | float, at_s: Floats | float) -> None:
-        """Take back a sample that was added with the same value, weight and time."""
+        """Remove a sample that was added with the same value, weight and time."""
         buckets = self.buckets.find(values)
         left = self._column.values[slots, buckets] - self._aged(weights, at_s)
         self._column.values[slots, buckets] = np.maximum(left, 0.0)

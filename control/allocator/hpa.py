@@ -1,7 +1,7 @@
-"""The Kubernetes Horizontal Pod Autoscaler: how many replicas a workload should have, by CPU over requests.
+"""The Kubernetes Horizontal Pod Autoscaler: it sets a workload's number of replicas by CPU use over requests.
 
-For: one workload's number of replicas, at every sync. Not for: starting and ending replicas, nor what they
-request (that is an allocator's). The behaviour is the default of autoscaling/v2: no `behavior` is given.
+For: one workload's number of replicas, at every sync. Not for: starting and ending replicas, nor their
+requests, which an allocator sets. The behaviour is the default of autoscaling/v2, without `behavior`.
 
 Source: kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go (GetResourceReplicas),
 metrics/utilization.go (GetResourceUtilizationRatio) and horizontal.go (stabilizeRecommendation,
@@ -61,12 +61,12 @@ class HpaSettings:
 def replicas_wanted(
     current: int, usage: Floats, requests: Floats, ready: Flags, target: float, tolerance: float
 ) -> int:
-    """Return the number of replicas by the replicas' CPU use, before it is stabilised and bounded.
+    """Return the number of replicas by the replicas' CPU use, before stabilisation and bounds.
 
-    usage, requests: float64[n], cores; usage NaN: there is no metric of this replica. ready: bool[n].
-    Replicas without a metric count as idle where more are wanted, and as using their whole request where
-    fewer are; those that are not ready count as idle where more are wanted. Without any metric or any request
-    nothing is changed.
+    usage, requests: float64[n], cores; usage NaN: no metric of this replica. ready: bool[n]. A replica
+    without a metric counts as idle when scaling up, and as using its whole request when scaling down. A
+    replica that is not ready counts as idle when scaling up. Without any metric or any request, the number
+    stays.
     """
     known = ready & ~np.isnan(usage)
     missing, unready = ready & np.isnan(usage), ~ready
@@ -85,28 +85,30 @@ def replicas_wanted(
 
 
 def _ratio(usage: Floats, requests: Floats, target: float) -> float:
-    """Return utilisation over its target; the utilisation counts in whole percent, as in the source."""
+    """Return utilisation over its target. Utilisation counts in whole percent, as in the source."""
     percent = float(np.floor(100.0 * usage.sum() / requests.sum() + _ROUNDING))
     return percent / (100.0 * target)
 
 
 _ROUNDING = 1e-9
-"""Percent by which a float may miss the whole percent that was meant."""
+"""Percent by which a float may differ from the whole percent that was meant."""
 _GROWTH, _ALWAYS = 2.0, 4
-"""At one sync a workload at most doubles, but may always reach four (scaleUpLimitFactor, -Minimum)."""
+"""Factor by which a workload may grow at one sync, and the number of replicas that it may always reach
+(scaleUpLimitFactor, scaleUpLimitMinimum)."""
 
 
 class Hpa:
-    """One workload's replicas. It remembers what was recommended within the downscale window."""
+    """One workload's replicas. It remembers the recommendations within the downscale window."""
 
     def __init__(self, settings: HpaSettings) -> None:
         self.settings = settings
         self._recommended: deque[tuple[float, int]] = deque()
 
     def sync(self, at_s: float, current: int, usage: Floats, requests: Floats, ready: Flags) -> int:
-        """Return how many replicas there should be from now on.
+        """Return the number of replicas from now on.
 
-        current: replicas asked for so far, those that are still starting included; the arrays are of them.
+        current: replicas asked for so far, including those that are starting. usage, requests, ready:
+        [current] arrays as in the module's function.
         """
         s, recommended = self.settings, self._recommended
         if not recommended:

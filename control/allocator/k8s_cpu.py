@@ -5,10 +5,10 @@ change the quota of a container instead of the number of its replicas. Not for: 
 limit, nor the application's limit Ω, which the source does not know (cap.py).
 
 Source: the baselines of Wang et al., "Autothrottle", NSDI 2024, as the authors published them
-(microsoft/autothrottle, worker-daemon.py). At the end of every interval the mean usage of the interval, over
-the target utilisation, is remembered. The quota is the largest of what is remembered, so it rises at once and
-comes down when a window has passed. The quotas are those of the code (tests/oracles/test_k8s_cpu.py). The
-timing of `k8s-cpu` is the horizontal pod autoscaler's.
+(microsoft/autothrottle, worker-daemon.py). At the end of every interval, the mean usage over the target
+utilisation is stored. The quota is the largest stored value of the window, so it rises at once and falls
+after a window has passed. The quotas are those of the code (tests/oracles/test_k8s_cpu.py). The timing of
+`k8s-cpu` is the horizontal pod autoscaler's.
 
 Memory per container: 8 bytes for each interval of the window.
 """
@@ -82,8 +82,8 @@ class K8sCpuFastSettings(K8sCpuSettings):
 
 
 class K8sCpu(SampledPolicy):
-    """Keeps quotas at recent use over a target, k8s-cpu-fast fifteen times as fast as k8s-cpu. Its settings
-    say which of the two it is."""
+    """Keeps quotas at recent use over a target: k8s-cpu, or k8s-cpu-fast, fifteen times as fast, by its
+    settings."""
 
     def __init__(self, settings: K8sCpuSettings) -> None:
         self.name, self.settings = settings.policy, settings

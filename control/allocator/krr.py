@@ -1,7 +1,7 @@
 """KRR's strategies `simple` and `simple_limit`: requests and limits from recorded usage of a workload's pods.
 
 For: one recommendation from histories, and `krr`, the policy that puts it in force at the start. Not for:
-changing limits while a workload runs: it answers from recordings alone.
+changing limits while a workload runs: its only input is recordings.
 
 Source: robusta-dev/krr, robusta_krr/strategies/simple.py and simple_limit.py, and the rounding of
 robusta_krr/core/runner.py. As there, NaN means that there is no opinion, and None means no limit.
@@ -77,10 +77,10 @@ class Advice:
 def simple(
     cores: Sequence[Floats], memory: Sequence[Floats], settings: KrrSettings, oom_limit_bytes: float = 0.0
 ) -> Advice:
-    """Recommend the largest of the pods' CPU percentiles without a CPU limit, and the largest memory.
+    """Return the largest of the pods' CPU percentiles without a CPU limit, and the largest memory.
 
-    cores, memory: usage, one array of samples for each pod, cores and bytes. oom_limit_bytes: largest limit
-    under which a pod was killed for memory, 0 without one. The percentile is rounded to whole percent first.
+    cores, memory: usage, one array of samples per pod, cores and bytes. oom_limit_bytes: largest limit under
+    which a pod was killed for memory, 0 if none was. The percentile is rounded to whole percent first.
     """
     cpu = nan
     if _enough(cores, settings):
@@ -94,7 +94,7 @@ def simple(
 def simple_limit(
     cores: Sequence[Floats], memory: Sequence[Floats], settings: KrrSettings, oom_limit_bytes: float = 0.0
 ) -> Advice:
-    """Recommend two percentiles of all pods' CPU samples together, and the largest memory.
+    """Return two percentiles of all pods' CPU samples together, and the largest memory.
 
     The arguments are those of `simple`.
     """
@@ -108,7 +108,7 @@ def simple_limit(
 
 
 def shown(advice: Advice) -> Advice:
-    """Round up to whole millicores and MiB, and to at least 10 millicores and 100 MiB."""
+    """Return the advice rounded up to whole millicores and MiB, at least 10 millicores and 100 MiB."""
     limit = advice.cpu_limit_cores
     return Advice(
         _up(advice.cpu_request_cores, 1000, _LEAST_CORES),
@@ -136,7 +136,7 @@ def _up(value: float, steps_per_unit: float, least: float) -> float:
 
 
 class Krr(FixedLimits):
-    """Puts KRR's advice from the profile in force once. Every container is a workload of its own."""
+    """Puts KRR's advice from the profile in force once. Each container is a workload of its own."""
 
     name = "krr"
     given = Given(profile=True)
@@ -145,7 +145,9 @@ class Krr(FixedLimits):
         self._settings = settings
 
     def _plan(self, containers: Join) -> Plan:
-        """Raises ScenarioError where the strategy has no opinion: its users would change nothing."""
+        """Return the advice. Raise ScenarioError where the strategy has no opinion: KRR's users would change
+        nothing.
+        """
         s = self._settings
         profile = profile_of(self.name, containers)
         strategy = simple_limit if s.cpu_limits else simple

@@ -38,12 +38,12 @@ KERNEL_MIN_QUOTA_S = 0.001
 
 
 def slot(ids: Ids) -> NDArray[np.int64]:
-    """Return the array index (int64[n], from 0) of each container id (int64[n])."""
+    """Return the array index (from 0) of each container id, int64[n]."""
     return ids & SLOT_MASK
 
 
 class Reason(IntEnum):
-    """Why a limit changed: one byte per change, its text in `describe`."""
+    """Why a limit changed. One byte per change; `describe` gives its text."""
 
     NONE = 0
     INITIAL = 1
@@ -126,14 +126,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Containers that appear: their application, their host's size and, if profiled, their peaks.
+    """Containers that join.
 
     app: int64[k], index into the applications given to `start`. host_cores: float64[k], the largest useful
-    quota. peak_cores, peak_bytes: profiled maxima (float64[k] cores, int64[k] bytes), or None when nobody
-    profiled the containers (policies that need them say so). profile: what they used in the profile that the
-    peaks are of, one column per container; None unless the policy asks for it (`ports.Given`). host:
-    int64[k], which host each is on; None: not known. workload: int64[k], replicas of one workload have the
-    same number; None: each is a workload of its own.
+    quota. peak_cores, peak_bytes: profiled maxima (float64[k] cores, int64[k] bytes), or None without a
+    profile (policies that need them require it). profile: use in the profile that the peaks are taken from,
+    one column per container; None unless the policy asks for it (`ports.Given`). host: int64[k], each
+    container's host; None: not known. workload: int64[k], equal for replicas of one workload; None: each
+    container is a workload of its own.
     """
 
     app: NDArray[np.int64]
@@ -186,13 +186,13 @@ class PeriodStats:
 class ServiceStats:
     """What clients saw of each application over the last service interval, for `ports.ServiceAware`.
 
-    rate_rps: float64[apps], requests that arrived per second. latency_p99_s: float64[apps], p99 latency of
-    the requests answered in the interval, NaN where none was. at_s: the interval's end on the backend's time
-    line, s. spans: of requests answered in the interval, with container ids as owners; None unless the
+    rate_rps: float64[apps], requests that arrived, 1/s. latency_p99_s: float64[apps], p99 latency of the
+    requests answered in the interval, NaN where none was. at_s: the interval's end on the backend's time
+    line, s. spans: spans of requests answered in the interval, with container ids as owners; None unless the
     allocator is `ports.SpanAware` and the backend traces requests. mix: float64[apps, 3], shares of each
     application's three commonest kinds of request among those that arrived, largest first, 0 where there are
-    fewer; None where there are no spans. failed: float64[apps], share of the requests that ended in the
-    interval without an answer, 0 where none ended; None: not known.
+    fewer; None without spans. failed: float64[apps], share of the requests that ended in the interval without
+    an answer, 0 where none ended; None: not known.
     """
 
     rate_rps: Floats
@@ -208,7 +208,9 @@ class ServiceStats:
 
 @dataclass(frozen=True, slots=True)
 class OomEvents:
-    """Containers held at their memory limit: ids, and bytes by which the charge exceeds the limit (≥ 1)."""
+    """Containers held at their memory limit: ids, and the bytes by which the charge exceeds the limit (≥
+    1).
+    """
 
     ids: Ids
     needed_bytes: Bytes
@@ -220,10 +222,10 @@ class OomEvents:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """Agents' report of a reclaim: the containers whose limit they lowered, and to what (bytes).
+    """Agents' report of a reclaim: the containers whose limit they lowered, and the new limits (bytes).
 
-    apps: int64[m], the applications that were asked. They include those where nothing could be freed, so that
-    an allocator waiting for memory knows that its wait is over.
+    apps: int64[m], the applications that were asked, including those where nothing could be freed. An
+    allocator that waits for memory learns from it that its wait is over.
     """
 
     apps: NDArray[np.int64]
@@ -263,8 +265,8 @@ class MemoryLimits:
 class CpuRequests:
     """CPU requests (cores, ≥ 0) of the containers `ids`.
 
-    A request is what a container gets at least, and its weight while its host is short of CPUs (`shares.py`).
-    It bounds nobody from above.
+    A request is the least CPU that a container gets, and its weight while its host is short of CPU
+    (`shares.py`). It bounds no container from above.
     """
 
     ids: Ids
@@ -288,12 +290,12 @@ NO_REQUESTS = CpuRequests(NO_IDS, _frozen(np.float64))
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the backend is to carry out. Empty parts mean "leave it as it is".
+    """What the backend must carry out. An empty part changes nothing.
 
-    Decreases are carried out before increases. restart: containers whose new limits take effect only by a
+    Decreases are carried out before increases. restart: containers whose new limits take effect only after a
     restart (VPA). kill: containers left to the OOM killer. reclaim: int64[m], applications whose containers
-    the agents are asked to shrink now, answered by `on_reclaimed`. requests: new CPU requests; a container
-    that never got one keeps the weight that its backend gives to all.
+    the agents must shrink now; `on_reclaimed` receives the answer. requests: new CPU requests; a container
+    that never got one keeps the backend's default weight.
     """
 
     cpu: CpuLimits = field(default=NO_CPU)
@@ -305,7 +307,7 @@ class Decision:
 
     @property
     def empty(self) -> bool:
-        """True when there is nothing to carry out."""
+        """True if there is nothing to carry out."""
         parts = (self.cpu.ids, self.memory.ids, self.requests.ids, self.restart, self.kill, self.reclaim)
         return all(part.size == 0 for part in parts)
 
@@ -314,7 +316,7 @@ NOTHING = Decision()
 
 
 def together(*decisions: Decision) -> Decision:
-    """Return decisions about different containers as one."""
+    """Return decisions about different containers, merged into one."""
     told = [decision for decision in decisions if not decision.empty]
     if len(told) < 2:
         return told[0] if told else NOTHING

@@ -1,8 +1,8 @@
-"""The base of policies of one's own: every so often, say what each container should get.
+"""Base class for a user's own policies, which set limits at regular intervals.
 
 For: a class that implements `limits` and is an `Allocator`. Membership, sampling, the applications' global
 limits and the kernel's minima are here. Not for: policies that answer within a period, trap OOMs or restart
-containers, which implement `ports.Allocator` themselves.
+containers. They implement `ports.Allocator` themselves.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ class Sample:
 
 
 class PeriodicPolicy(SampledPolicy):
-    """`ports.Allocator`, but for `limits`.
+    """A `ports.Allocator` that lacks only `limits`.
 
-    interval_s: time between decisions, s. initial_factor: a container begins at this times its profiled peak.
+    interval_s: time between decisions, s. initial_factor: a container starts at this factor times its
+    profiled peak.
     """
 
     def __init__(self, interval_s: float = 1.0, initial_factor: float = 1.0) -> None:
@@ -48,14 +49,14 @@ class PeriodicPolicy(SampledPolicy):
 
     @property
     def name(self) -> str:
-        """The class's name."""
+        """Name of the policy: the class's name."""
         return type(self).__name__
 
     @abstractmethod
     def limits(self, sample: Sample) -> tuple[Floats, Floats]:
         """Return the CPU quotas (cores) and memory limits (bytes) wanted, float64[n] each.
 
-        They are raised as far as the global limits allow, and memory is not lowered below its use.
+        Quotas and limits are raised as far as the global limits allow. Memory is not lowered below its use.
         """
 
     def begin(self) -> None:
@@ -69,7 +70,7 @@ class PeriodicPolicy(SampledPolicy):
         return self._fleet.roster.column(fill, np.float64, *shape)
 
     def on_period(self, stats: PeriodStats) -> Decision:
-        """Count throttled periods besides what `SampledPolicy` counts."""
+        """Count throttled periods, in addition to what `SampledPolicy` samples."""
         rows, slots = self._fleet.roster.find(stats.ids)
         self._throttled.values[slots] += stats.throttled[rows]
         self._periods.values[slots] += 1

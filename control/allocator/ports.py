@@ -1,11 +1,11 @@
-"""What an allocator offers, and what a backend promises to do with it.
+"""What an allocator offers, and what a backend does with it.
 
 For: the Protocols of allocators, and the rule by which agents reclaim memory. Not for: policies.
 
 A backend (the twin's SimPy process, the testbed's event loop) calls `start` once. Then it calls the `on_*`
-methods as things happen, one at a time, and carries out each `Decision` at once. The allocator never calls
-anyone and never looks at a clock. It keeps no reference to arrays it was given, except ids: an array of ids
-that is marked not writeable is one that its owner will not change either.
+methods as events happen, one at a time, and carries out each `Decision` at once. The allocator never calls
+the backend and never reads a clock. It keeps no reference to the arrays it receives, except to ids. An array
+of ids that is marked not writeable will not be changed by its owner.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from control.allocator.model import (
 )
 
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Returns a function that does the same, to the bit, in less time. Division by zero gives inf or NaN."""
+"""Function → function with the same results, to the bit, that runs faster. Division by zero gives inf or
+NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ def shrink(ids: Ids, limit_bytes: Bytes, usage_bytes: Bytes, margin_bytes: int) 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a policy is given before a run, besides the applications' limits, where there is a profile.
+    """What a policy receives before a run, in addition to the applications' limits, if there is a profile.
 
-    peaks: the containers' profiled peaks (`Join.peak_cores`, `Join.peak_bytes`). profile: all that they used
-    then (`Join.profile`). history: whether it decides from a history of its own, which is empty at first
-    unless it is a `Learner`. more: what else, in words.
+    peaks: whether it receives the containers' profiled peaks (`Join.peak_cores`, `Join.peak_bytes`). profile:
+    whether it receives their use over the whole profile (`Join.profile`). history: whether it decides from a
+    history of its own, which starts empty unless the policy is a `Learner`. more: other inputs, in words.
     """
 
     peaks: bool = True
@@ -77,11 +78,11 @@ class Given:
 
 
 class Allocator(Protocol):
-    """Decide CPU and memory limits for all containers of all applications.
+    """Decides CPU and memory limits for all containers of all applications.
 
-    name: the policy's name in tables. given: what it is given before a run. traps_oom: containers at their
-    memory limit are held and reported through `on_oom` before anything is killed; if False, the kernel kills
-    at once and `on_oom` reports it afterwards. reclaim: the agents' periodic sweep, or None.
+    name: the policy's name in tables. given: what it receives before a run. traps_oom: if True, containers at
+    their memory limit are held and reported through `on_oom` before any of them is killed; if False, the
+    kernel kills at once and `on_oom` reports the kill. reclaim: the agents' periodic sweep, or None.
     """
 
     @property
@@ -105,18 +106,18 @@ class Allocator(Protocol):
         ...
 
     def on_join(self, containers: Join) -> Decision:
-        """Admit containers that appeared.
+        """Admit containers that joined.
 
         The last len(containers.app) entries of `cpu` and of `memory` are the new ids with their limits, in
-        the order given. Entries before them are older containers whose limits were lowered to make room; they
-        are carried out first.
+        the order of `containers`. Entries before them are older containers whose limits were lowered to make
+        room; they are carried out first.
         """
         ...
 
     def on_leave(self, ids: Ids) -> Decision:
-        """Forget containers that are gone.
+        """Forget containers that left.
 
-        Their limits return to their applications; unknown ids are ignored.
+        Their limits return to their applications' pools. Unknown ids are ignored.
         """
         ...
 
@@ -125,11 +126,11 @@ class Allocator(Protocol):
         ...
 
     def on_oom(self, event: OomEvents) -> Decision:
-        """Answer held containers (traps_oom), or learn of containers that the kernel just killed (not
+        """Answer containers that are held (traps_oom), or record containers that the kernel just killed (not
         traps_oom).
 
-        With traps_oom each id gets exactly one answer: a grant in `memory`, an entry in `kill`, or its
-        application in `reclaim`. In the last case the answer follows from `on_reclaimed`.
+        With traps_oom, each id gets exactly one answer: a grant in `memory`, an entry in `kill`, or its
+        application in `reclaim`. In the last case `on_reclaimed` answers.
         """
         ...
 
@@ -143,7 +144,9 @@ class Allocator(Protocol):
 
 
 class WithoutReclaim:
-    """The part of `Allocator` that is the same in all policies that neither trap OOMs nor reclaim memory."""
+    """The methods of `Allocator` that are the same in all policies that neither trap OOMs nor reclaim
+    memory.
+    """
 
     given = Given()
     traps_oom = False
@@ -160,23 +163,24 @@ class WithoutReclaim:
 
 @runtime_checkable
 class Learner(Protocol):
-    """What an allocator offers besides `Allocator` if its users run it with a history of their containers.
+    """An allocator that can learn from a history of its containers before a run.
 
-    A backend that has a profile calls `learn` once, before `start`. Ask with `isinstance`.
+    A backend that has a profile calls `learn` once, before `start`. Test for this interface with
+    `isinstance`.
     """
 
     def learn(self, history: History) -> None:
-        """Take what the containers of the next `start` used before, in their order."""
+        """Take the earlier use of the containers of the next `start`, in their order."""
         ...
 
 
 @runtime_checkable
 class ServiceAware(Protocol):
-    """What an allocator offers besides `Allocator` if it wants to know how its applications serve.
+    """An allocator that decides by how well its applications serve requests.
 
-    A backend that sees requests calls `on_service` every `service_interval_s` (seconds, > 0), from the end of
-    the first interval on, and carries the decision out at once. A backend that sees no requests never does,
-    so the allocator must do without. Not every allocator has it: ask with `isinstance`.
+    A backend that sees requests calls `on_service` every `service_interval_s` (s, > 0), from the end of the
+    first interval on, and carries the decision out at once. A backend that sees no requests never calls it,
+    so the allocator must work without it. Test for this interface with `isinstance`.
     """
 
     @property
@@ -189,24 +193,24 @@ class ServiceAware(Protocol):
 
 @runtime_checkable
 class SpanAware(ServiceAware, Protocol):
-    """What a `ServiceAware` allocator offers if it wants to know where its applications' requests spent time.
+    """A `ServiceAware` allocator that decides by where its applications' requests spend time.
 
-    A backend that traces requests tells the spans of those that were answered in an interval
-    (`ServiceStats.spans`). One that does not tells none, so the allocator must do without.
+    A backend that traces requests passes the spans of those answered in an interval (`ServiceStats.spans`). A
+    backend that does not trace passes None, so the allocator must work without spans.
     """
 
     @property
     def spans_wanted(self) -> int:
-        """Number of requests of an interval whose spans suffice; a backend may tell more, or fewer."""
+        """Number of requests per interval whose spans are enough. A backend may pass more or fewer."""
         ...
 
 
 @runtime_checkable
 class Compilable(Protocol):
-    """What an allocator offers besides `Allocator` if its rules over arrays can be compiled.
+    """An allocator whose rules over arrays can be compiled.
 
-    A backend that has a compiler, and time to wait for it, calls `compile` before `start`. What is decided is
-    the same to the bit. Not every allocator has it: ask with `isinstance`.
+    A backend that has a compiler, and time to wait for it, calls `compile` before `start`. The decisions stay
+    the same to the bit. Test for this interface with `isinstance`.
     """
 
     def compile(self, compiler: Compiler) -> None:
@@ -216,32 +220,36 @@ class Compilable(Protocol):
 
 @runtime_checkable
 class Tabled(Compilable, Protocol):
-    """What a `Compilable` allocator offers if `escra_settle.settle` is all that it does with a report.
+    """A `Compilable` allocator that does nothing with a report except `escra_settle.settle`.
 
-    A backend may then apply the rule to many reports in a row without asking in between.
+    A backend may then apply the rule to many reports in a row without calling the allocator in between.
     """
 
     def table(self, ids: Ids, period_s: float) -> Table | None:
-        """Return what the rule works on, for reports of the containers `ids`; None: ask `on_period`."""
+        """Return what the rule works on, for reports of the containers `ids`; None: call `on_period`
+        instead.
+        """
         ...
 
     def close(self, table: Table, reports: int) -> None:
-        """Take note that the rule was applied to so many reports by the table."""
+        """Record that the rule was applied to `reports` reports through the table."""
         ...
 
 
 @runtime_checkable
 class Patient(Protocol):
-    """What an allocator offers besides `Allocator` if it knows how long it will decide nothing.
+    """An allocator that knows how long it will decide nothing.
 
     A backend that runs ahead may then report many periods at once.
     """
 
     def quiet_reports(self, at_s: Floats, period_s: float) -> int:
-        """Return how many of the coming reports of its members surely change nothing, if nothing else
-        happens. at_s: float64[k], ascending, the ends of their periods, s."""
+        """Return how many of its members' next reports change nothing for certain, if nothing else happens.
+        at_s: float64[k], ascending, the ends of their periods, s."""
         ...
 
     def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
-        """Take reports that change nothing, as `on_period` would one by one. used: one row per report."""
+        """Take reports that change nothing, as `on_period` would take them one by one. used: one row per
+        report.
+        """
         ...

@@ -1,4 +1,4 @@
-"""What a metrics server would have shown of a profile: means of CPU use, and memory, of each container.
+"""What a metrics server would have reported of a profile: mean CPU use and memory of each container.
 
 For: policies that size requests from a profile (requests_only.py, krr.py). Not for: sizing.
 """
@@ -12,17 +12,16 @@ from twinbed import ScenarioError
 
 
 def profile_of(policy: str, containers: Join) -> History:
-    """Return the profile of the containers. Raises ScenarioError where nobody profiled them."""
+    """Return the profile of the containers. Raise ScenarioError if they were not profiled."""
     if containers.profile is None:
         raise ScenarioError(f"{policy}: the containers have no profile to take a percentile from")
     return containers.profile
 
 
 def cpu_samples(profile: History, interval_s: float) -> list[Floats]:
-    """Return each container's mean CPU use, cores, of the intervals in which it was there.
+    """Return each container's mean CPU use, cores, in the intervals in which it was present.
 
-    A last interval that is not whole counts only if it is the only one, as do intervals shorter than a
-    period.
+    An incomplete last interval counts only if it is the only one. So does an interval shorter than a period.
     """
     usage = profile.usage_cores
     length = max(round(interval_s / profile.period_s), 1)
@@ -39,7 +38,7 @@ def cpu_samples(profile: History, interval_s: float) -> list[Floats]:
 
 
 def memory_samples(profile: History, interval_s: float) -> list[Floats]:
-    """Return each container's largest memory use, bytes, of the same intervals."""
+    """Return each container's largest memory use, bytes, in the same intervals."""
     length = max(round(interval_s / profile.period_s), 1)
     begins = np.arange(0, max(len(profile.memory_bytes) // length, 1)) * length
     there = ~np.isnan(profile.usage_cores)

@@ -1,12 +1,12 @@
-"""Requests without CPU limits: what many operators of Kubernetes run on purpose.
+"""Requests without CPU limits, as many operators of Kubernetes run on purpose.
 
-For: `requests-only`. A container's CPU request is a percentile of its profiled use. It becomes its weight
-while the host is short of CPUs (shares.py); what others leave is for whom needs it. Memory has a limit, which
-is also its request, because memory cannot be taken back. Not for: adapting, nor for where containers are
-placed.
+For: `requests-only`. A container's CPU request is a percentile of its profiled use. While the host is short
+of CPU, the request is the container's weight (shares.py); CPU that others leave idle goes to any container
+that needs it. Memory has a limit, which is also the request, because memory cannot be taken back. Not for:
+adapting, nor placing containers.
 
-Ω and M are not looked at: a weight takes nothing from anybody, and Kubernetes lets limits add up to more than
-a cluster has.
+Ω and M are ignored: a weight takes nothing away, and Kubernetes lets limits add up to more than a cluster
+has.
 
 Source: robusta-dev/krr, robusta_krr/strategies/simple.py (a percentile of CPU use without a limit, the
 largest memory use and a buffer), and Kubernetes' documentation, "Resource Management for Pods and
@@ -61,7 +61,7 @@ class RequestsOnly(FixedLimits):
     def _plan(self, containers: Join) -> Plan:
         s = self._settings
         samples = cpu_samples(profile_of(self.name, containers), s.sample_interval_s)
-        # A container that the profile never saw asks for the least.
+        # A container that is not in the profile requests the minimum.
         asked = [np.percentile(cores, s.cpu_percentile) if cores.size else 0.0 for cores in samples]
         requests = np.clip(np.array(asked, np.float64), s.least_cores, containers.host_cores)
         count = len(requests)

@@ -1,8 +1,8 @@
-"""Who is there: container ids, their slots, their application, and columns of per-slot state.
+"""The roster: container ids, their slots, their application, and columns of per-slot state.
 
 For: every allocator's membership. Slots are dense and reused (smallest first), so state stays in compact
-arrays however many containers come and go. An id carries the slot's occupancy count, so nothing is ever
-decided on a container that left. Not for: limits or decisions.
+arrays however many containers come and go. An id carries the slot's occupancy count, so no decision ever
+applies to a container that left. Not for: limits or decisions.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from control.allocator.model import SLOT_BITS, Application, Ids, Join, slot
 from twinbed import InvariantError, ScenarioError
 
 Index = slice | NDArray[np.int64]
-"""Rows or slots as an array index: a slice when all are meant, in order (no copy), else int64[m]."""
+"""Rows or slots as an array index: a slice if all are selected in order (no copy), else int64[m]."""
 
 _FIRST_CAPACITY = 64
 _MOST_LOOK_UPS = 64
-"""Arrays of ids whose look-up is remembered. There are fewer groups of containers that report together."""
+"""Number of id arrays whose look-up is cached. Fewer groups of containers than this report together."""
 
 
 class Column:
     """One quantity over all slots: `values`, shape (capacity, *shape), reset to `fill` on a join.
 
-    cells: the same memory for one number at a time, which takes a third of NumPy's time. order: "C", a slot's
-    numbers side by side, or "F", the same number of all slots side by side.
+    cells: the same memory for access to one number at a time, which takes a third of NumPy's time. order: "C"
+    stores a slot's numbers side by side, "F" the same number of all slots.
     """
 
     def __init__(
@@ -80,26 +80,26 @@ class Roster:
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """bool[size]: whether a member holds the slot."""
+        """Whether a member holds the slot, bool[size]."""
         return self._alive.values[: self.size]
 
     @property
     def app(self) -> NDArray[np.int64]:
-        """int64[size]: the application's index (stale where not alive)."""
+        """Index of the slot's application, int64[size]; stale if the slot is not alive."""
         return self._app.values[: self.size]
 
     @property
     def host_cores(self) -> NDArray[np.float64]:
-        """float64[size]: cores of the container's host."""
+        """Cores of the container's host, float64[size]."""
         return self._host_cores.values[: self.size]
 
     @property
     def ids(self) -> Ids:
-        """int64[size]: the latest id of each slot."""
+        """Latest id of each slot, int64[size]."""
         return self._ids[: self.size]
 
     def living(self) -> Ids:
-        """Return the ids of all members, by slot. Do not write to it.
+        """Return the ids of all members, by slot. Do not write to the array.
 
         It is the same array until membership changes. Passing it back in telemetry takes the fast path of
         `find`.
@@ -116,7 +116,7 @@ class Roster:
         return column
 
     def join(self, containers: Join) -> Ids:
-        """Issue ids (int64[k], in the order given) and reset all columns at their slots."""
+        """Issue ids (int64[k], in the order of `containers`) and reset all columns at their slots."""
         count = len(containers.app)
         if count and not (containers.app.min() >= 0 and containers.app.max() < len(self.applications)):
             raise InvariantError("a container joins an application that does not exist")
@@ -140,7 +140,7 @@ class Roster:
         return new
 
     def leave(self, ids: Ids) -> NDArray[np.int64]:
-        """Remove members and return their slots (int64[m]). Ids that are not members are ignored."""
+        """Remove members and return their slots (int64[m]). Other ids are ignored."""
         slots = slot(ids[self.member(ids)])
         slots = np.unique(slots)
         self._alive.values[slots] = False
@@ -161,15 +161,15 @@ class Roster:
         return present
 
     def find(self, ids: Ids) -> tuple[Index, Index]:
-        """Return (rows, slots): which rows of arrays parallel to `ids` belong to members, and their slots.
+        """Return (rows, slots): the rows of arrays parallel to `ids` that belong to members, and their slots.
 
-        An id that occurs more than once counts once, with its last row. `rows` is a slice when every row
-        counts. `slots` is one too when `ids` are all members by slot (`living`) and no slot is vacant.
+        If an id occurs more than once, only its last row counts. `rows` is a slice if every row counts.
+        `slots` is a slice if, in addition, `ids` are all members by slot (`living`) and no slot is vacant.
         """
         everyone = self.living()
-        # Comparing costs much less than looking each id up, and backends that keep their own array of the ids
-        # gain as much as those that pass `living` back. An array that is not writeable replaces `living`'s
-        # and need not be compared the next time.
+        # Comparing costs much less than looking up each id. Backends that keep their own array of ids gain as
+        # much as those that pass `living` back. An array that is not writeable replaces `living`'s and need
+        # not be compared again.
         if len(ids) == len(everyone) and (ids is everyone or np.array_equal(ids, everyone)):
             if not ids.flags.writeable:
                 self._all = ids
@@ -177,7 +177,7 @@ class Roster:
             return whole, whole if len(ids) == self.size else slot(everyone)
         if ids.flags.writeable:
             return self._look_up(ids)
-        # Keeping the array itself ensures that no other array gets its address.
+        # Keeping a reference to the array ensures that no other array gets its address.
         entry = self._look_ups.get(id(ids))
         if entry is None:
             if len(self._look_ups) >= _MOST_LOOK_UPS:

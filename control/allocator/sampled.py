@@ -1,7 +1,8 @@
-"""What recommenders like VPA and Autopilot have in common: they sample usage, and now and then update limits.
+"""The common part of recommenders such as VPA and Autopilot: they sample usage and update limits at
+intervals.
 
-For: the running samples and the two intervals. Not for: members and their limits (cap.py), nor what is
-recommended, which is the policy's own (`_set_up`, `_sample`, `_update`, `on_oom`).
+For: the running samples and the two intervals. Not for: members and their limits (cap.py), nor
+recommendations, which each policy computes (`_set_up`, `_sample`, `_update`, `on_oom`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from control.allocator.usage import Interval, UsageSamples
 
 
 class SampledPolicy(CappedPolicy):
-    """`ports.Allocator`, without its name, and `ports.Patient`. A container at its memory limit is killed by
-    the kernel."""
+    """A `ports.Allocator` without a name, and a `ports.Patient`. The kernel kills a container at its memory
+    limit."""
 
     given = Given(history=True)
 
@@ -55,7 +56,7 @@ class SampledPolicy(CappedPolicy):
         return NOTHING
 
     def quiet_reports(self, at_s: Floats, period_s: float) -> int:
-        """See `ports.Patient`: the reports before the next update."""
+        """See `ports.Patient`. Return the number of reports before the next update."""
         if type(self).on_period is not SampledPolicy.on_period or period_s != self._fleet.period_s:
             return 0
         return self._update_interval.before(at_s, period_s)
@@ -71,7 +72,7 @@ class SampledPolicy(CappedPolicy):
             first = last + 1
 
     def _begin_intervals(self) -> None:
-        """Begin both intervals, and their running samples, with the next period that is reported."""
+        """Begin both intervals, and their running samples, with the next reported period."""
         self._usage = UsageSamples(self._fleet.roster)
         self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
 

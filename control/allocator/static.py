@@ -1,8 +1,8 @@
 """Limits that never change: a factor times the profiled peak, or no limits at all.
 
-For: the baseline that most clusters run (`Static`), and profiling runs (`Unlimited`), whose peaks size the
-other policies' limits. Not for: adapting. Nothing is decided after a container has started, and the kernel
-kills what exceeds its memory limit.
+For: the baseline that most clusters run (`Static`), and profiling runs (`Unlimited`). Their peaks size the
+limits of other policies. Not for: adapting. Nothing is decided after a container has started, and the kernel
+kills a container that exceeds its memory limit.
 
 Source: Static: the evaluation of Escra (ICDCS 2022; 0.75, 1.0 and 1.5 times the peak). Unlimited: the
 kernel's own "none", which is cpu.cfs_quota_us = −1 and the largest memory.limit_in_bytes.
@@ -45,10 +45,11 @@ NO_QUOTA_CORES = float("inf")
 NO_LIMIT_BYTES = (1 << 63) - 1
 
 _PERIOD_S = 0.1
-"""The kernel's default CFS period. No telemetry has told another one when the limits are set."""
+"""The kernel's default CFS period, s. Limits are set before any telemetry reports another period."""
 
 _ROUNDING = 1e-9
-"""Share of Ω by which the sum may exceed it: adding the same limits in another order differs by as much."""
+"""Share of Ω by which the sum may exceed it: the order of adding the limits changes the sum by about as
+much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class UnlimitedSettings:
 class Plan:
     """What k containers get for the rest of a run.
 
-    quota_cores: float64[k], inf = none. limit_bytes: int64[k], NO_LIMIT_BYTES = none. request_cores:
-    float64[k], CPU requests, or None for no requests.
+    quota_cores: float64[k], inf: no quota. limit_bytes: int64[k], NO_LIMIT_BYTES: no limit. request_cores:
+    float64[k], CPU requests; None: no requests.
     """
 
     quota_cores: Floats
@@ -93,8 +94,7 @@ class Plan:
 
 
 class FixedLimits(WithoutReclaim, ABC):
-    """The methods of `ports.Allocator` and `ports.Patient`, for containers that keep their first limits and
-    requests."""
+    """`ports.Allocator` and `ports.Patient` for containers that keep their first limits and requests."""
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Set the limits of the whole run. Any earlier fleet is forgotten."""
@@ -106,12 +106,12 @@ class FixedLimits(WithoutReclaim, ABC):
     def on_join(self, containers: Join) -> Decision:
         """Set the limits of newcomers for the rest of the run.
 
-        A ScenarioError leaves everything unchanged.
+        After a ScenarioError, everything is unchanged.
         """
         return self._admit(containers, Reason.JOINED)
 
     def on_leave(self, ids: Ids) -> Decision:
-        """Forget containers that are gone. Their limits count no longer."""
+        """Forget containers that left. Their limits no longer count."""
         slots = self._roster.leave(ids)
         self._quota.values[slots] = 0.0
         self._limit.values[slots] = 0
@@ -126,7 +126,7 @@ class FixedLimits(WithoutReclaim, ABC):
         return len(at_s) if type(self).on_period is FixedLimits.on_period else 0
 
     def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
-        """See `ports.Patient`. Nothing is learnt from them."""
+        """See `ports.Patient`. The reports are ignored."""
 
     def _admit(self, containers: Join, reason: Reason) -> Decision:
         plan = self._plan(containers)
@@ -143,15 +143,14 @@ class FixedLimits(WithoutReclaim, ABC):
 
     @abstractmethod
     def _plan(self, containers: Join) -> Plan:
-        """Return what the containers get."""
+        """Return the plan for the containers."""
 
 
 class Static(FixedLimits):
-    """Keeps limits at the profiled peaks times a factor (needs `Join.peak_cores` and `Join.peak_bytes`).
+    """Keeps limits at the profiled peaks times a factor. Needs `Join.peak_cores` and `Join.peak_bytes`.
 
-    A plan that does not fit an application's global limits is refused with a ScenarioError and not scaled.
-    Scaled, it would no longer be the factor times the peak that was asked for. With `overcommit` it is not
-    refused.
+    A plan that exceeds an application's global limits is refused with a ScenarioError. It is not scaled down,
+    because it would then no longer be the factor times the peak. With `overcommit` it is accepted.
     """
 
     name = "static"
@@ -160,7 +159,7 @@ class Static(FixedLimits):
         self._settings = settings
 
     def _plan(self, containers: Join) -> Plan:
-        """Return quotas between the kernel's minimum and the host, and limits in whole pages."""
+        """Return quotas between the kernel's minimum and the host's cores, and limits in whole pages."""
         if containers.peak_cores is None or containers.peak_bytes is None:
             missing = "CPU" if containers.peak_cores is None else "memory"
             raise ScenarioError(f"static: the containers have no {missing} profile to take a peak from")
@@ -196,10 +195,10 @@ class Static(FixedLimits):
 
 
 class Unlimited(FixedLimits):
-    """No CPU quota and no memory limit: what is slow here is slow for want of cores, not for want of quota.
+    """No CPU quota and no memory limit: containers are slow only for lack of cores.
 
     The applications' global limits (Ω, M) are ignored. The sum of the limits is infinite, so this is no
-    Distributed Container. A container can only run out of the host's own memory.
+    Distributed Container. A container can only run out of its host's memory.
     """
 
     name = "unlimited"

@@ -1,4 +1,4 @@
-"""Turns period statistics of 100 ms into the samples that a recommender uses.
+"""From statistics of single periods to the samples that a recommender uses.
 
 For: per-container means of CPU and peaks of memory over sample intervals, and the fleet's interval
 boundaries. Not for: histograms. The policies that use it run every period, so `add` is a handful of vector
@@ -24,10 +24,10 @@ interval twice.
 
 
 class Interval:
-    """Say when an interval of the fleet's time line is over.
+    """Tells when an interval of the fleet's time line is over.
 
-    The time line starts with the first period that is reported (at its beginning) and is read from the data
-    alone. So a backend may start at any time and skip any number of periods.
+    The time line starts at the beginning of the first reported period and is read from the data alone. So a
+    backend may start at any time and skip any number of periods.
     """
 
     def __init__(self, length_s: float) -> None:
@@ -70,7 +70,7 @@ class UsageSamples:
 
     @property
     def memory_bytes(self) -> Floats:
-        """float64[size]: memory usage as last reported, 0 before the first report."""
+        """Last reported memory usage, bytes, float64[size]; 0 before the first report."""
         return self._last.values[: self._roster.size].astype(np.float64)
 
     def add(self, stats: PeriodStats) -> None:
@@ -83,10 +83,12 @@ class UsageSamples:
         self._last.values[slots] = memory
 
     def add_all(self, ids: Ids, used: History, rows: slice) -> None:
-        """Add the usage of the containers `ids` in the periods `rows`, as `add` does one by one."""
+        """Add the usage of the containers `ids` in the periods `rows`, with the same result as `add` one by
+        one.
+        """
         own, slots = self._roster.find(ids)
         cpu_s, memory = used.usage_cores[rows, own] * used.period_s, used.memory_bytes[rows, own]
-        # Accumulating adds in the order of time, which a plain sum may not.
+        # np.add.accumulate adds in the order of time; a plain sum may not.
         cpu_s[0] += self._cpu_s.values[slots]
         self._cpu_s.values[slots] = np.add.accumulate(cpu_s)[-1]
         seconds = self._seconds.values[slots]

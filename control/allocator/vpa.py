@@ -1,41 +1,44 @@
 """The Kubernetes Vertical Pod Autoscaler: percentiles of decaying histograms, put in force by restarts.
 
-For: the updater and the admission controller as one allocator. Not for: what is recommended
-(vpa_recommender.py) nor the application's global limits, which Kubernetes does not have (cap.py).
+For: the updater and the admission controller as one allocator. Not for: recommendations (vpa_recommender.py)
+nor the application's global limits, which Kubernetes does not have (cap.py).
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/updater/priority and pkg/admission-controller.
 
-A container has a *request* and a *limit* of each resource. The VPA learns from usage what it should request.
-It sets the request, and the limit in proportion: `limit_ratio` times the request (controlledValues
-RequestsAndLimits), or not at all (RequestsOnly). Backends enforce limits. A request reserves nothing here, as
-no scheduler places containers; it is what the recommendation is compared with.
+A container has a *request* and a *limit* of each resource. The VPA recommends the request from usage. It sets
+the request, and the limit in proportion: `limit_ratio` times the request (controlledValues
+RequestsAndLimits), or no new limit (RequestsOnly). Backends enforce limits. A request reserves nothing here,
+because no scheduler places containers. The recommendation is compared with it.
 
 Requests and limits change when the updater evicts a container:
 
 - the request is outside the recommended bounds, or
-- the container was killed for memory within `quick_oom_s` of its start, and the update changes something, or
-- it is at least `min_age_s` old and the request differs by at least `update_threshold` from the target.
+- the container was killed for memory within `quick_oom_s` of its start, and the update changes
+  something, or
+- it is at least `min_age_s` old and the request differs by at least `update_threshold` from the
+  target.
 
 A container that is killed for memory starts again under its old limit.
 
 **What Ω and M mean here.** They bound the sum of *limits*, as a namespace's ResourceQuota for limits.cpu and
 limits.memory would. Limits of twice the request may add up to more. Then raises share what is left (cap.py),
-so a limit gets less than its ratio, and less than its request only where there is not even that: the request
-is then as small as the limit. Neither backend ever sees limits above Ω or M.
+and a limit gets less than its ratio. If less than the request is left, the request shrinks to the limit.
+Neither backend ever sees limits above Ω or M.
 
-Ours differs from Kubernetes in what docs/decisions/0033-vpa-as-kubernetes.md lists. Above all: every
-container is a pod of its own, and a request that a limit cuts is worth a restart only if it still moves by
+docs/decisions/0033-vpa-as-kubernetes.md lists the differences from Kubernetes. The main ones: every container
+is a pod of its own, and a request that a limit cuts is worth a restart only if it still moves by
 `update_threshold`.
 
 **Update modes.** Off changes nothing. Initial sets requests when a container joins, from the history of its
 workload's replicas. Recreate does so, too, and evicts. InPlaceOrRecreate (AEP-4016) and InPlace (AEP-8818)
-resize running containers (KEP-1287, stable in Kubernetes 1.35) under the same conditions as an eviction; as
-the container does not start anew, its age goes on. What becomes of a resize, and when it is an eviction after
-all, is in vpa_resize.py. An evicted container stays on its host, as no scheduler moves it: where the node is
-too small, it then requests all of the node, as with a maxAllowed of that size. The kubelet refuses a resize
-that lowers the memory limit to the usage or below, because the kernel would refuse it (cgroup v1) or kill
-(v2). CPU then waits, too, and the next update asks again. "Usage" is what the telemetry last said, up to a
-period and its delay old. The kubelet reads it at the node.
+resize running containers (KEP-1287, stable in Kubernetes 1.35) under the same conditions as an eviction. The
+container does not restart, so its age goes on. vpa_resize.py decides the outcome of a resize, and when it
+becomes an eviction. An evicted container stays on its host, because no scheduler moves it. If the node is too
+small, the container requests all of the node, as with a maxAllowed of that size.
+
+The kubelet refuses a resize that lowers the memory limit to the usage or below, because the kernel would
+refuse it (cgroup v1) or kill the container (v2). CPU then waits, too, and the next update tries again.
+"Usage" is the last telemetry, at most a period and its delay old. The kubelet reads it at the node.
 
 Memory: 1.7 kB per container, of which the recommender takes 1.5.
 """
@@ -84,11 +87,10 @@ def outside(requests: Floats, estimate: Estimate) -> Flags:
 def worth_updating(
     outside: Flags, drift: Floats, age_s: Floats, oom_ran_s: Floats, settings: VpaSettings
 ) -> Flags:
-    """Return the updater's choice, bool[n].
+    """Return the containers that the updater chooses, bool[n].
 
     outside: a request is outside its bounds. drift: as the function of that name. age_s: time since the last
-    update or the start, s. oom_ran_s: how long the container ran before its last OOM kill, s; infinite if
-    there was none.
+    update or the start, s. oom_ran_s: run time before the last OOM kill, s; infinite without one.
     """
     due = (age_s >= settings.min_age_s) & (drift >= settings.update_threshold)
     quick_oom = oom_ran_s < settings.quick_oom_s
@@ -96,7 +98,7 @@ def worth_updating(
 
 
 def admitted(requests: Floats, targets: Floats, evict_when: str) -> Flags:
-    """Return which updates the eviction requirement lets through, bool[n]; both: float64[2, n]."""
+    """Return the updates that the eviction requirement admits, bool[n]. requests, targets: float64[2, n]."""
     if evict_when not in ("higher", "lower"):
         return np.ones(requests.shape[1], np.bool_)
     moves = targets > requests if evict_when == "higher" else targets < requests
@@ -104,7 +106,7 @@ def admitted(requests: Floats, targets: Floats, evict_when: str) -> Flags:
 
 
 def refused(limit: Floats, new_limit: Floats, usage: Floats) -> Flags:
-    """Return which memory limits (bytes, float64[n]) the kubelet does not change in place, bool[n]."""
+    """Return the memory limits (bytes, float64[n]) that the kubelet refuses to change in place, bool[n]."""
     return np.asarray((new_limit < limit) & (new_limit <= usage), np.bool_)
 
 
@@ -119,18 +121,18 @@ class Vpa(SampledPolicy):
         super().__init__(factor, settings.sample_interval_s, settings.update_interval_s)
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Set initial limits of the profiled peak × initial_factor × limit_ratio, or the fair share."""
+        """Set initial limits: profiled peak × initial_factor × limit_ratio, or the fair share."""
         return self._with_requests(super().start(applications, containers), containers)
 
     def on_join(self, containers: Join) -> Decision:
-        """Start newcomers as in `start`. Containers above the fair share make room in place."""
+        """Start newcomers as `start` does. Containers above the fair share make room in place."""
         return self._with_requests(super().on_join(containers), containers)
 
     def on_oom(self, event: OomEvents) -> Decision:
-        """Count what killed containers would have needed. They start again under their old limits."""
+        """Record what killed containers would have needed. They start again under their old limits."""
         slots = np.unique(slot(event.ids[self._fleet.roster.member(event.ids)]))
         self.recommender.observe_oom(slots, self._requests(slots)[1], event.at_s)
-        # A container of which there is no sample yet (NaN) has just started.
+        # A container without a sample (NaN) has just started.
         self._oom_ran_s.values[slots] = np.fmax(event.at_s - self._running_since_s.values[slots], 0.0)
         self._running_since_s.values[slots] = event.at_s
         return NOTHING
@@ -144,13 +146,13 @@ class Vpa(SampledPolicy):
         self._oom_ran_s = roster.column(np.inf, np.float64)
         self._restarted_s = roster.column(-np.inf, np.float64)
         self._host, self._workload = roster.column(-1, np.int64), roster.column(-1, np.int64)
-        # A resize that waits for room: when it was asked for, and the requests that were asked for.
+        # Resizes that wait for room: their times and the requests asked for.
         self._asked_s = roster.column(np.nan, np.float64)
         self._asked = roster.column(np.nan, np.float64, 2)
         self._infeasible = roster.column(np.nan, np.float64, 2)
 
     def _with_requests(self, decision: Decision, containers: Join) -> Decision:
-        """Note the first requests of the newcomers that the decision starts."""
+        """Record the first requests of the newcomers that the decision starts."""
         s, fleet = self.settings, self._fleet
         new = slot(decision.cpu.ids[len(decision.cpu.ids) - len(containers.app) :])
         for column, limits, peaks in (
@@ -158,7 +160,7 @@ class Vpa(SampledPolicy):
             (self._bytes_requested, fleet.memory, containers.peak_bytes),
         ):
             limit = limits.values[new]
-            # A limit that Ω, M or the host cuts lets the request be what its owner asks for.
+            # A limit that Ω, M or the host cuts does not change the request that the owner asks for.
             asked = limit / s.limit_ratio if peaks is None else peaks * s.initial_factor
             column.values[new] = np.minimum(np.maximum(asked, limit / s.limit_ratio), limit)
         for column, numbers in ((self._host, containers.host), (self._workload, containers.workload)):
@@ -226,13 +228,14 @@ class Vpa(SampledPolicy):
         return np.asarray(quick_oom | (self.settings.evict_when != "oom"), np.bool_)
 
     def _resize(self, slots: Slots, wanted: Floats, target: Floats, at_s: float) -> Decision:
-        """Resize containers in place where their nodes have room; evict those that cannot wait any longer.
+        """Resize containers in place if their nodes have room. Evict those that may not wait any longer.
 
-        wanted: requests to set, target: what is recommended whatever the node's size, float64[2, n].
+        wanted: requests to set. target: the recommendation without regard to the node's size. Both float64[2,
+        n].
         """
         s, roster = self.settings, self._fleet.roster
         waiting = np.flatnonzero(roster.alive & ~np.isnan(self._asked_s.values[: roster.size]))
-        # The kubelet tries again by itself what it deferred.
+        # The kubelet retries by itself what it deferred.
         made = waiting[self._fits(waiting, self._asked.values[waiting].T)]
         retried = self._set(made, self._asked.values[made].T, at_s, restarts=False)
         asked_s = self._asked_s.values[slots]
@@ -254,7 +257,7 @@ class Vpa(SampledPolicy):
         return together(retried, evictions, resized)
 
     def _fits(self, slots: Slots, wanted: Floats) -> Flags:
-        """Return which requests (float64[2, n]) their nodes have room for, bool[n]."""
+        """Return the requests (float64[2, n]) for which their nodes have room, bool[n]."""
         roster = self._fleet.roster
         host = self._host.values[: roster.size]
         placed = roster.alive & (host >= 0)
@@ -264,7 +267,7 @@ class Vpa(SampledPolicy):
         return fitting(own, room, wanted[0] - self._requests(slots)[0])
 
     def _requests(self, slots: Slots) -> Floats:
-        """Return requests, float64[2, n]. A limit that was lowered for a newcomer takes its request along."""
+        """Return requests, float64[2, n]. A limit that was lowered for a newcomer lowers its request, too."""
         limits = np.stack([self._fleet.cpu.values[slots], self._fleet.memory.values[slots]])
         requested = [self._cores_requested.values[slots], self._bytes_requested.values[slots]]
         return np.asarray(np.minimum(requested, limits), np.float64)
@@ -278,9 +281,9 @@ class Vpa(SampledPolicy):
         return np.minimum(cores, fleet.roster.host_cores[slots]), size
 
     def _attainable(self, slots: Slots, wanted: Floats, requests: Floats) -> Flags:
-        """Return which updates can be made and are not cut to nothing, bool[n].
+        """Return the updates that can be made with some effect, bool[n].
 
-        wanted, requests: what is recommended and what is in force, float64[2, n].
+        wanted, requests: recommended requests and those in force, float64[2, n].
         """
         fleet, s = self._fleet, self.settings
         cores, size = self._limits(slots, wanted)
@@ -323,7 +326,7 @@ class Vpa(SampledPolicy):
         )
 
     def _note_update(self, slots: Slots, at_s: float, *, restarts: bool) -> None:
-        """Note updates of now. A container that is resized in place does not start anew."""
+        """Record updates made at at_s. A container that is resized in place keeps its start time."""
         self._restarted_s.values[slots] = at_s
         if restarts:
             self._started_s.values[slots] = at_s

@@ -1,7 +1,7 @@
-"""The recommender of the Vertical Pod Autoscaler: what a container should request, and between which bounds.
+"""The recommender of the Vertical Pod Autoscaler: recommended requests and their bounds.
 
-For: the histograms of CPU use and of memory peaks, and the estimators. Not for: when a recommendation is put
-in force (vpa.py), nor the buckets (histogram.py).
+For: the histograms of CPU use and of memory peaks, and the estimators. Not for: putting a recommendation in
+force (vpa.py), nor the buckets (histogram.py).
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender (logic/recommender.go,
 logic/estimator.go, model/container.go, model/aggregate_container_state.go, model/aggregations_config.go).
@@ -33,9 +33,10 @@ _SAMPLES_PER_DAY = 1440.0
 SAMPLE_WEIGHT = 0.1
 """Weight of a CPU sample (minSampleWeight). Only ratios of weights count."""
 UPPER_CONFIDENCE = (1.0, 1.0)
-"""(multiplier, exponent): ×3 after 12 h, ×2 after a day. A short history causes no restart to reclaim."""
+"""(multiplier, exponent): ×3 after 12 h, ×2 after a day. With a short history, no container restarts to free
+CPU."""
 LOWER_CONFIDENCE = (0.001, -2.0)
-"""(multiplier, exponent): ×0.6 after 5 min, ×0.95 after an hour. A restart to give more needs little history.
+"""(multiplier, exponent): ×0.6 after 5 min, ×0.95 after an hour. A restart to add CPU needs little history.
 """
 
 
@@ -54,7 +55,8 @@ def with_margin(values: Floats, fraction: float) -> Floats:
 
 
 def confidence_days(first_s: Floats, last_s: Floats, samples: Floats) -> Floats:
-    """Return the history's length in days, float64[n]: by time, or by samples of a minute if that is less.
+    """Return the history's length in days, float64[n]: by time, or by samples of one minute each if that is
+    less.
 
     first_s, last_s: times of the first and the last CPU sample, s. samples: their number.
     """
@@ -87,7 +89,7 @@ def estimate(percentiles: Floats, confidence: Floats, margin: float, least: Floa
 
 
 class Recommender:
-    """Histories and recommendations of all containers of a roster, as columns."""
+    """Histories and recommendations of all containers of a roster, as arrays by slot."""
 
     def __init__(self, roster: Roster, settings: VpaSettings) -> None:
         self._settings = s = settings
@@ -112,12 +114,14 @@ class Recommender:
         self._columns = (*weights, *state)
 
     def inherit(self, heirs: Slots, from_: Slots) -> None:
-        """Give newcomers (int64[k]) the histories of replicas of their workloads (int64[k])."""
+        """Give newcomers `heirs` (int64[k]) the histories of replicas of their workloads, `from_`
+        (int64[k]).
+        """
         for column in self._columns:
             column.values[heirs] = column.values[from_]
 
     def samples(self, slots: Slots) -> Floats:
-        """Return how many CPU samples each container's history has, float64[n]."""
+        """Return the number of CPU samples in each container's history, float64[n]."""
         return np.asarray(self._samples.values[slots], np.float64)
 
     def observe_cpu(self, slots: Slots, cores: Floats, at_s: float) -> None:
@@ -132,10 +136,10 @@ class Recommender:
         self._record_peaks(slots, used, at_s, self._used_peak)
 
     def observe_oom(self, slots: Slots, request: Floats, at_s: float) -> None:
-        """Count OOM kills under these requests (bytes, float64[n]) as peaks of what would have been needed.
+        """Record OOM kills under these requests (bytes, float64[n]) as peaks that would have been needed.
 
         The bump starts from the request, or from the window's peak of usage if that is larger. Earlier kills
-        do not count, so that one after another does not drive the recommendation up. Kills before the present
+        do not count, so repeated kills do not raise the recommendation each time. Kills before the present
         window are ignored.
         """
         s = self._settings
@@ -146,7 +150,7 @@ class Recommender:
         self._record_peaks(slots, needed, at_s, self._oom_peak)
 
     def known(self, slots: Slots) -> Flags:
-        """Return which containers have a recommendation, bool[n]: those of which there is a CPU sample."""
+        """Return the containers that have a recommendation, bool[n]: those with at least one CPU sample."""
         return np.asarray(self._samples.values[slots] > 0, np.bool_)
 
     def recommend(self, slots: Slots) -> Estimate:
@@ -161,9 +165,9 @@ class Recommender:
         return estimate(np.stack(percentiles, axis=1), confidence, s.margin, least)
 
     def _record_peaks(self, slots: Slots, values: Floats, at_s: float, kind: Column) -> None:
-        """Record one peak per container and aggregation window. It is replaced as it grows.
+        """Record one peak per container and aggregation window. A larger peak replaces it.
 
-        kind: the column of peaks that the values belong to, of usage or of OOM kills.
+        kind: the column of peaks that the values belong to: of usage, or of OOM kills.
         """
         interval = self._settings.memory_aggregation_interval_s
         end = self._window_end_s.values[slots]

@@ -1,12 +1,12 @@
-"""What becomes of an in-place resize: the node takes it, has no room for now, or is too small for ever.
+"""Outcomes of an in-place resize: the node accepts it, has no room for now, or is too small for it.
 
 For: the updater's next step with a container, and which resizes fit their nodes. Not for: which containers
 are worth an update, nor limits (vpa.py).
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/updater/restriction/pods_inplace_restriction.go
 (CanInPlaceUpdate, CanEvictInPlacingPod) and pkg/updater/priority/update_priority_calculator.go
-(hasLowerResourceRecommendation); KEP-1287 for what the kubelet says: Deferred while a node has no room,
-Infeasible where it never will. A node's room is its cores less the CPU requests on it.
+(hasLowerResourceRecommendation); KEP-1287 for the kubelet's answers: Deferred while a node has no room,
+Infeasible if it never will have. A node's room is its cores less the CPU requests on it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ Slots = NDArray[np.int64]
 IN_PLACE_MODES = ("in_place_or_recreate", "in_place")
 MODES = ("off", "initial", "recreate", *IN_PLACE_MODES)
 """updateMode. InPlaceOrRecreate is alpha in VPA 1.4, beta in 1.5 and stable in 1.6
-(pkg/features/features.go);
-InPlace is alpha. Auto means Recreate and is deprecated."""
+(pkg/features/features.go). InPlace is alpha. Auto means Recreate and is deprecated."""
 
 
 class Step(IntEnum):
@@ -41,9 +40,8 @@ def next_step(
 ) -> NDArray[np.uint8]:
     """Return a `Step` for each container, uint8[n].
 
-    deferred, infeasible: what the kubelet says of its last resize (neither: it was made). waited_s: time
-    since that resize was asked for, s. patience_s: how long a deferred one is waited for where it may be
-    evicted.
+    deferred, infeasible: the kubelet's answer to the last resize (neither: it was made). waited_s: time since
+    that resize was asked for, s. patience_s: wait before a deferred resize may become an eviction, s.
     """
     may_evict = mode == "in_place_or_recreate"
     late = deferred & (waited_s > patience_s)
@@ -54,7 +52,7 @@ def next_step(
 
 
 def worth_another_try(infeasible: Floats, target: Floats) -> Flags:
-    """Return whether some resource is now recommended lower than when it was infeasible, bool[n].
+    """Return whether a resource's recommendation is lower than it was when infeasible, bool[n].
 
     infeasible, target: float64[2, n]; NaN: it never was, or nothing is known.
     """
@@ -62,10 +60,10 @@ def worth_another_try(infeasible: Floats, target: Floats) -> Flags:
 
 
 def fitting(host: Slots, room: Floats, more: Floats) -> Flags:
-    """Return which CPU requests may grow, in the order given, bool[n].
+    """Return the CPU requests that may grow, in order, bool[n].
 
-    host: int64[n], the node of each. room: float64[n], cores that this node has left before any of them
-    grows. more: float64[n], cores by which the request would grow; one that shrinks (≤ 0) always may.
+    host: int64[n], each request's node. room: float64[n], cores left on this node before any request grows.
+    more: float64[n], cores by which the request would grow; a request that shrinks (≤ 0) always may.
     """
     grown = np.maximum(more, 0.0)
     order = np.argsort(host, kind="stable")
@@ -78,4 +76,4 @@ def fitting(host: Slots, room: Floats, more: Floats) -> Flags:
 
 
 _ROUNDING = 1e-9
-"""Share by which sums of requests may exceed a node's cores: another order of adding differs by as much."""
+"""Share by which sums of requests may exceed a node's cores: the order of adding changes a sum by as much."""

@@ -137,5 +137,5 @@ class VpaSettings:
 
     @property
     def in_place(self) -> bool:
-        """Whether running containers are resized."""
+        """Whether running containers are resized in place."""
         return self.update_mode in IN_PLACE_MODES

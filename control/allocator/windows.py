@@ -1,7 +1,7 @@
 """The last n reported periods of every container: throttled flags and unused runtime.
 
 For: the two means of Escra's CPU rule. Not for: deciding. A window starts empty when its container joins.
-Means are over what has been reported since, at most n periods.
+Means cover the periods reported since then, at most n.
 
 Layout: one contiguous column per window position, so that a period in which everyone reports writes one array
 at one shared position. Containers that report on their own are counted as `ahead` of the shared position. The
@@ -41,12 +41,12 @@ class Windows:
 
     @property
     def arrays(self) -> tuple[Floats, NDArray[np.uint32], NDArray[np.uint8], NDArray[np.uint8]]:
-        """The windows themselves, for `escra_settle.Books`: unused by position, flags, reported, ahead."""
+        """The arrays for `escra_settle.Books`: unused by position, flags, reported, ahead."""
         unused: Floats = self._unused.values.T
         return unused, self._flags.values, self._reported.values, self._ahead.values
 
     def fall_out_of_line(self) -> None:
-        """Say that containers reported on their own."""
+        """Note that some containers reported on their own."""
         self._in_line = False
 
     def advance(self) -> None:
@@ -55,7 +55,7 @@ class Windows:
         self.move(1)
 
     def move(self, periods: int) -> None:
-        """Begin the last of so many periods. Somebody else wrote those before it."""
+        """Begin the last of `periods` periods. `settle` wrote those before it."""
         self.position = (self.position + periods) % self._length
 
     def write(self, slots: slice, unused_cores: Floats, throttled: Flags) -> None:
@@ -98,13 +98,13 @@ class Windows:
         self._reported.cells[slot] = min(self._reported.cells[slot] + 1, self._length)
 
     def throttled_share_of(self, slot: int) -> float:
-        """Return `throttled_share` of one slot."""
+        """Return `throttled_share` of one slot, in [0, 1]."""
         flags: int = self._flags.cells[slot] & self._ones
         reported: int = self._reported.cells[slot]
         return flags.bit_count() / reported
 
     def mean_unused_of(self, slot: int) -> float:
-        """Return `mean_unused` of one slot, summed in the same order."""
+        """Return `mean_unused` of one slot, cores, summed in the same order."""
         total = 0.0
         for position in range(self._length):
             total += self._unused.cells[slot, position]
@@ -120,8 +120,8 @@ class Windows:
     def mean_unused(self, slots: Slots) -> Floats:
         """Return mean_n(q − u) in cores, float64[m], of slots that have reported at least once.
 
-        The sum is made anew from the window. A running sum would drift and cost every container, not only
-        those that are asked about.
+        The sum is computed anew from the window. A running sum would drift, and would cost every container,
+        not only those asked about.
         """
         positions = self._unused.values.T
         total: Floats = positions[0].take(slots)

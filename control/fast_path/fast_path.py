@@ -1,13 +1,13 @@
 """Stop using a dead uplink within BFD's detection time, and hand back to BGP once its routes have changed.
 
-For: one host's decisions: which next hops are dead, which hosts are reached around them, and what the other
-hosts are told. Not for: packet formats (bfd.py, message.py), sockets and routes (a backend), or tunnel rules,
+For: one host's decisions: which next hops are dead, which hosts are reached around them, and the reports to
+other hosts. Not for: packet formats (bfd.py, message.py), sockets and routes (a backend), or tunnel rules,
 which no failover changes. Source: RFC 5880 §6.8.4 for the detection time; docs/decisions/0019 for the rest.
 
 Rules of this file:
 1. The fast path only removes next hops: a host is reached over the next hops of BGP's own routes without the
    dead ones. It never adds a next hop and never removes the last one.
-2. It therefore ends by itself: once BGP's routes do without the dead next hop, nothing is left to remove.
+2. It therefore ends by itself: once BGP's routes no longer use the dead next hop, nothing is left to remove.
 3. Nothing is permanent: a dead uplink is used again when its session is up, and after `most_s` at the latest.
    A report holds for its lifetime.
 4. Our routing table is what was read, not what was requested: a predecessor's routes are removed and a lost
@@ -68,7 +68,7 @@ class _Dead:
 
 @dataclass(slots=True)
 class _Due:
-    """Times at which something is due.
+    """Times of scheduled actions.
 
     tell_s: times to send the report, ascending; read_s: time to read the routes; readable_s: earliest time at
     which they may be read again.
@@ -104,7 +104,7 @@ class FastPath:
 
     @property
     def steered(self) -> NextHops:
-        """The hosts that are not reached as BGP says, and the uplinks used instead."""
+        """Hosts that are not reached as BGP says → the uplinks used instead."""
         return dict(self._steered)
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -122,7 +122,7 @@ class FastPath:
         return [*steering, *self._told_now(event.at_s), *out, *self._timer()]
 
     def _take(self, event: Event) -> tuple[Reason, list[Instruction]]:
-        """Update what is known. Return the reason for what follows, and the instructions to read routes."""
+        """Update the state. Return the reason for what follows, and the instructions to read routes."""
         match event:
             case Started():
                 return Reason.STARTED, self._read(event.at_s, Reason.STARTED)
@@ -143,7 +143,7 @@ class FastPath:
             case TimerFired():
                 return self._time_passed(event.at_s)
 
-    # --- what is known -------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------------
 
     def _heard(self, at_s: float, uplink: int, control: Control) -> Reason:
         session = self._sessions[uplink]
@@ -202,7 +202,7 @@ class FastPath:
             out = self._read(at_s, Reason.PERIODIC)
         return reason, out
 
-    # --- what follows --------------------------------------------------------------------------------
+    # --- consequences ----------------------------------------------------------------------------------
 
     def _around(self, host: int) -> frozenset[int] | None:
         """Return the living uplinks to `host`; None if BGP's routes have no dead uplink or only dead ones."""
@@ -212,7 +212,7 @@ class FastPath:
         return alive if alive and alive != hops else None
 
     def _settle(self, reason: Reason) -> list[Instruction]:
-        """Return the instructions that make our routing table what it should be."""
+        """Return the instructions that bring our routing table to its target."""
         out: list[Instruction] = []
         for host in sorted(self._main.keys() | self._steered.keys()):
             wanted = self._around(host)

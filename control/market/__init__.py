@@ -1,4 +1,5 @@
-"""Where and when to run on a market: policies that finish a job by a deadline on machines that come and go.
+"""Where and when to run on a market: policies that finish a job by a deadline on machines that may be taken
+away.
 
 For: the table of policies and `make`, which builds one from its name. Not for: carrying decisions out
 (twin/cloud/deadline.py), nor prices and availability, which come with each step.
@@ -15,19 +16,19 @@ POLICIES: dict[str, tuple[str, str]] = {
     "planned": ("planned:Planned", "plans on how long spot machines and outages have lasted so far (ours)"),
     "uniform-progress": (
         "rules:UniformProgress",
-        "stays ahead of the straight line from nothing to done; leaves on-demand late (hysteresis)",
+        "keeps progress above the straight line to the deadline; leaves on-demand late (hysteresis)",
     ),
-    "plain-progress": ("rules:PlainProgress", "the same without hysteresis"),
-    "greedy": ("rules:Greedy", "spot when there is some, else waits as long as it can"),
-    "sky-nomad": ("nomad:SkyNomad", "goes where an hour is worth most; probes zones, for a price"),
+    "plain-progress": ("rules:PlainProgress", "uniform-progress without hysteresis"),
+    "greedy": ("rules:Greedy", "spot when available, else waits as long as the deadline allows"),
+    "sky-nomad": ("nomad:SkyNomad", "goes where an hour is worth most; pays to probe zones"),
     "available-progress": (
         "nomad:AvailableProgress",
         "uniform-progress that starts where most of the last probes found spot",
     ),
-    "value-progress": ("nomad:ValueProgress", "the same by availability over price"),
+    "value-progress": ("nomad:ValueProgress", "available-progress by availability over price"),
     "on-demand": ("rules:OnDemand", "on demand from start to end"),
 }
-"""Every policy by the name that users give: `module:class` in this package, and how it decides."""
+"""Policies by the name that users give: `module:class` in this package, and how the policy decides."""
 
 
 def make(name: str, terms: Terms) -> Policy:

@@ -1,12 +1,13 @@
-"""The course of one job on a market of spot and on-demand machines, second by second: the books of both
-backends.
+"""The course of one job on a market of spot and on-demand machines, second by second, for both backends.
 
-For: asking a policy at every tick, and keeping what the job held, did, lost and paid. Not for: deciding
-(rules.py, planned.py), nor saying how long a start takes or when a machine is gone: twin/cloud/market.py
-computes that, and testbed/cloud/market.py observes it. Ticks are those of ports.py with two differences.
-Machines are taken away at any second, and each is paid until it is gone. Whoever is taken by surprise loses
-the work since the last save, so a policy is told the saved work while spot is held: the guard of ports.py
-then keeps its promise, because saved work is never lost. Source of the setting: "Can't Be Late" (NSDI 2024).
+For: asking a policy at every tick, and recording what the job held, did, lost and paid. Not for: deciding
+(rules.py, planned.py), nor how long a start takes or when a machine is taken away: twin/cloud/market.py
+computes that, and testbed/cloud/market.py observes it.
+
+Ticks are those of ports.py with two differences. Machines are taken away at any second, and each is paid
+until then. A job whose machine is taken away loses the work since the last save, so a policy sees only the
+saved work while spot is held. The guard of ports.py then keeps its promise, because saved work is never lost.
+Source of the setting: "Can't Be Late" (NSDI 2024).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from control.market.ports import CLOSE, GUARD, IDLE, ON_DEMAND, REASONS, Policy,
 from twinbed import ScenarioError
 
 WAITING, STARTING, WORKING, LEAVING = STATES = ("waiting", "starting", "working", "leaving")
-"""What a job does: it has no machine; its machine starts; it trains; it saves before it leaves a machine."""
+"""States of a job: without a machine; its machine starts; it trains; it saves before it leaves a machine."""
 REVOKED = "taken away"
 """Reason of a wait that no policy chose."""
 SECONDS_PER_HOUR = 3600
@@ -28,8 +29,8 @@ SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """Where a spot machine may be had. speed: of its type beside the on-demand type; available: machines;
-    spot_usd_h: price of one, US$/h."""
+    """A place with spot machines. speed: relative to the on-demand type. available: number of machines over
+    time. spot_usd_h: price of one machine, US$/h."""
 
     name: str
     region: str
@@ -43,11 +44,9 @@ class Zone:
 class Market:
     """What is on offer for a job of `machines` machines.
 
-    on_demand: type of the on-demand machines, whose speed is 1; they are had in every region.
-    on_demand_usd_h: price of one, US$/h.
-    notice_s: time between the notice and the loss of a spot machine, s.
-    billing_s: step in which each holding is paid, s.
-    move_usd: price of moving the checkpoint to another region, US$.
+    on_demand: type of the on-demand machines, whose speed is 1; every region has them. on_demand_usd_h: price
+    of one, US$/h. notice_s: time between the notice and the loss of a spot machine, s. billing_s: step in
+    which each holding is paid, s. move_usd: price of moving the checkpoint to another region, US$.
     """
 
     zones: tuple[Zone, ...]
@@ -59,12 +58,12 @@ class Market:
     move_usd: float = 0.0
 
     def offers(self, zone: int, at_s: float) -> bool:
-        """Return whether a zone has machines that are under no notice."""
+        """Return whether a zone offers machines that are not under notice."""
         least = self.zones[zone].available.least_between(at_s, at_s + self.notice_s)
         return least >= self.machines
 
     def losses(self) -> list[tuple[float, int]]:
-        """Return (when, zone) of every time at which a zone takes its machines away, in order."""
+        """Return (time in s, zone) of each loss of a zone's machines, in order."""
         return sorted(
             (float(at_s), number)
             for number, zone in enumerate(self.zones)
@@ -72,7 +71,7 @@ class Market:
         )
 
     def usd(self, place: int, begin_s: float, end_s: float) -> float:
-        """Return what holding the machines of a place costs, in whole steps of billing, US$."""
+        """Return the cost of holding the machines of a place, in whole steps of billing, US$."""
         steps = np.ceil((end_s - begin_s) / self.billing_s - CLOSE)
         end_s = begin_s + float(steps) * self.billing_s
         if place == ON_DEMAND:
@@ -82,9 +81,14 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How time passes for a job, s. start_s: from a machine's start until the job trains; move_s: on top, if
-    the checkpoint is in another region; stop_s: to save and to leave; every_s: work between two saves, those
-    included; saves: whether a notice makes the job save and leave at once."""
+    """Durations of a job, s.
+
+    start_s: from a machine's start until the job trains.
+    move_s: added to start_s if the checkpoint is in another region.
+    stop_s: to save and to leave.
+    every_s: work between two saves, including the time of these saves.
+    saves: whether a notice makes the job save and leave at once.
+    """
 
     start_s: float
     stop_s: float
@@ -95,7 +99,9 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in one state. place: what is paid, IDLE, ON_DEMAND or a zone; reason: why it was chosen."""
+    """A time in one state. place: the place that is paid: IDLE, ON_DEMAND or a zone. reason: why it was
+    chosen.
+    """
 
     begin_s: float
     end_s: float
@@ -106,14 +112,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job.
+    """Result of a job.
 
     probes_usd: price of the probes of zones.
     lost_s: work that was undone, s.
-    revocations: notices that it got.
-    moves: starts elsewhere than before, of which `regions` in another region.
+    revocations: number of notices.
+    moves: number of starts in another place than before; `regions` of them are in another region.
     spans: in order, without gaps.
-    events: (when, what, zone); what: notice or lost.
+    events: (time in s, what, zone); what: notice or lost.
     """
 
     finish_s: float
@@ -135,7 +141,7 @@ class Outcome:
         return self.spot_usd + self.on_demand_usd + self.move_usd + self.probes_usd
 
     def in_state_s(self, *states: str, spot: bool | None = None) -> float:
-        """Return the time in these states, s. spot: of spot machines alone, or of the others alone."""
+        """Return the time in these states, s. spot: True counts only spot machines, False only the others."""
         return sum(
             span.end_s - span.begin_s
             for span in self.spans
@@ -145,8 +151,8 @@ class Outcome:
 
 @dataclass(slots=True)
 class Course:
-    """The books. place: where the job is, or goes once it has left `paying`, the place that is paid now;
-    done_s, saved_s: work, s of the on-demand type."""
+    """The records of one job. place: where the job is, or goes once it has left `paying`, the place that is
+    paid now. done_s, saved_s: work, s of the on-demand type."""
 
     market: Market
     terms: Terms
@@ -183,7 +189,7 @@ class Course:
         return self.market.zones[self.paying].speed if self.paying >= 0 else 1.0
 
     def decide(self, tick: int, now_s: float) -> bool:
-        """Ask the policy; return whether the job is to go to another `place`.
+        """Ask the policy. Return whether the job must go to another `place`.
 
         Raises ScenarioError for a policy that takes spot where there is none.
         """
@@ -215,15 +221,15 @@ class Course:
         return changes
 
     def worked(self, done_s: float, saved_s: float) -> None:
-        """Take note of the work that is done, and of what of it is saved, s. Saved work never gets less."""
+        """Record the work that is done and the work that is saved, s. Saved work never decreases."""
         self.done_s, self.saved_s = done_s, max(self.saved_s, saved_s)
 
     def leave(self, now_s: float) -> None:
-        """The job saves, and will leave what it holds."""
+        """Begin to save. The job then leaves the machines that it holds."""
         self._to(now_s, LEAVING)
 
     def start(self, now_s: float) -> bool:
-        """The machines of `place` start; return whether the checkpoint comes from another region."""
+        """Start the machines of `place`. Return whether the checkpoint comes from another region."""
         self._to(now_s, STARTING, self.place)
         self._held_s = now_s
         here = self.market.zones[self.place].region if self.place >= 0 else self._region
@@ -237,28 +243,28 @@ class Course:
         return moved
 
     def work(self, now_s: float) -> None:
-        """The job trains."""
+        """Begin to train."""
         self._to(now_s, WORKING)
 
     def gone(self, now_s: float) -> None:
-        """What was held is held no longer."""
+        """End the holding of the machines."""
         if self.paying != IDLE:
             usd = self.market.usd(self.paying, self._held_s, now_s)
             self._usd[self.paying == ON_DEMAND] += usd
         self._to(now_s, WAITING, IDLE)
 
     def notice(self, now_s: float, zone: int) -> None:
-        """The machines that are held will be taken away."""
+        """Record the notice that the machines will be taken away."""
         self._counts["revocations"] += 1
         self._events.append((now_s, "notice", zone))
 
     def go_idle(self, now_s: float) -> None:
-        """The job gives up its machines without a policy's word."""
+        """Give up the machines without a policy's decision."""
         self._close(now_s)
         self.place, self._reason = IDLE, REVOKED
 
     def revoke(self, now_s: float, kept_s: float) -> None:
-        """The machines that are held are taken away; kept_s: work that is left, s."""
+        """Take the held machines away. kept_s: work that is left, s."""
         zone = self.paying
         self._events.append((now_s, "lost", zone))
         self._lost_s += max(self.done_s - kept_s, 0.0)
@@ -268,14 +274,14 @@ class Course:
             self.go_idle(now_s)
 
     def finish(self, now_s: float) -> None:
-        """The work is done."""
+        """Record that the work is done."""
         self.done_s = self.saved_s = self.terms.work_s
         self.finish_s = now_s
         self.gone(now_s)
         self.place = IDLE
 
     def outcome(self) -> Outcome:
-        """Return what became of the job."""
+        """Return the result of the job."""
         spot, on_demand, move, probes = self._usd
         return Outcome(
             self.finish_s, spot, on_demand, move, probes, self._lost_s, **self._counts,

@@ -1,10 +1,10 @@
 """Where a job of one GPU should run when prices differ by type, region and cloud, and move by the day.
 
-For: the ladder of strategies, the choice at the start, the rule of a move, and who is admitted to a budget.
-Not for: playing a job (twin/cloud/ladder.py), reading prices (traces/catalogue), nor for machines that are
-taken away: an offer is always there at its price. Source: the price logs and notebook of "Training on a Dime"
-(stanford-futuredata/training_on_a_dime, DISPA 2020). Our readings: the rule of a move, which weighs what an
-interval saves against what the move costs (the source moves for free), and both rules of collections.
+For: the ladder of strategies, the choice at the start, the rule of a move, and the admission of jobs to a
+budget. Not for: simulating a job (twin/cloud/ladder.py), reading prices (traces/catalogue), nor machines that
+are taken away: an offer is always available at its price. Source: the price logs and notebook of "Training on
+a Dime" (stanford-futuredata/training_on_a_dime, DISPA 2020). Our readings: the rule of a move, which weighs
+what an interval saves against what the move costs (the source moves for free), and both rules of collections.
 Work is in seconds of the reference GPU. Ties go to the present offer, then to the first name.
 """
 
@@ -27,7 +27,7 @@ LADDER = {
     "multi_cloud": "any GPU in any region and cloud, chosen once",
     "dynamic": "any GPU anywhere, chosen again at every interval",
 }
-"""Strategies by name. Every one has the freedom of those before it and one more."""
+"""Strategies by name. Each one has all freedoms of those before it and one more."""
 START, STAY, MOVE, LATE, RUSH = REASONS = (
     "least cost at the start",
     "no move pays for itself",
@@ -40,11 +40,10 @@ START, STAY, MOVE, LATE, RUSH = REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One GPU of a machine that is for sale. Others are assumed to use the machine's other GPUs.
+    """An offer of one GPU of a machine. Others are assumed to use the machine's other GPUs.
 
-    gpus: GPUs of the whole machine.
-    speed: work per second; the reference GPU's is 1.
-    usd_h: price of this GPU, US$/h; the offer begins at its first time.
+    gpus: GPUs of the whole machine. speed: work per second; the reference GPU's is 1. usd_h: price of this
+    GPU, US$/h; the offer begins at its first time.
     """
 
     cloud: str
@@ -69,11 +68,10 @@ class Offer:
 class Job:
     """A job of one GPU.
 
-    work_s: work, s of the reference GPU.
-    restart_s: time that every start takes, with the work that is done again, s.
-    checkpoint_gb, egress_usd_gb: what a move to another region or cloud carries, GB, and its price, US$/GB.
-    move_usd: price of any move on top, US$.
-    deadline_s: time from the start until it must be done, s; infinite: none.
+    work_s: work, s of the reference GPU. restart_s: time that every start takes, including repeated work, s.
+    checkpoint_gb, egress_usd_gb: data moved to another region or cloud, GB, and its price, US$/GB. move_usd:
+    additional price of any move, US$. deadline_s: time from the start until it must be done, s; infinite:
+    none.
 
     Raises ScenarioError for a number that is negative or no number, and for no work.
     """
@@ -93,18 +91,18 @@ class Job:
             raise ScenarioError("a job needs work, and a deadline after its start")
 
     def moving_usd(self, old: Offer, new: Offer) -> float:
-        """Return what a move from one offer to another costs beside time, US$."""
+        """Return the cost of a move from one offer to another, without its time, US$."""
         carried = (old.cloud, old.region) != (new.cloud, new.region)
         return self.move_usd + carried * self.checkpoint_gb * self.egress_usd_gb
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to hold from now on. offer: its place in the offers; reason: of REASONS.
+    """What to hold from now on. offer: its index in the offers. reason: one of REASONS.
 
-    held_usd, new_usd: price of an hour of work on the offer held so far (NaN at the start) and on this one,
-    US$.
-    saves_usd, costs_usd: what the move saves until the next choice, and what it costs; NaN without a move.
+    held_usd, new_usd: price of an hour of work on the offer held so far (NaN at the start) and on the new
+        one, US$.
+    saves_usd, costs_usd: savings of the move until the next choice, and its cost, US$; NaN without a move.
     """
 
     offer: int
@@ -116,7 +114,7 @@ class Choice:
 
 
 def offered(step: str, offers: Sequence[Offer], home: tuple[str, str], gpu: str, at_s: float) -> Flags:
-    """Return which offers a step of the ladder may take at a time, bool[n]. home: cloud and region.
+    """Return the offers that a step of the ladder may take at a time, bool[n]. home: cloud and region.
 
     Raises ScenarioError if there is none.
     """
@@ -135,13 +133,13 @@ def offered(step: str, offers: Sequence[Offer], home: tuple[str, str], gpu: str,
 
 
 def predicted_usd(job: Job, offers: Sequence[Offer], at_s: float) -> Real:
-    """Return what the whole job would cost on each offer at the prices of a time, US$, float64[n]."""
+    """Return the cost of the whole job on each offer at the prices of time at_s, US$, float64[n]."""
     usd_h, speed = _prices(offers, at_s), _speeds(offers)
     return usd_h * (job.work_s / speed + job.restart_s) / HOUR_S
 
 
 def begin(job: Job, offers: Sequence[Offer], allowed: Flags, at_s: float, every_s: float) -> Choice:
-    """Return where a job starts: the least predicted cost, by which it can still meet its deadline.
+    """Return the first choice: the least predicted cost among the offers that can still meet the deadline.
 
     Raises ScenarioError, with the time that is needed, for a deadline that the fastest offer misses.
     """
@@ -162,8 +160,8 @@ def again(
     job: Job, offers: Sequence[Offer], allowed: Flags, at_s: float, every_s: float, held: int, left_s: float,
     starting_s: float, time_s: float,
 ) -> Choice:  # fmt: skip
-    """Return whether to move. left_s: work left; starting_s: what is left of the present start; time_s: time
-    left until the deadline; all in s.
+    """Return whether to move. left_s: work left; starting_s: rest of the present start; time_s: time left
+    until the deadline; all in s.
 
     A move must save more in the next interval than it costs, or be needed for the deadline.
     """
@@ -187,8 +185,8 @@ def again(
 
 
 def admitted(predicted: Sequence[float], budget_usd: float) -> list[bool]:
-    """Return which jobs, in order of arrival, may run: those whose predicted cost fits into what is left of
-    the budget. A job that does not fit is passed over, and leaves room for later ones."""
+    """Return the jobs, in order of arrival, that may run: those whose predicted cost fits into the rest of
+    the budget. A job that does not fit is skipped, and leaves room for later ones."""
     left, answer = budget_usd, []
     for usd in predicted:
         answer.append(usd <= left + CLOSE)
@@ -200,11 +198,12 @@ def _target(
     job: Job, offers: Sequence[Offer], allowed: Flags, cost: Real, starts: Real, held: int, left_s: float,
     time_s: float, every_s: float,
 ) -> tuple[int, str]:  # fmt: skip
-    """Return the best offer and "", or with a reason of the deadline. starts: time before it works, s.
+    """Return the best offer and "", or an offer and a reason if the deadline forces it. starts: time before
+    it works, s.
 
     An offer is safe if after an interval on it the fastest one can still finish. If the cheapest one is too
-    slow to finish at all, the two offers whose mix meets the deadline at least cost are sought (Gavel's cost
-    programme for one job, OSDI 2020). The slower of them comes first, while the faster one can still finish.
+    slow to finish at all, the two offers are sought whose mix meets the deadline at least cost (Gavel's cost
+    programme for one job, OSDI 2020). The slower one comes first, as long as the faster one can still finish.
     """
     order = sorted(np.flatnonzero(allowed).tolist(), key=lambda o: (cost[o], o != held, offers[o].name))
     if not np.isfinite(time_s):
@@ -229,8 +228,8 @@ def _target(
 
 
 def _mixed(span_s: Real, cost: Real, order: np.ndarray, time_s: float) -> tuple[int, int]:
-    """Return the slower and the faster offer of the cheapest mix of two that takes `time_s`, or the
-    fastest twice if none is in time. span_s: time of the whole rest on each offer."""
+    """Return the slower and the faster offer of the cheapest mix of two that takes `time_s`, or the fastest
+    twice if none is in time. span_s: time of the remaining work on each offer."""
     slow, fast = (order[span_s[order] > time_s], order[span_s[order] <= time_s])
     if not (slow.size and fast.size):
         fastest = int(order[span_s[order].argmin()])

@@ -1,7 +1,7 @@
 """Histories of a spot market as step functions of time.
 
 For: probing traces of how many machines were available, and price histories. Not for: reading either
-(traces/readers), nor playing policies over them (twin/cloud). Source: SkyPilot's spot traces for the form.
+(traces/readers), nor simulating policies over them (twin/cloud). Source: SkyPilot's spot traces for the form.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Levels:
         return least
 
     def at(self, t_s: float) -> float:
-        """Return the value at a time; before the first time it is the first value, s."""
+        """Return the value at a time. Before the first time it is the first value."""
         return float(self.value[max(int(np.searchsorted(self.t_s, t_s, side="right")) - 1, 0)])
 
     def least_between(self, begin_s: float, end_s: float) -> float:

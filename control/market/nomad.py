@@ -1,11 +1,12 @@
-"""Policies for several zones that see only what they try: SkyNomad, and Uniform Progress by availability.
+"""Policies for several zones that know only what they probe: SkyNomad, and Uniform Progress by availability.
 
-For: jobs whose checkpoint is moved between regions for a price, on markets that must be probed. Not for: what
-a probe or a move costs, which whoever carries decisions out bills. Source: SkyNomad (arXiv 2601.06520) and
-its artifact; UP(A) and UP(AP) are its baselines. Our readings: the guard of ports.py in place of the safety
-net; a zone without an observed end lasts until the deadline; a window of γ* is the last so many lifetimes,
-and γ* is at least 1; a machine that is held needs no start any more; a change must be worth 2 % of
-on-demand's price.
+For: jobs whose checkpoint is moved between regions for a price, on markets that must be probed. Not for: the
+cost of a probe or a move, which the backend bills. Source: SkyNomad (arXiv 2601.06520) and its artifact;
+UP(A) and UP(AP) are its baselines.
+
+Our readings: the guard of ports.py replaces the safety net; a zone without an observed end lasts until the
+deadline; the window of γ* holds a fixed number of lifetimes, and γ* is at least 1; a machine that is held
+needs no other start; a change must be worth 2 % of on-demand's price.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from control.market.ports import (
 from control.market.rules import UniformProgress
 
 PROBE_EVERY_S = 7200.0
-"""Time between two probes of a zone (the source's)."""
+"""Time between two probes of a zone, s (the source's)."""
 KEPT = 5
-"""Probes that UP(A) and UP(AP) remember (the source's)."""
+"""Number of probes that UP(A) and UP(AP) remember (the source's)."""
 MARGIN = 0.02
-"""Share of on-demand's price by which another place must be worth more, against flapping."""
+"""Share of on-demand's price by which another place must be worth more. It prevents flapping."""
 
 
 class Lifetimes:
-    """How long spot lasts in one zone, from what was seen of it: launches, losses and probes."""
+    """How long spot lasts in one zone, estimated from launches, losses and probes."""
 
     def __init__(self) -> None:
         self._ages: list[float] = []
@@ -55,23 +56,23 @@ class Lifetimes:
         self._beyond_s = 0.0
 
     def see(self, there: bool, now_s: float) -> None:
-        """Take note that the zone has spot at this moment, or has none."""
+        """Record whether the zone has spot at this moment."""
         if there and self._since_s is None:
             self._since_s = now_s
         elif not there and self._since_s is not None:
             self._close(now_s, ended=True)
 
     def leave(self, now_s: float) -> None:
-        """The job leaves the zone by choice: this lifetime is only known to be longer."""
+        """Record that the job leaves the zone by choice: this lifetime is only known to be longer."""
         if self._since_s is not None:
             self._close(now_s, ended=False)
 
     def renew(self) -> None:
-        """Take what was seen since the last time into the estimate."""
+        """Update the estimate with what was recorded since the last call."""
         self._stale = True
 
     def expected_s(self, now_s: float, left_s: float) -> float:
-        """Return how much longer spot is expected to last, s. left_s: the answer if no end was ever seen."""
+        """Return the expected remaining lifetime of spot, s. left_s: the answer if no end was ever seen."""
         if True not in self._ended:
             return left_s
         age_s = 0.0 if self._since_s is None else now_s - self._since_s
@@ -90,7 +91,9 @@ class Lifetimes:
         self._since_s, self._stale = None, True
 
     def _estimate(self, age_s: float) -> None:
-        """Renew survival after the events: exp(−γ*·H), H being Nelson and Aalen's cumulative hazard."""
+        """Update the survival function after the events: exp(−γ*·H), where H is Nelson and Aalen's cumulative
+        hazard.
+        """
         ages = np.array([*self._ages, *([age_s] if self._since_s is not None else [])])
         ended = np.array([*self._ended, *([False] if self._since_s is not None else [])])
         events, counts = np.unique(ages[ended], return_counts=True)
@@ -101,13 +104,14 @@ class Lifetimes:
         worst = max(1.0, float((seen[known] / expected[known]).max(initial=1.0)))
         self._events = events.tolist()
         self._survival = np.exp(-worst * np.concatenate([[0.0], hazard]))
-        # Beyond the longest lifetime survival stays as it is for one mean lifetime.
+        # Beyond the longest lifetime, survival stays constant for one mean lifetime.
         self._beyond_s = float(ages.max() - events[-1] + ages.mean())
         self._stale = False
 
 
 class SkyNomad:
-    """Goes where an hour is worth most: the value of its progress, less its price and that of getting there.
+    """Goes where an hour is worth most: the value of its progress, less its price and the price of getting
+    there.
 
     probe_every_s: time between two probes of the zones that are not held, s. margin: see MARGIN.
     """
@@ -121,7 +125,7 @@ class SkyNomad:
         self._placed: list[bool] = []
 
     def on_step(self, state: State) -> Decision:
-        """Return the place that is worth most and can be had."""
+        """Return the available place that is worth most."""
         n, zones = state.available.shape
         now_s = state.tick * self.terms.tick_s
         if state.tick == 0:
@@ -144,7 +148,7 @@ class SkyNomad:
         return kept
 
     def _look(self, job: int, state: State, probed: Flags, now_s: float) -> None:
-        """Take note of the machine that is held or was lost, and of the probes."""
+        """Record the machine that is held or was lost, and the probes."""
         seen = self._zones[job]
         was, held = self._was[job], int(state.held[job])
         if was >= 0:
@@ -192,7 +196,7 @@ class AvailableProgress(UniformProgress):
         self._seen: deque[Flags] = deque(maxlen=KEPT)
 
     def on_step(self, state: State) -> Decision:
-        """Return what the rules of Uniform Progress say, and probe when it is time."""
+        """Return the decision of Uniform Progress, with probes when they are due."""
         if state.tick * self.terms.tick_s < self._next_s - CLOSE:
             return super().on_step(state)
         self._next_s += PROBE_EVERY_S
@@ -202,7 +206,7 @@ class AvailableProgress(UniformProgress):
         return self._guard.keep(state, Decision(decision.choice, decision.reason, probes))
 
     def pick(self, state: State) -> Whole:
-        """Return the zone that was there most often, with its price if `by_price`."""
+        """Return the zone that was available most often, with its price if `by_price`."""
         score: Real = np.mean(self._seen, axis=0) + CLOSE
         score = score / state.spot_usd_h if self.by_price else score - CLOSE * state.spot_usd_h
         best: Whole = np.where(state.available, score, -np.inf).argmax(axis=1)
@@ -210,6 +214,6 @@ class AvailableProgress(UniformProgress):
 
 
 class ValueProgress(AvailableProgress):
-    """The same by availability over price."""
+    """Uniform Progress by availability over price."""
 
     by_price = True

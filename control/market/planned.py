@@ -1,15 +1,17 @@
-"""A policy of our own: the cheapest expected way from here, by what spells of spot and outages were seen so
-far.
+"""A policy of our own: the least expected cost, planned from the spells of spot and outages seen so far.
 
-For: jobs on one zone or several. Not for: markets whose availability follows a clock. Measured spells have no
-typical length: one that has lasted x ends before 2x with much the same probability at every x. So the chance
-that a spell of age a ends is α/a, with one α for spot and one for outages. A job estimates both from the
-spells it has seen (Gamma prior). A dynamic programme over time left, slack, the age of the spell and the
-machine held gives the least expected cost for a grid of both; every tick looks up the entry that is nearest
-now. In several zones spells of spot are those of each zone, and an outage lasts until any of them has spot,
-which may be at once. A zone that asks on-demand's price or more counts as having none, and `most_usd` bounds
-what a job costs on any market. Sources: "Can't Be Late" (NSDI 2024) for the game; Bellman's equation; the
-hazard α/a is the Pareto distribution's; the policy is ours.
+For: jobs on one zone or several. Not for: markets whose availability follows a clock.
+
+Measured spells have no typical length: one that has lasted x ends before 2x with much the same probability at
+every x. So the chance that a spell of age a ends is α/a, with one α for spot and one for outages. A job
+estimates both from the spells it has seen (Gamma prior). A dynamic programme over time left, slack, the age
+of the spell and the machine held gives the least expected cost for a grid of both; every tick uses the
+nearest entry.
+
+With several zones, spells of spot are counted per zone, and an outage lasts until any zone has spot, possibly
+at once. A zone that asks on-demand's price or more counts as having none. `most_usd` bounds the cost of a job
+on any market. Sources: "Can't Be Late" (NSDI 2024) for the setting; Bellman's equation; the hazard α/a is the
+Pareto distribution's; the policy is ours.
 """
 
 from __future__ import annotations
@@ -41,22 +43,23 @@ from control.market.ports import (
 ALPHAS = (0.25, 0.45, 0.8, 1.4)
 """Grid of α: a spell that lasted x outlives 2x with 2^−α, from 84 % to 38 %."""
 PRIOR_ALPHA, PRIOR_SPELLS = 1.1, 16.0
-"""Mean of the prior of α and the number of spells that it is worth, chosen on windows that judge nobody."""
+"""Mean of the prior of α, and its weight in spells. Both were chosen on windows that are not used for
+evaluation."""
 FIRST_AGE = 4.0
-"""Age of the spell that a job begins in, steps: long spells are likelier to be met."""
+"""Assumed age, in steps, of the spell in which a job begins: a job is likelier to begin in a long spell."""
 BUCKETS = 7
-"""Ages are kept in buckets [1, 2), [2, 4) … steps; the last one has no end, and α is at least OLD there."""
+"""Number of age buckets, [1, 2), [2, 4) … steps. The last one is open, and α is at least OLD there."""
 OLD = 1.0
 STEPS = 450
-"""Most steps of a plan; longer jobs take several ticks together."""
+"""Most steps of a plan. Longer jobs combine several ticks into a step."""
 RATIO = 1.2
-"""Factor between the spot prices that have plans of their own."""
+"""Ratio between the spot prices for which plans are made."""
 CHEAPEST = -13
-"""Level of the cheapest plan: spot at RATIO**−13, 9 % of on-demand, or less."""
+"""Level of the cheapest plan: spot at RATIO**−13 = 9 % of on-demand's price, or less."""
 FAR = 2
-"""Levels by which the mean price so far must differ from the plan's before another plan is made."""
+"""Levels by which the mean price must differ from the plan's before another plan is made."""
 SPARE_SHARE, SPARE_STARTS = 0.05, 2
-"""What a job may cost beyond on-demand alone: a share of that, and the price of so many starts on demand."""
+"""Most cost of a job beyond on-demand alone: a share of it, and the price of this many starts on demand."""
 _LATE = np.float32(1e4)
 """Cost of a plan that ends late, in steps of on-demand."""
 _IDLE, _OD, _SPOT = range(3)
@@ -66,8 +69,8 @@ Cost = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do in every situation. action: _IDLE, _OD or _SPOT by steps left, α of spot and of outages,
-    slack in steps, age bucket (of spot, then of outages) and what is held, uint8[t, a, a, s, 2·BUCKETS, 3].
+    """Action for every situation. action: _IDLE, _OD or _SPOT by steps left, α of spot and of outages, slack
+    in steps, age bucket (of spot, then of outages) and the machine held, uint8[t, a, a, s, 2·BUCKETS, 3].
     """
 
     action: NDArray[np.uint8]
@@ -110,7 +113,7 @@ def _aged(alpha: Real) -> Real:
 
 
 def _then(value: Cost, lost: Cost, up: Cost, down: Cost, ages: Real) -> Cost:
-    """Return the expected value after a step, [a, a, s, 2·BUCKETS]. lost: value if spot goes away."""
+    """Return the expected value after a step, float[a, a, s, 2·BUCKETS]. lost: value if spot goes away."""
     older = ages.astype(np.float32)
     result = np.empty_like(value)
     for part, end, other in (
@@ -124,7 +127,7 @@ def _then(value: Cost, lost: Cost, up: Cost, down: Cost, ages: Real) -> Cost:
 
 
 def _shifted(value: Cost, steps: float) -> Cost:
-    """Return the values at a slack that is smaller by `steps`, linear between whole steps."""
+    """Return the values at a slack that is smaller by `steps`, interpolated linearly between whole steps."""
     whole = int(steps)
     part = np.float32(steps - whole)
     late = np.full_like(value, _LATE)
@@ -138,10 +141,11 @@ def _shifted(value: Cost, steps: float) -> Cost:
 
 
 def most_usd(terms: Terms) -> float:
-    """Return the most that a job costs by the rules of ports.py, US$: on-demand alone and what is to spare.
+    """Return the most that a job costs by the rules of ports.py, US$: on-demand alone plus the allowance.
 
-    Proof. Before every tick let Φ be what was paid, and the price of finishing on demand from here. A tick on
-    demand leaves Φ as it is. Any other choice is carried out only if Φ stays within the bound after it.
+    Proof. Before every tick let Φ be the sum of what was paid and the price of finishing on demand from here.
+    A tick on demand does not change Φ. Any other choice is carried out only if Φ stays within the bound after
+    it.
     """
     alone, start = terms.needed(np.array(terms.work_s)), np.ceil(terms.restart_s / terms.tick_s)
     tick_usd = terms.on_demand_usd_h * terms.tick_s / 3600
@@ -149,7 +153,7 @@ def most_usd(terms: Terms) -> float:
 
 
 class Planned:
-    """Looks its action up in the plan for the α that it has estimated."""
+    """Looks its action up in the plan for the estimated α."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self._guard, self._most_usd = terms, Guard(terms), most_usd(terms)
@@ -168,21 +172,23 @@ class Planned:
         self._lasted: Real = np.empty((0, 2))
 
     def on_step(self, state: State) -> Decision:
-        """Return the action of the plan, with the zone that is cheapest when a restart is spread over it."""
+        """Return the plan's action, in the zone that is cheapest when a restart is spread over its expected
+        time.
+        """
         wanted = self._planned(self._affordable(state))
         kept = self._guard.keep(state, self._within(state, wanted))
         self._pay(state, kept.choice)
         return kept
 
     def _affordable(self, state: State) -> State:
-        """Return the state without the spot that costs as much as on-demand, or more."""
+        """Return the state without the spot machines that cost as much as on-demand, or more."""
         there = state.available & (state.spot_usd_h < self.terms.on_demand_usd_h)
         rows = np.arange(state.held.size)
         lost = (state.held >= 0) & ~there[rows, np.maximum(state.held, 0)]
         return replace(state, available=there, held=np.where(lost, IDLE, state.held))
 
     def _within(self, state: State, wanted: Decision) -> Decision:
-        """Return the decision with on-demand where the wanted one might break the bound of cost."""
+        """Return the decision, replaced by on-demand where it might break the bound of cost."""
         terms = self.terms
         done_s, _ = progress(terms, state, wanted.choice)
         tick_usd = terms.on_demand_usd_h * terms.tick_s / 3600
@@ -193,7 +199,7 @@ class Planned:
         return Decision(np.where(dear, ON_DEMAND, wanted.choice), np.where(dear, BOUND, wanted.reason))
 
     def _price(self, state: State, choice: Whole) -> Real:
-        """Return what a tick of this choice costs, with the move to its zone, US$, float64[n]."""
+        """Return the cost of a tick of this choice, including the move to its zone, US$, float64[n]."""
         rows, zone, spot = np.arange(choice.size), np.maximum(choice, 0), choice >= 0
         usd_h = np.where(spot, state.spot_usd_h[rows, zone], self.terms.on_demand_usd_h)
         moving = self.terms.moving_usd(state.available.shape[1])[state.zone, zone] * (spot & self._placed)
@@ -235,13 +241,15 @@ class Planned:
         return self._plans[level]
 
     def _best(self, state: State, alpha: Real) -> Whole:
-        """Return the zone whose price and expected restarts cost least, where any has spot, int64[n]."""
+        """Return the zone with the least price including expected restarts, among those with spot,
+        int64[n].
+        """
         restarts = alpha[:, None] / self._age * self.terms.restart_s / self._step_s
         best: Whole = np.where(state.available, state.spot_usd_h * (1 + restarts), np.inf).argmin(axis=1)
         return best
 
     def _see(self, state: State) -> None:
-        """Take note of this tick: ages in steps, and the spells that ended."""
+        """Record this tick: ages in steps, and the spells that ended."""
         there = state.available
         n, none = len(there), ~there.any(axis=1)
         ratio = np.log(state.spot_usd_h.min(axis=1) / self.terms.on_demand_usd_h) / np.log(RATIO)
@@ -262,7 +270,7 @@ class Planned:
         lost = (was & ~there).sum(axis=1)
         self._ended[:, 0] += lost
         self._lasted[:, 0] += np.where(was, np.log(older / self._age), 0.0).sum(axis=1)
-        # An outage that another zone ends at once is one, too.
+        # An outage that another zone ends at once also counts.
         self._ended[:, 1] += np.where(was_none, ~none, np.where(none, 0, lost))
         self._lasted[:, 1] += np.where(was_none, np.log(longer / self._out), 0.0)
         self._age = np.where(there & was, older, 1.0)

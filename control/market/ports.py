@@ -1,13 +1,13 @@
-"""What a policy for a deadline on spot machines is told in every tick, and what it answers.
+"""Input and output of a policy for a deadline on spot machines, in every tick.
 
-For: the vocabulary of the policies and of whoever carries their decisions out. Not for: deciding. All arrays
-are over n jobs on the same terms, so that thousands of them take one step together; one job is n = 1.
-Sources: "Can't Be Late" (Wu et al., NSDI 2024) §3–4 for the setting; ticks are our reading of it.
+For: the terms of the policies and of the backends. Not for: deciding. All arrays are over n jobs on the same
+terms, so that thousands of jobs take one step together; a single job is n = 1. Sources: "Can't Be Late" (Wu
+et al., NSDI 2024) §3–4 for the setting; ticks are our reading of it.
 
 Rules of a tick. The policy first sees which zones have a spot machine for the whole tick. A spot machine
-whose zone has none is gone. Then it chooses for the whole tick: nothing, on demand, or spot in a zone. Every
-start spends `restart_s` without progress, which replaces what is left of an earlier start. A held tick is
-paid whole.
+whose zone has none is taken away. Then the policy chooses for the whole tick: nothing, on demand, or spot in
+a zone. Every start spends `restart_s` without progress, which replaces the rest of an earlier start. A held
+tick is paid whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 IDLE, ON_DEMAND = -1, -2
-"""Choices beside a zone's number, which is 0 or more."""
+"""Choices other than a zone's number, which is 0 or more."""
 
 REASONS = (
     "done",
@@ -52,20 +52,18 @@ REASONS = (
     THROUGHOUT, WORTH_SPOT, WORTH_ON_DEMAND, WORTH_WAIT, WORTH_STAY, BOUND,
 ) = range(len(REASONS))  # fmt: skip
 CLOSE = 1e-6
-"""Seconds by which two times may differ and still be equal."""
+"""Difference up to which two times count as equal, s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a job asks and what a market offers.
+    """The job's needs and the market's terms.
 
-    work_s: work of the job on one machine, s.
-    deadline_s: time from the start until it must be done, s.
-    restart_s: time that every start of a machine takes, s.
-    tick_s: time between decisions, s.
-    on_demand_usd_h: price on demand, US$/h.
-    egress_usd: price of moving the checkpoint from a zone to another, US$, by both; empty: free.
-    probe_s: time of spot that a probe of a zone costs if it starts a machine, s.
+    work_s: work of the job on one machine, s. deadline_s: time from the start by which the job must be done,
+    s. restart_s: time that every start of a machine takes, s. tick_s: time between decisions, s.
+    on_demand_usd_h: price on demand, US$/h. egress_usd: price of moving the checkpoint from one zone to
+    another, US$, float64[zones, zones]; empty: free. probe_s: time of spot that a probe of a zone costs if it
+    starts a machine, s.
 
     Raises ScenarioError for a value that is not positive, and for a deadline that even on-demand from the
     start misses.
@@ -97,26 +95,24 @@ class Terms:
         return int((self.deadline_s + CLOSE) // self.tick_s)
 
     def moving_usd(self, zones: int) -> Real:
-        """Return the price of moving from a zone to another, US$, float64[zones, zones]."""
+        """Return the price of moving from one zone to another, US$, float64[zones, zones]."""
         return np.array(self.egress_usd) if self.egress_usd else np.zeros((zones, zones))
 
     def needed(self, left_s: Real) -> Real:
-        """Return the ticks that on-demand takes for this much work after a start."""
+        """Return the number of ticks that on-demand needs for this much work after a start."""
         ticks: Real = np.ceil((left_s + self.restart_s - CLOSE) / self.tick_s)
         return ticks
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known at the start of a tick.
+    """The state at the start of a tick.
 
-    tick: number of ticks since the start.
-    available: whether a zone has a spot machine for this tick, bool[n, zones].
-    spot_usd_h: price of spot in this tick, US$/h, float64[n, zones].
-    held: what each job held in the last tick and still has: IDLE, ON_DEMAND or a zone, int64[n].
-    zone: the zone of its last spot machine, 0 before the first, int64[n].
-    restart_left_s: what is left of the last start, s, float64[n].
-    done_s: work done, s, float64[n].
+    tick: number of ticks since the start. available: whether a zone has a spot machine for this tick, bool[n,
+    zones]. spot_usd_h: price of spot in this tick, US$/h, float64[n, zones]. held: what each job held in the
+    last tick and still has: IDLE, ON_DEMAND or a zone, int64[n]. zone: the zone of its last spot machine, 0
+    before the first, int64[n]. restart_left_s: rest of the last start, s, float64[n]. done_s: work done, s,
+    float64[n].
     """
 
     tick: int
@@ -129,8 +125,8 @@ class State:
 
     @property
     def cheapest(self) -> Whole:
-        """The cheapest zone with spot; of several that of the last machine, else the first. 0 without any,
-        int64[n].
+        """The cheapest zone with spot, int64[n]. Of equal zones it is that of the last machine, else the
+        first; 0 without any.
         """
         price = np.where(self.available, self.spot_usd_h, np.inf)
         best = price.argmin(axis=1)
@@ -141,10 +137,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What each job takes for this tick. choice: IDLE, ON_DEMAND or a zone, int64[n]; reason: int64[n].
+    """The choice of each job for this tick. choice: IDLE, ON_DEMAND or a zone, int64[n]. reason: int64[n].
 
-    probes: zones in which a machine is started and stopped at once, only to see whether there is one,
-        bool[n, zones]; None: none.
+    probes: zones in which a machine is started and stopped at once to see whether one is available, bool[n,
+    zones]; None: no probe.
     """
 
     choice: Whole
@@ -152,21 +148,21 @@ class Decision:
     probes: Flags | None = None
 
     def probing_s(self, terms: Terms, state: State) -> Real:
-        """Return the time of spot that probes cost, s, float64[n, zones]: nothing where no machine starts."""
+        """Return the time of spot that probes cost, s, float64[n, zones]; 0 where no machine starts."""
         probes = np.zeros_like(state.available) if self.probes is None else self.probes
         return np.where(probes & state.available, terms.probe_s, 0.0)
 
 
 class Policy(Protocol):
-    """Decides once per tick for n jobs; it remembers what it saw of them."""
+    """Decides once per tick for n jobs, and remembers what it saw of them."""
 
     def on_step(self, state: State) -> Decision:
-        """Return what to take for this tick."""
+        """Return the choices for this tick."""
         ...
 
 
 def progress(terms: Terms, state: State, choice: Whole) -> tuple[Real, Real]:
-    """Return work done and restart left after a tick of this choice, s, float64[n] each."""
+    """Return the work done and the restart time left after a tick of this choice, s, float64[n] each."""
     start = (choice != state.held) & (choice != IDLE)
     left = np.where(start, terms.restart_s, np.where(choice == IDLE, 0.0, state.restart_left_s))
     worked = np.where(choice == IDLE, 0.0, np.maximum(terms.tick_s - left, 0.0))
@@ -174,15 +170,15 @@ def progress(terms: Terms, state: State, choice: Whole) -> tuple[Real, Real]:
 
 
 class Guard:
-    """Keeps any policy from being late: with no whole tick to spare a job runs on demand.
+    """Keeps every policy from missing deadlines: with no whole tick to spare, a job runs on demand.
 
     It never misses a deadline. Let g be the tick, d the restart, and before a tick k the ticks left, c the
     work left and h what is left of the present restart. Claim: ⌈(c + d)/g⌉ ≤ k, or the job holds on-demand
     and ⌈(c + h)/g⌉ ≤ k. If it does not hold for the first tick, the job is on demand from start to end, which
     Terms has found to be in time. If ⌈(c + d)/g⌉ < k, whatever is chosen leaves no more than c, so it holds
-    with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls by g. If not, then
-    ⌈(c + d)/g⌉ = k, a start makes h = d, and c + h falls by g. On demand is never taken away, so at k = 0
-    nothing is left.
+    with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls by g. If not, then ⌈(c +
+    d)/g⌉ = k, a start makes h = d, and c + h falls by g. On demand is never taken away, so at k = 0 nothing
+    is left.
 
     spare: whole ticks that are kept beyond what is needed.
     """
@@ -191,7 +187,7 @@ class Guard:
         self.terms, self.spare = terms, spare
 
     def keep(self, state: State, wanted: Decision) -> Decision:
-        """Return the decision with on-demand where no tick is to spare, and nothing after the end."""
+        """Return the decision, with on-demand where no tick is to spare, and IDLE after the end."""
         terms = self.terms
         left_s = terms.work_s - state.done_s
         over = left_s <= CLOSE

@@ -1,4 +1,4 @@
-"""Policies by rule: greedy, Uniform Progress with and without hysteresis, and on demand throughout.
+"""Rule-based policies: greedy, Uniform Progress with and without hysteresis, and on demand throughout.
 
 For: baselines, and users who want a rule that they can follow by hand. Not for: planning (planned.py). In
 several zones all of them take the cheapest zone that has spot. Source: "Can't Be Late" (Wu et al., NSDI 2024)
@@ -41,7 +41,7 @@ class OnDemand:
 
 
 class Greedy:
-    """Takes spot when there is some, and waits otherwise, until a tick or less is to spare."""
+    """Takes spot when available, and otherwise waits until at most one tick is to spare."""
 
     def __init__(self, terms: Terms) -> None:
         self._guard = Guard(terms, spare=1)
@@ -56,16 +56,18 @@ class Greedy:
 
 
 class UniformProgress:
-    """Spot whenever there is some. Without it, on demand from behind the line until two restarts ahead."""
+    """Spot whenever available. Without spot: on demand from behind the line until two restarts ahead of
+    it.
+    """
 
     hysteresis = 2.0
-    """Restarts by which on-demand must be ahead of the line before it is left."""
+    """Lead over the line, in restarts, at which on-demand is left."""
 
     def __init__(self, terms: Terms) -> None:
         self._guard, self.terms = Guard(terms), terms
 
     def on_step(self, state: State) -> Decision:
-        """Return what the first rule that applies says."""
+        """Return the choice of the first rule that applies."""
         terms = self.terms
         pace = terms.work_s / terms.deadline_s
         line_s = state.tick * terms.tick_s * pace
@@ -82,7 +84,7 @@ class UniformProgress:
         return self._guard.keep(state, Decision(choice, reason))
 
     def pick(self, state: State) -> Whole:
-        """Return the zone to start in, where any has spot, int64[n]."""
+        """Return the zone to start in, int64[n], where any zone has spot."""
         return state.cheapest
 
 

@@ -1,1 +1,1 @@
-"""Predictors of what a training job takes on a cloud configuration. No clock, no I/O."""
+"""Predictors of a training job's time and cost on a cloud configuration. No clock, no I/O."""

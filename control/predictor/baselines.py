@@ -1,5 +1,5 @@
-"""Baselines that the networks are compared with: linear and Poisson regression, forests, boosted trees,
-logistic.
+"""Baselines for comparison with the networks: linear, Poisson and logistic regression, forests, boosted
+trees.
 
 For: fitting a baseline on examples, behind the same port as all predictors. Not for: choosing among them.
 They see the static features and the summaries of the local run, but not its series. All settings are the
@@ -62,7 +62,9 @@ class Fitted:
 
 
 def fit(name: Baseline, by: Objective, examples: Examples, seed: int) -> Fitted:
-    """Return a baseline fitted to all rows. Raises ScenarioError for rows of no outcome or one class."""
+    """Return a baseline fitted to all rows. Raise ScenarioError for rows without outcomes or with a single
+    class.
+    """
     examples.check_known(by)
     encoder = Encoder.fit(examples)
     value = examples.objective(by)

@@ -19,7 +19,7 @@ from control.predictor.ports import Predictor
 from twinbed import ScenarioError
 
 PICKED = 6
-"""Most configurations that are picked as the best: with four hits among five, two picks are wrong."""
+"""Most configurations that are picked as the best. With four hits among five, two picks are wrong."""
 LIKELY = 0.5
 """Probability from which a classifier's configuration is picked as one of the best."""
 
@@ -89,7 +89,7 @@ class Selection:
 
 
 def picks(said: Real, *, likelihoods: bool) -> Flags:
-    """Return which rows of one job a predictor picks as the best, bool[n]: PICKED at most, and ties.
+    """Return the rows of one job that a predictor picks as the best, bool[n]: at most PICKED, and ties.
 
     It picks predicted values within TOP_FACTOR of the least one, and probabilities of at least LIKELY.
     """
@@ -100,7 +100,8 @@ def picks(said: Real, *, likelihoods: bool) -> Flags:
 
 
 def selection(said: Real, true: Real, *, likelihoods: bool = False) -> Selection:
-    """Return how well predicted values or probabilities `said` pick the rows of lowest `true` of one job.
+    """Return how well predicted values or probabilities `said` pick the rows with the lowest `true` of one
+    job.
 
     AUC is NaN if all rows or none are among the best.
     """
@@ -123,5 +124,5 @@ def auc(score: Real, good: np.ndarray) -> float:
 
 
 def coverage(low: Real, high: Real, true: Real) -> float:
-    """Return the share of the rows that lie within their interval."""
+    """Return the share of rows whose true value is within its interval."""
     return float(np.mean((low <= true) & (true <= high)))

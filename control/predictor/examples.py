@@ -1,9 +1,8 @@
-"""What a predictor learns from: jobs on configurations, with their times and costs.
+"""Training data of predictors: jobs on configurations, with their times and costs.
 
-For: the rows of a data set as arrays, folds for cross-validation, and which configurations are a job's best.
-Not
-for: encoding them (features.py). Times are in s, costs in US$; NaN means "not known".
-Source: chapter 4 (cloud) of the doctoral thesis.
+For: the rows of a data set as arrays, folds for cross-validation, and a job's best configurations. Not for:
+encoding rows (features.py). Times are in s, costs in US$; NaN means "not known". Source: chapter 4 (cloud) of
+the doctoral thesis.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Examples:
         return self.cost_usd if by is Objective.COST else self.time_s
 
     def prior(self, by: Objective) -> Real:
-        """Return what the analytic model expects of the objective, float64[n]."""
+        """Return the objective that the analytic model expects, float64[n]."""
         hours = self.prior_time_s / 3600
         return hours * self.candidates.price_usd_h if by is Objective.COST else self.prior_time_s
 
@@ -87,7 +86,7 @@ class Examples:
 
 
 def of_one_job(job: Job, candidates: Candidates, prior_time_s: Real | None = None) -> Examples:
-    """Return rows to ask about: one job on each of n candidates, without outcomes."""
+    """Return rows to predict: one job on each of n candidates, without outcomes."""
     unknown = np.full(len(candidates), np.nan)
     zeros = np.zeros(len(candidates), np.int64)
     return Examples(
@@ -96,10 +95,9 @@ def of_one_job(job: Job, candidates: Candidates, prior_time_s: Real | None = Non
 
 
 def best(value: Real, job: Whole, *, count: int = TOP) -> Flags:
-    """Return which rows are among their job's `count` lowest values and within TOP_FACTOR of the lowest,
-    bool[n].
+    """Return the rows among their job's `count` lowest values and within TOP_FACTOR of the lowest, bool[n].
 
-    Rows that tie with the last of them are included.
+    Rows that tie with the last one are included.
     """
     top = np.zeros(len(value), dtype=np.bool_)
     for rows in (np.flatnonzero(job == present) for present in np.unique(job)):

@@ -1,5 +1,4 @@
-"""Why a predictor says what it says: how much its accuracy depends on groups of features, and what each group
-adds.
+"""Explanations of predictors: how much the accuracy depends on groups of features, and what each group adds.
 
 For: any predictor. Not for: drawing. Methods: permutation importance (Breiman 2001; Fisher et al. 2019) over
 groups of columns, so that the one-hots of an instance type move together; Shapley values of one row against a
@@ -21,11 +20,11 @@ from control.predictor.features import SERIES, Encoded
 from control.predictor.ports import Predictor
 
 _PRIOR, _KNOWN = "analytic model", "known application"
-"""Groups that are no columns: the prior, and whether the predictor knows the application."""
+"""Groups without columns: the prior, and whether the predictor knows the application."""
 _ROUNDS = 5
-"""Shuffles of each group."""
+"""Number of shuffles per group."""
 _PERMUTATIONS = 64
-"""Permutations of the groups, each against a background row."""
+"""Number of permutations of the groups, each against one background row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +137,6 @@ def _swapped(into: Encoded, at: Whole, source: Encoded, rows: Whole, name: str, 
 
 
 def _taken(encoded: Encoded, rows: Whole) -> Encoded:
-    """Return some of the rows."""
+    """Return the encoded rows at `rows`."""
     columns = {name: getattr(encoded, name)[rows] for name in ("static", "job", "prior", "log_price")}
     return replace(encoded, **columns)

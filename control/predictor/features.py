@@ -18,7 +18,8 @@ from control.jobs import Job, LocalRun, Real, Whole
 from control.predictor.examples import Examples
 
 POINTS = 20
-"""Points of a series: ten minutes with one point per 30 s; shorter runs are resampled to as many."""
+"""Number of points of a series: ten minutes with one point per 30 s. Shorter runs are resampled to as
+many."""
 
 _LAYERS: Mapping[str, tuple[str, ...]] = {
     "convolution": ("conv",),
@@ -29,7 +30,7 @@ _LAYERS: Mapping[str, tuple[str, ...]] = {
     "pooling": ("pool",),
     "linear": ("linear", "dense"),
 }
-"""Kinds of layers, and what the name of such a layer contains."""
+"""Kinds of layers, and the substrings of the names of such layers."""
 
 SERIES: Mapping[str, tuple[int, ...]] = {
     "master's CPU": (0,),
@@ -54,10 +55,10 @@ SCALING = (
     "parameters alone",
     "log vCPUs alone",
 )
-"""Columns that say how the time of any job changes with its cluster and batch size."""
+"""Columns that show how the time of any job changes with its cluster and batch size."""
 
 _UNKNOWN = 0.0
-"""Standardised value of what is not known: the mean."""
+"""Standardised value for an unknown quantity: the mean."""
 
 
 def _log(value: float) -> float:
@@ -135,7 +136,7 @@ class Encoder:
         )
 
     def encode(self, examples: Examples) -> Encoded:
-        """Return encoded rows; their jobs and instance types need not have been seen."""
+        """Return encoded rows. Their jobs and instance types may be new to the encoder."""
         raw, _, _ = _columns(examples, self.instances, self.features, self.optimisers)
         static = (raw - self.mean) / self.scale
         series = np.array([_series(job.local_run) for job in examples.jobs])
@@ -178,7 +179,8 @@ _USE: tuple[tuple[str, str, Callable[[LocalRun, slice], float]], ...] = (
     ("log bytes in per step", "network", lambda run, role: _per_step(run, run.net_in_bytes[:, role])),
     ("log bytes out per step", "network", lambda run, role: _per_step(run, run.net_out_bytes[:, role])),
 )
-"""What a role's processes use in the local run: column, group, and the value; a mean over the processes."""
+"""Use of resources by a role's processes in the local run: column, group, and function. Values are means over
+processes."""
 
 
 def _columns(
@@ -204,7 +206,8 @@ def _columns(
             "log CPU speed": ("CPU speed", np.log(rows_on.cpu_speed)),
             "log price": ("price", np.log(rows_on.price_usd_h)),
         }
-        # Time per parameter, not per sample, weighs less in larger batches and is different on one worker.
+        # Time per parameter, in contrast to time per sample, weighs less in larger batches and differs on one
+        # worker.
         fixed = np.array([_per_cpu_us(job.local_run) for job in examples.jobs])[examples.job]
         local = np.array([_local_batch(job.local_run) for job in examples.jobs])[examples.job]
         machine["parameters × log batch"] = ("batch size", fixed * np.log(batch / local))
@@ -250,7 +253,9 @@ def _of_jobs(
 
 
 def _per_cpu_us(run: LocalRun | None) -> float:
-    """Return parameters per µs of CPU time in a step of one process; it indicates the time per parameter."""
+    """Return the parameters per µs of CPU time in a step of one process, an indicator of the time per
+    parameter.
+    """
     if run is None or not run.cpu_cores.size or not run.cpu_cores.any():
         return float("nan")
     return run.parameters / (1e6 * float(np.median(run.step_s)) * float(run.cpu_cores.mean()))
@@ -269,7 +274,7 @@ def _layers(run: LocalRun | None) -> list[float]:
 
 
 def _used(run: LocalRun | None, role: slice, of: Callable[[LocalRun, slice], float]) -> float:
-    """Return what a role uses, NaN where it has no process."""
+    """Return a role's use of a resource, NaN if it has no process."""
     return float("nan") if run is None or not run.cpu_cores[:, role].size else of(run, role)
 
 

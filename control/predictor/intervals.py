@@ -1,4 +1,4 @@
-"""How sure a prediction is: conformal intervals, and a flag for rows unlike any that were learned from.
+"""Uncertainty of predictions: conformal intervals, and a flag for rows unlike all training rows.
 
 For: any predictor's values. Not for: computing the errors on left-out rows (physical.py, evaluation.py).
 Method: split conformal prediction (Vovk et al.; Lei et al. 2018) on the absolute log error, so that an
@@ -23,10 +23,10 @@ _FAR = 0.99
 
 
 def factor(errors: Real, coverage: float = COVERAGE) -> float:
-    """Return the factor that covers a share `coverage` of new errors if they are like these.
+    """Return the factor that covers a share `coverage` of new errors, provided that they are like these.
 
     errors: absolute log errors, float64[k]. The factor is their ⌈(k + 1) · coverage⌉-th smallest, infinite if
-        k is too small for that. Raises ScenarioError for a coverage outside 0 … 1.
+    k is too small for that. Raises ScenarioError for a coverage outside 0 … 1.
     """
     if not 0 < coverage < 1:
         raise ScenarioError(f"coverage {coverage:g}: expected between 0 and 1")
@@ -36,10 +36,10 @@ def factor(errors: Real, coverage: float = COVERAGE) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The region of the rows that were learned from.
+    """The region of the training rows.
 
-    static: their static columns, float64[n, f].
-    far: distance to the nearest others that 1 in 100 of them exceeds.
+    static: their static columns, float64[n, f]. far: distance to the nearest other rows that 1 % of the rows
+    exceed.
     """
 
     static: Real
@@ -52,12 +52,14 @@ class Domain:
         return Domain(encoded.static, float(np.quantile(distance, _FAR)) if len(distance) else 0.0)
 
     def outside(self, encoded: Encoded) -> Flags:
-        """Return which rows are farther from the training rows than these are from each other, bool[n]."""
+        """Return the rows that are farther from the training rows than these are from each other, bool[n]."""
         return _to_nearest(encoded.static, self.static, itself=False) > self.far + 1e-9
 
 
 def _to_nearest(rows: Real, others: Real, *, itself: bool) -> Real:
-    """Return the mean distance to the nearest rows over the root of the number of columns, float64[n]."""
+    """Return the mean distance to the nearest rows, divided by the root of the number of columns,
+    float64[n].
+    """
     from scipy.spatial import KDTree
 
     columns = max(rows.shape[1], 1)

@@ -1,9 +1,8 @@
-"""The recommended predictor: an analytic model's expectation, corrected by what past jobs teach about its
-errors.
+"""The recommended predictor: an analytic model's times, with a correction learned from past jobs.
 
 For: times and costs, also of jobs that were never seen. Not for: the analytic model, whose times come with
 the examples as prior_time_s. It learns the logarithm of outcome ÷ prior by one of four correctors: NONE (a
-constant factor), SCALING (linear in the columns that say how any job scales), RIDGE (linear in all columns)
+constant factor), SCALING (linear in the columns that show how any job scales), RIDGE (linear in all columns)
 or TREES (shallow boosted trees). The corrector and its penalty are chosen twice: for unknown applications by
 leaving out one application of the training rows at a time, for known ones by leaving out rows. The errors on
 the left-out rows, each by the corrector that the other folds would have chosen, make the intervals. Without a
@@ -27,7 +26,7 @@ from control.predictor.trees import Trees, of_xgboost
 from twinbed import ScenarioError
 
 _RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
-"""Penalties that are tried."""
+"""Ridge penalties that are tried."""
 _TREES: Mapping[str, Any] = {
     "n_estimators": 200,
     "max_depth": 3,
@@ -36,9 +35,9 @@ _TREES: Mapping[str, Any] = {
     "min_child_weight": 3,
     "reg_lambda": 3.0,
 }
-"""Shallow trees that learn slowly, because the prior is nearly right already."""
+"""Parameters of shallow trees that learn slowly, because the prior is already close."""
 _FOLDS = 10
-"""Folds of left-out rows; the other nine tenths teach nearly as much as all rows."""
+"""Number of folds. Nine tenths of the rows teach nearly as much as all rows."""
 
 
 class Corrector(StrEnum):
@@ -68,7 +67,7 @@ class Correction:
     trees: Trees | None = None
 
     def of(self, static: Real) -> Real:
-        """Return what is to be added to the log prior, float64[n]."""
+        """Return the correction to add to the log prior, float64[n]."""
         if self.corrector in (Corrector.SCALING, Corrector.RIDGE):
             return self.offset + static @ self.weights
         if self.trees is not None:
@@ -114,10 +113,11 @@ class Physical:
 
 
 def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
-    """Return a predictor trained on all rows; if there is only one application, rows are left out in its
-    place.
+    """Return a predictor trained on all rows. With a single application, rows are left out instead of
+    applications.
 
-    Raises ScenarioError for fewer than FEWEST_ROWS rows, rows without an outcome, or a prior for some only.
+    Raises ScenarioError for fewer than FEWEST_ROWS rows, rows without an outcome, or a prior for some rows
+    only.
     """
     examples.check_known(by, FEWEST_ROWS)
     encoder = Encoder.fit(examples)

@@ -10,7 +10,7 @@ from control.predictor.features import Encoded, Encoder
 
 
 class Predictor(Protocol):
-    """Predicts seconds, dollars or probabilities of configurations."""
+    """Predicts the times, costs or probabilities of configurations."""
 
     @property
     def encoder(self) -> Encoder:
@@ -22,12 +22,12 @@ class Predictor(Protocol):
         ...
 
     def predict_encoded(self, encoded: Encoded) -> Real:
-        """Return the same for rows that are encoded already."""
+        """Return the same as `predict`, for encoded rows."""
         ...
 
 
 class Tried(Predictor, Protocol):
-    """A predictor of a value that knows its errors on rows that it has not seen, and can be stored."""
+    """A predictor of a value that knows its errors on rows that it was not trained on, and can be stored."""
 
     @property
     def by(self) -> Objective:

@@ -96,7 +96,7 @@ def train(kind: Kind, examples: Examples, seed: int, *, schedule: Schedule = Sch
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Use one thread: the networks are so small that a second one costs more than it brings."""
+    """Use one thread: the networks are so small that a second thread costs more time than it saves."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -124,7 +124,8 @@ def _descend(
     split = max(1, round(schedule.held_out * len(order)))
     held_out, kept = torch.as_tensor(order[:split]), order[split:]
     loss_of = _loss(network.kind)
-    # Fused: one call for the many small parameters takes a fifth of the time of one call for each.
+    # Fused: one call for all of the many small parameters takes a fifth of the time of one call per
+    # parameter.
     optimizer = torch.optim.Adam(
         network.parameters(), lr=RECIPES[network.kind].rate, betas=_BETAS, fused=True
     )

@@ -1,7 +1,7 @@
-"""A network of time or cost that knows how wrong it is on rows and applications that it has not seen.
+"""A network of time or cost that knows its errors on rows and applications that it was not trained on.
 
-For: storing a network and giving its predictions intervals, as the physical predictor has them. Not for: the
-networks (networks.py) nor their training (training.py).
+For: storing a network and giving its predictions intervals, like those of the physical predictor. Not for:
+the networks (networks.py) nor their training (training.py).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def train_network(
 ) -> TriedNetwork:
     """Return a network trained on all rows, with its errors on rows that were left out.
 
-    If there is only one application, rows are left out in its place. on_part: called with the number of
+    With a single application, rows are left out instead of applications. on_part: called with the number of
     trainings done and of all; one takes about ten seconds for 350 rows. Raises ScenarioError as `train`.
     """
     kind = Kind.COST if by is Objective.COST else Kind.TIME

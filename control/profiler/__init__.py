@@ -1,1 +1,1 @@
-"""Where the time of a distributed training goes, from a few runs that differ in one thing each."""
+"""Stalls of a distributed training, computed from a few runs that differ in one condition each."""

@@ -1,10 +1,10 @@
-"""The stalls of a distributed training: what interconnect, CPU, disk and network add to its time.
+"""The stalls of a distributed training: the time that interconnect, CPU, disk and network add.
 
-For: taking runs apart that differ in one thing each, saying which stall to fix first, what an epoch costs,
-and whether to repeat a run. Not for: making the runs (testbed.cloud.stalls) or expecting them
+For: comparing runs that differ in one condition each, the stall to fix first, the price of an epoch, and
+whether to repeat a run. Not for: making the runs (testbed.cloud.stalls) or predicting them
 (twin.cloud.stalls). Source: Stash (ICDCS 2023), of which only the abstract was read. The differences are
 those of the first author's fork of DS-Analyzer (MIT), except that the disk's stall there is RUN2 less the
-CPU's stall; here it is RUN2 less RUN3. Readings of ours: samples are counted per worker; a run's time is the
+CPU's stall; here it is RUN2 less RUN3. Our readings: samples are counted per worker; a run's time is the
 median of its repeats; the spread is the longest repeat less the shortest.
 """
 
@@ -22,7 +22,8 @@ from twinbed import ScenarioError
 SPREAD_S = 1.0
 """Spread of repeats above which a run is repeated once more, s (the source's)."""
 FEWEST, MOST = 2, 5
-"""Repeats of a run: one has no spread; the source repeats at most so often (a reading)."""
+"""Fewest and most repeats of a run: a single one has no spread; the source makes at most this many (our
+reading)."""
 
 
 class Run(StrEnum):
@@ -55,12 +56,13 @@ DIFFERENCES: Mapping[Stall, tuple[Run, Run, Run]] = {
     Stall.DISK: (Run.COLD, Run.WARM, Run.COLD),
     Stall.NETWORK: (Run.APART, Run.TOGETHER, Run.TOGETHER),
 }
-"""Each stall: the run that has it, the run that has not, and the run whose time it is a share of."""
+"""For each stall: the run with it, the run without it, and the run of whose time it is a share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One run. seconds: its time in each repeat, s; samples: what each worker trained on in a repeat.
+    """One run. seconds: time of each repeat, s. samples: number of samples that each worker trained on in a
+    repeat.
 
     Raises ScenarioError for no repeat, and for values that are not finite or not above zero.
     """
@@ -76,36 +78,36 @@ class Timing:
             )
 
     def time_s(self, samples: float) -> float:
-        """Return the time of so many samples per worker, s: the median of the repeats, scaled."""
+        """Return the time of `samples` samples per worker, s: the median of the repeats, scaled."""
         return float(np.median(self.seconds)) * samples / self.samples
 
     def spread_s(self, samples: float) -> float:
-        """Return the longest repeat less the shortest one, scaled to so many samples per worker, s."""
+        """Return the longest repeat less the shortest, scaled to `samples` samples per worker, s."""
         return (max(self.seconds) - min(self.seconds)) * samples / self.samples
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Time to read a sample. cpu_s: on a core, s; wait_s: of waiting for the disk besides, s."""
+    """Time to read a sample. cpu_s: CPU time, s. wait_s: additional time of waiting for the disk, s."""
 
     cpu_s: float
     wait_s: float
 
     def on(self, cores: float) -> float:
-        """Return the time on a quota of so many cores, s. A sample is read by one thread."""
+        """Return the time on a quota of `cores` cores, s. One thread reads a sample."""
         return self.cpu_s / min(cores, 1.0) + self.wait_s
 
 
 @dataclass(slots=True)
 class Profiled:
-    """A job's runs under the limits of an instance type: what a backend measured, and what the twin is told.
+    """A job's runs under the limits of an instance type: measured by a backend, or input of the twin.
 
     job, type: names. price_usd_h: of a machine with one worker, US$/h.
-    workers: number of workers of all runs but RUN0. cores, network_bps: limits of a worker.
+    workers: number of workers of all runs except RUN0. cores, network_bps: limits of a worker.
     batch: samples per worker and step. gradient_bytes: size of each trained tensor, B, as in the model.
     timings: the runs that were made. refused: why there is no RUN2, "" if there is.
     sizes_bytes, all_reduce_s: all-reduces between the workers without a shaped link, B and s.
-    warm, cold: to read a sample from the page cache, and from the disk; None: not measured.
+    warm, cold: time to read a sample from the page cache, and from the disk; None: not measured.
     """
 
     job: str
@@ -126,7 +128,7 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """One stall. seconds: time that it adds, s; share: of the run that `DIFFERENCES` names; noise_s: the
+    """One stall. seconds: time that it adds, s. share: of the run that `DIFFERENCES` names. noise_s: the
     larger spread of the two runs, s."""
 
     stall: Stall
@@ -155,14 +157,14 @@ class Configuration:
 
 
 def again(seconds: Sequence[float]) -> bool:
-    """Return whether a run with these repeats, s, is to be repeated once more."""
+    """Return whether a run with these repeats, s, must be repeated once more."""
     return len(seconds) < FEWEST or (len(seconds) < MOST and max(seconds) - min(seconds) > SPREAD_S)
 
 
 def stalls(runs: Mapping[Run, Timing]) -> tuple[Stalled, ...]:
-    """Return the stalls whose runs were made, in the order of `Stall`, none negative.
+    """Return the stalls whose runs were made, in the order of `Stall`. None is negative.
 
-    Times are of as many samples per worker as RUN1 has, or else the first run in the order of `Run`.
+    Times are scaled to the samples per worker of RUN1, or else of the first run in the order of `Run`.
     """
     samples = next((runs[run].samples for run in (Run.TOGETHER, *Run) if run in runs), 0.0)
     found = []
@@ -175,7 +177,7 @@ def stalls(runs: Mapping[Run, Timing]) -> tuple[Stalled, ...]:
 
 
 def fix_first(found: Iterable[Stalled]) -> Stall | None:
-    """Return the stall that adds the most time beyond noise, None without any; of equal ones the first in the
+    """Return the stall that adds the most time beyond noise; None if there is none. Equal stalls keep the
     order of `Stall`.
     """
     order = list(Stall)
@@ -185,16 +187,16 @@ def fix_first(found: Iterable[Stalled]) -> Stall | None:
 
 
 def by_cost(sets: Iterable[Configuration]) -> list[Configuration]:
-    """Return the sets of machines, the cheapest epoch first; equal ones by time, then by name."""
+    """Return the sets of machines, the cheapest epoch first. Equal ones are ordered by time, then by name."""
     return sorted(sets, key=lambda one: (one.epoch_usd, one.epoch_s, one.name))
 
 
 def by_time(sets: Iterable[Configuration]) -> list[Configuration]:
-    """Return the sets of machines, the shortest epoch first; equal ones by cost, then by name."""
+    """Return the sets of machines, the shortest epoch first. Equal ones are ordered by cost, then by name."""
     return sorted(sets, key=lambda one: (one.epoch_s, one.epoch_usd, one.name))
 
 
 def dearer_and_slower(sets: Iterable[Configuration]) -> list[tuple[Configuration, Configuration]]:
-    """Return the pairs whose first set has the higher price per hour and yet the longer epoch, by name."""
+    """Return the pairs whose first set has a higher price per hour and a longer epoch, by name."""
     pairs = permutations(sorted(sets, key=lambda one: one.name), 2)
     return [(a, b) for a, b in pairs if a.price_usd_h > b.price_usd_h and a.epoch_s > b.epoch_s]

@@ -1,8 +1,8 @@
-"""Recommenders: which cluster a job should take, and why.
+"""Recommenders: they choose a cluster for a job, with reasons.
 
 For: the table of recommenders, and `make` and `choose`, which build one from its name as it comes from a
-command line or a form. Not for: the recommenders themselves. Their modules are imported when one is built,
-so that the command line can list the table without waiting for SciPy.
+command line or a form. Not for: the recommenders themselves. Their modules are imported when one is built, so
+that the command line can list the table without waiting for SciPy.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 class Method:
     """A row of the table.
 
-    factory: what builds the recommender, as `module:name` in this package.
-    title: its name in a form.
-    summary: how it decides, in one line.
-    needs: what it needs to know beside the job and the candidates.
-    seeded: whether its search depends on the seed.
-    tunes_batch: whether it chooses among batch sizes, too.
+    factory: what builds the recommender, as `module:name` in this package. title: its name in a form.
+    summary: how it decides, in one line. needs: its inputs besides the job and the candidates. seeded:
+    whether its search depends on the seed. tunes_batch: whether it chooses among batch sizes, too.
     needs_server: whether every candidate needs a parameter server, given as `server`.
     """
 
@@ -85,7 +82,7 @@ RECOMMENDERS: dict[str, Method] = {
     "time-opt": Method(
         "fc2:TIME_OPT",
         "Time-Opt (FC²)",
-        "as many workers of the dearest type as the budget pays for",
+        "as many workers of the most expensive type as the budget pays for",
         "a parameter server",
         needs_server=True,
     ),
@@ -114,7 +111,7 @@ RECOMMENDERS: dict[str, Method] = {
         "plain_search:Exhaustive", "Exhaustive search", "tries every candidate, the cheapest first", "trials"
     ),
 }
-"""Every recommender by the name that users give."""
+"""Recommenders by the name that users give."""
 
 
 def make(
@@ -143,10 +140,10 @@ def make(
 def choose(
     name: str, request: Request, *, server: Server | None = None, use_bps: Mapping[str, float] | None = None
 ) -> Recommender:
-    """Return the recommender of this name that suits what the request knows. Errors are those of `make`.
+    """Return the recommender of this name, or the analytic model in its place. Errors are those of `make`.
 
-    Transfer has nothing to learn from without past jobs and trials. If the analytic model knows the time on
-    any candidate, `analytic` answers for all that it knows, in place of `transfer`.
+    Without past jobs and trials, transfer has nothing to learn from. If the analytic model then knows the
+    time on any candidate, `analytic` replaces `transfer`; it ranks only the candidates whose time it knows.
     """
     known = request.expected_s
     untaught = not len(request.observed) and not (request.history and request.history.jobs)

@@ -1,11 +1,11 @@
-"""Predicts a job on other GPUs, and on other numbers of them, from its own trials on some GPUs.
+"""Predicts a job on other GPUs, and on other numbers of GPUs, from its own trials on some GPUs.
 
-For: a job that was measured on one GPU type at least, where no past job ran on GPUs. Not for: jobs that were
-measured on no GPU, of which nothing is said, nor whether a job fits a GPU's memory. A job's time on another
-model follows the ratio of relative speeds, on more GPUs a power of their number. Every such row says that it
-is outside what was measured. Sources of the spreads: PROFET (Lee et al., ddps-lab/profet, MIT) and Gavel's
-measured throughputs (Narayanan et al., OSDI 2020, MIT): the ratio was off by a factor of up to 2.3 and 2.5 in
-90 % of their pairs of models, here 2.7.
+For: a job that was measured on at least one GPU type, if no past job ran on GPUs. Not for: jobs that were
+measured on no GPU, nor whether a job fits a GPU's memory. On another model, the time changes by the ratio of
+relative speeds; on more GPUs, by a power of their number. The reason of every such row says that it is
+outside what was measured. Sources of the spreads: PROFET (Lee et al., ddps-lab/profet, MIT) and Gavel's
+measured throughputs (Narayanan et al., OSDI 2020, MIT). In 90 % of their pairs of models, the ratio was wrong
+by a factor of at most 2.3 and 2.5; here the factor is 2.7.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from control.recommender.ranking import Prediction, ranked
 from twinbed import ScenarioError
 
 OTHER_MODEL = 1.0 / 1.645
-"""Standard deviation of a log time on another model of GPU: a factor of e holds in 90 %."""
+"""Standard deviation of a log time on another GPU model: in 90 % of cases the error is at most a factor of
+e."""
 SAME_MODEL = 0.1
-"""The same for the same model and number of GPUs in a host of another size (CPUs and disks differ)."""
+"""The standard deviation for the same model and number of GPUs in a host of another size (CPUs and disks
+differ)."""
 TRIAL = 0.05
-"""The same for a cluster that was tried."""
+"""The standard deviation for a cluster that was tried."""
 POWER, POWERS_APART = (0.7, 0.4), (0.3, 0.45)
-"""Power of the number of GPUs with which speed grows, and its standard deviation over Gavel's jobs: within
-one machine, and over several."""
+"""Exponent with which speed grows with the number of GPUs, and its standard deviation over Gavel's jobs:
+within one machine, and across machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of an instance type. model: their name; speed: of one, relative to others, in no unit."""
+    """The GPUs of an instance type. model: their name. speed: speed of one GPU relative to others, without
+    unit.
+    """
 
     model: str
     speed: float
@@ -41,7 +45,7 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class AcrossGpus:
-    """Knows the job's trials on GPUs. gpus: the GPUs by instance type, of every candidate."""
+    """Knows only the job's trials on GPUs. gpus: the GPUs of each candidate's instance type."""
 
     gpus: Mapping[str, Gpus]
 
@@ -50,7 +54,9 @@ class AcrossGpus:
         return ranked(request, self._predicted(request, request.observed))
 
     def searcher(self, request: Request, seed: int) -> GpuSearch:
-        """Return a search that tries the first of its ranking until it was tried; `seed` has no effect."""
+        """Return a search that tries the first candidate of its ranking until that one has been tried; `seed`
+        has no effect.
+        """
         del seed
         return GpuSearch(self, request)
 
@@ -74,7 +80,9 @@ class AcrossGpus:
         return Prediction(log_time, deviation, reasons)
 
     def _from(self, request: Request, row: int, other: int) -> tuple[float, float, str]:
-        """Return the log ratio of times from a tried candidate to another, its deviation, and a reason."""
+        """Return the log ratio of times from a tried candidate to another, its standard deviation, and a
+        reason.
+        """
         if row == other:
             return 0.0, TRIAL, ""
         among = request.candidates
@@ -101,7 +109,7 @@ class GpuSearch:
     request: Request
 
     def propose(self, observed: Observations) -> Proposal | Stop:
-        """Return the first of the ranking, as a proposal until it was tried."""
+        """Return the first candidate of the ranking, as a proposal until it has been tried."""
         predicted = self.method._predicted(self.request, observed)
         among = self.request.candidates
         price: Real = among.price_usd_h if self.request.objective is Objective.COST else np.ones(len(among))

@@ -1,5 +1,5 @@
-"""What a local run tells before any trial: a ranking by an analytic model's times, and the level of all
-times.
+"""Predictions from a local run, before any trial: a ranking by an analytic model's times, and the level of
+all times.
 
 For: the first answer about a job that has a local run and no past jobs (Analytic), and how long a job takes
 on average for the prior of transfer.py (Level). Not for: the analytic model, whose times come with the
@@ -18,8 +18,8 @@ from control.recommender.ranking import Prediction, ranked
 from twinbed import ScenarioError
 
 DEVIATION = 0.7
-"""Standard deviation of a log time that a local run predicts. A vCPU of the cloud and a local one are taken
-to be alike within a factor of about two; libraries and networks differ, too."""
+"""Standard deviation of a log time that a local run predicts. A vCPU of the cloud is assumed to be as fast as
+a local one within a factor of about two; libraries and networks differ, too."""
 _REASON = "expected from the local run, sizes and speeds: no past job, no trial"
 
 
@@ -31,7 +31,7 @@ class Analytic:
         return _ranked(request)[0]
 
     def searcher(self, request: Request, seed: int) -> SingleTrial:
-        """Return a search that tries the first of the ranking and stops; `seed` has no effect."""
+        """Return a search that tries the first candidate of the ranking and stops; `seed` has no effect."""
         del seed
         (first,), rows = _ranked(request, 1)
         row = next(
@@ -56,13 +56,13 @@ def _ranked(request: Request, most: int | None = None) -> tuple[list[Recommendat
 
 @dataclass(frozen=True, slots=True)
 class SingleTrial:
-    """A search that tries one candidate and stops. row: its position; reason: why it was chosen."""
+    """A search that tries one candidate and stops. row: its position. reason: why it was chosen."""
 
     row: int
     reason: str
 
     def propose(self, observed: Observations) -> Proposal | Stop:
-        """Return the candidate as a proposal, then as the end."""
+        """Return the candidate as a proposal first, then as the end of the search."""
         return (Stop if self.row in observed.candidate else Proposal)(self.row, self.reason)
 
 
@@ -75,9 +75,10 @@ class Level:
 
 
 def level(job: Job, candidates: Candidates) -> Level | None:
-    """Return how long a job takes, from the CPU time per sample of its local run shared by all vCPUs.
+    """Return the level of a job's time, from the CPU time per sample of its local run, divided among all
+    vCPUs.
 
-    Returns None without a local run, without the number of samples, or if no CPU time was seen.
+    Returns None without a local run, without the number of samples, or without CPU time.
     """
     run = job.local_run
     if run is None or not np.isfinite(job.samples):

@@ -1,10 +1,10 @@
 """CherryPick: Bayesian optimisation of one job's cost over configurations, with a stopping rule.
 
-For: a job of which nothing is known but its own trials. Not for: past runs of other jobs (transfer.py).
-A Gaussian process (Matérn 5/2) models the logarithm of the objective, so that noise is relative. The next
-trial has the largest expected improvement times the probability that it keeps the deadline. Source:
-CherryPick (Alipourfard et al., NSDI 2017) §3.3–3.5: a few quasi-random first trials, then stop when the
-expected improvement is below 10 % of the best and at least 6 configurations were tried.
+For: a job about which only its own trials are known. Not for: past runs of other jobs (transfer.py). A
+Gaussian process (Matérn 5/2) models the logarithm of the objective, so that noise is relative. The next trial
+has the largest expected improvement times the probability that it keeps the deadline. Source: CherryPick
+(Alipourfard et al., NSDI 2017) §3.3–3.5: a few quasi-random first trials, then stop when the expected
+improvement is below 10 % of the best and at least 6 configurations were tried.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FAILED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CherryPick:
-    """Knows the trials of this job only.
+    """Uses only the trials of this job.
 
     stop_below: the search stops if the expected improvement is below this share of the best value (§3.5);
         with 0 it goes on until every candidate was tried.

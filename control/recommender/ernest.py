@@ -46,7 +46,7 @@ def fit(machines: Real, share: Real, time_s: Real) -> Real:
 
 
 class Ernest:
-    """Knows the trials of this job only, type by type."""
+    """Uses only the trials of this job, separately for each type."""
 
     def recommend(self, request: Request) -> list[Recommendation]:
         """Return the candidates of the types that were tried; ScenarioError if no trial has ended."""

@@ -1,8 +1,8 @@
 """FC²'s four rules for clusters with one parameter server: Cost-Opt, Time-Opt, Scala-Opt and Scala-Opt-M.
 
-For: a worker type and a number of workers within an hourly budget or a cap, from prices and from how much of
-the server's network one worker uses. Not for: predicting time or cost, which the rules do not know (NaN says
-so). Source: FC² (Ta, Cluster Computing 22, 2019) §5.2: n = ⌊(C − c_ps) / c_t⌋ for the cheapest or the dearest
+For: a worker type and a number of workers within an hourly budget or a cap, from prices and from one worker's
+use of the server's network. Not for: predicting time or cost, which the rules do not know (they are NaN).
+Source: FC² (Ta, Cluster Computing 22, 2019) §5.2: n = ⌊(C − c_ps) / c_t⌋ for the cheapest or the dearest
 type; Scala-Opt n_t = ⌊min(B_ps · p / b_t, (C − c_ps) / c_t)⌋ over types from the dearest down, keeping the
 smallest n_t.
 """
@@ -131,7 +131,7 @@ def plan(
 
 
 def _paid(worker: Worker, server: Server, budget_usd_h: float, cap: int | None) -> int:
-    """Return how many workers the budget and the cap allow; may be 0."""
+    """Return the number of workers that the budget and the cap allow, possibly 0."""
     paid = inf if cap is None else float(cap)
     if isfinite(budget_usd_h):
         paid = min(paid, (budget_usd_h - server.price_usd_h) / worker.price_usd_h + _ROUNDING)
@@ -197,7 +197,7 @@ def _too_dear(worker: Worker, server: Server, budget_usd_h: float) -> ScenarioEr
 
 @dataclass(frozen=True, slots=True)
 class Fc2:
-    """One of the rules, over candidates that have one parameter server each (or none, priced at 0).
+    """One of the rules, over candidates that have one parameter server each (or none, at price 0).
 
     rule: the rule.
     server: the parameter server of every candidate.

@@ -17,7 +17,7 @@ from scipy.special import expit, logit, ndtr
 from control.jobs import Candidates, Real, Whole
 
 _NEGLIGIBLE = 1e-9
-"""A feature whose standard deviation is below this is left out."""
+"""Standard deviation of a feature below which it is left out."""
 _VARIANCE_PRECISION, _LENGTH_PRECISION = 0.3, 0.7
 """1 / standard deviation of the log-normal priors: of variance and noise (a factor of 28), and of lengths
 (4)."""
@@ -29,10 +29,9 @@ _ITERATIONS = 25
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the kernel compares n candidates by.
+    """Features by which the kernel compares n candidates.
 
-    values: p features of each candidate, float64[n, p].
-    kind: a number per instance type, int64[n].
+    values: p features of each candidate, float64[n, p]. kind: a number per instance type, int64[n].
     """
 
     values: Real

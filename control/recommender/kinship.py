@@ -1,10 +1,10 @@
-"""Prior weights of past jobs from their names: a past job that shares parts of the new job's name weighs
-more.
+"""Prior weights of past jobs from their names: the more of the new job's name a past job shares, the more it
+weighs.
 
 For: how likely a new job is to resemble each past job before any trial (prior.py). Not for: whether past jobs
-are to be believed at all (trust.py). A name is a path such as `sort/spark/large`: what runs, with what, on
-what. How much a shared part says is learned from the past jobs: jobs of the same program may scale alike, and
-jobs on data of the same size need not. The weights are averaged over a grid of factors, each weighed by the
+are to be believed at all (trust.py). A name is a path such as `sort/spark/large`: program, framework, data.
+The weight of a shared part is learned from the past jobs: jobs of the same program may scale alike, while
+jobs on data of the same size may not. The weights are averaged over a grid of factors, each weighed by the
 leave-one-out likelihood of all past jobs under it. Source: Bernardo and Smith 1994 §6.1 (model weights by
 cross-validation); the grid is our own.
 """

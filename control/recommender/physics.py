@@ -1,10 +1,10 @@
-"""What no prediction may promise: a speed-up beyond linear where nothing was measured.
+"""Physical bounds on predictions: no speed-up beyond linear where nothing was measured.
 
 For: every ranking and search that predicts. Twice the workers of a type at best halve the time, unless a
-trial shows that they do more (memory or caches). Beyond the widest trial of a type, a prediction leans on a
-law of scaling that its own trials determine. It leans on the law more the farther it goes. Not for:
-predicting, nor for narrower clusters, which may well be slower than linear where memory is short. Source:
-Ernest (NSDI 2016) §3 for the law.
+trial shows that they do better (memory or caches). Beyond the widest trial of a type, a prediction is drawn
+towards a law of scaling fitted to that type's trials, the more so the farther it extrapolates. Not for:
+predicting, nor for narrower clusters, which may well be slower than linear if memory is short. Source: Ernest
+(NSDI 2016) §3 for the law.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from control.recommender.ranking import Prediction
 
 
 def bounded(predicted: Prediction, candidates: Candidates, observed: Observations) -> Prediction:
-    """Return the prediction within physics: beyond the trials it leans on their law, and nothing untried is
-    faster than linear from a narrower cluster of its type."""
+    """Return the prediction within the physical bounds. Beyond the trials it is drawn towards their law. No
+    untried candidate is faster than linear from a narrower cluster of its type."""
     log_time, deviation = predicted.log_time.copy(), predicted.deviation.copy()
     tried = _tried(observed)
     for rows in _widths(candidates):
@@ -68,13 +68,13 @@ def least_log_time(candidates: Candidates, observed: Observations, history: Hist
 
 
 def _tried(observed: Observations) -> dict[int, float]:
-    """Return the log seconds of the successful trials by candidate; of repeated ones the median."""
+    """Return the log seconds of the successful trials by candidate; the median of repeated ones."""
     rows, log_time = observed.candidate[observed.ok], np.log(observed.time_s[observed.ok])
     return {int(row): float(np.median(log_time[rows == row])) for row in np.unique(rows)}
 
 
 def _widths(candidates: Candidates) -> Iterator[Whole]:
-    """Yield the candidates that differ in their number of workers alone, the narrowest first."""
+    """Yield groups of candidates that differ only in their number of workers, the narrowest first."""
     numbers = [candidates.batch, candidates.servers.astype(np.float64), *candidates.parameters.values()]
     names = [np.unique(column, return_inverse=True)[1] for column in (candidates.name, candidates.server)]
     keys = np.nan_to_num(np.column_stack([*names, *numbers]), nan=-1.0)
@@ -84,8 +84,8 @@ def _widths(candidates: Candidates) -> Iterator[Whole]:
 
 
 def _law(log_count: Real, log_time: Real, asked: Real) -> Real:
-    """Return log seconds at some widths by serial share, parallel share and overhead per worker, none
-    negative, fitted to the trials' relative errors."""
+    """Return log seconds at some widths. The law has a serial share, a parallel share and an overhead per
+    worker, none negative, fitted to the trials' relative errors."""
     terms = np.column_stack([np.ones_like(log_count), np.exp(-log_count), np.exp(log_count)])
     weight, _ = nnls(terms * np.exp(-log_time)[:, None], np.ones_like(log_time))
     at = np.column_stack([np.ones_like(asked), np.exp(-asked), np.exp(asked)])

@@ -1,4 +1,4 @@
-"""Random and exhaustive search: recommenders that know their own trials and predict nothing.
+"""Random and exhaustive search: recommenders that use only their own trials and predict nothing.
 
 For: baselines. Exhaustive search gives the answer that no search can beat, and random search is what a search
 must beat. Not for: use where a trial costs money. Source: Bergstra and Bengio, JMLR 13, 2012 (random search).
@@ -51,7 +51,7 @@ class RandomSearch(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class InOrder:
-    """A search in an order. order: positions of all candidates, int64[n]; how: begins its reasons."""
+    """A search in a fixed order. order: positions of all candidates, int64[n]. how: prefix of its reasons."""
 
     request: Request
     order: Whole

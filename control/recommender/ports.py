@@ -1,9 +1,8 @@
-"""What every recommender is asked and what it answers: a ranking at once, or a search one paid trial at a
-time.
+"""Input and output of every recommender: a ranking at once, or a search with one paid trial at a time.
 
 For: the interface that all recommenders implement, its data and the rules that every search shares. Not for:
-running trials (the caller does). A recommender keeps no state: all it knows comes with the request.
-Source: FC² (Ta, Cluster Computing 22, 2019) §5 for the budgets.
+running trials (the caller does). A recommender keeps no state: the request contains all information. Source:
+FC² (Ta, Cluster Computing 22, 2019) §5 for the budgets.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Observations:
         return self.cost_usd if by is Objective.COST else self.time_s
 
     def stretched(self, factor: Real) -> Observations:
-        """Return these trials with other times and costs. factor: on both, float64[k]."""
+        """Return these trials with scaled times and costs. factor: applied to both, float64[k]."""
         return replace(self, time_s=self.time_s * factor, cost_usd=self.cost_usd * factor)
 
     def with_trial(
@@ -63,13 +62,13 @@ class Observations:
 
 
 def no_observations() -> Observations:
-    """Return what a search knows before its first trial."""
+    """Return empty observations, for a search before its first trial."""
     return Observations(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question to a recommender.
+    """A request to a recommender.
 
     job: the job to place.
     candidates: the n configurations to choose among.
@@ -106,17 +105,17 @@ class Request:
             )
 
     def seen(self, observed: Observations) -> Request:
-        """Return the same question after other trials."""
+        """Return the same request with other trials."""
         return replace(self, observed=observed)
 
     def among(self, rows: Whole) -> Request:
-        """Return the same question about some of the candidates, without trials and expected times."""
+        """Return the same request about some of the candidates, without trials and expected times."""
         return replace(
             self, candidates=self.candidates.take(rows), observed=no_observations(), expected_s=None
         )
 
     def within_bounds(self, observed: Observations) -> Flags:
-        """Return which trials succeeded within deadline and budget, bool[k]."""
+        """Return the trials that succeeded within deadline and budget, bool[k]."""
         kept: Flags = (
             observed.ok & (observed.time_s <= self.deadline_s) & (observed.cost_usd <= self.budget_usd)
         )
@@ -137,10 +136,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end of a search: no further trial pays.
+    """The end of a search: no further trial is worth its price.
 
-    best: position of the candidate to take, which need not have been tried.
-    reason: a sentence made from figures.
+    best: position of the candidate to take, which may be untried. reason: a sentence made from figures.
     """
 
     best: int
@@ -209,7 +207,7 @@ class Recommender(Protocol):
 
 
 def affordable(request: Request) -> Flags:
-    """Return which candidates cost at most budget_usd_h an hour, bool[n].
+    """Return the candidates that cost at most budget_usd_h an hour, bool[n].
 
     Raises ScenarioError naming the cheapest candidate if there is none.
     """
@@ -225,7 +223,7 @@ def affordable(request: Request) -> Flags:
 
 
 def untried(request: Request, observed: Observations) -> Flags:
-    """Return which affordable candidates have no trial yet, bool[n]."""
+    """Return the affordable candidates without a trial, bool[n]."""
     left = affordable(request).copy()
     left[observed.candidate] = False
     return left

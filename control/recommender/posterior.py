@@ -1,11 +1,11 @@
 """The posterior over a job's log time at every candidate after its trials: a mixture of Gaussian processes.
 
-For: conditioning the prior of prior.py on trials, failed ones too. Not for: choosing the next trial
-(transfer.py). A failed trial says that the job takes at least so long on that candidate, unless it failed for
-a reason of its own. Each component's mean and variance there move to the moments of its normal distribution
-truncated below, weighed by how probable it is that the bound is the reason. Sources: Rasmussen and Williams
-2006 §2.2 for trials that succeeded; assumed-density filtering (Minka, 2001) and the moments of the truncated
-normal distribution for failed ones.
+For: conditioning the prior of prior.py on successful and failed trials. Not for: choosing the next trial
+(transfer.py). A failed trial shows that the job takes at least that long on that candidate, unless it failed
+for a reason of its own. Each component's mean and variance there move to the moments of its normal
+distribution truncated below, weighed by how probable it is that the bound is the reason. Sources: Rasmussen
+and Williams 2006 §2.2 for trials that succeeded; assumed-density filtering (Minka, 2001) and the moments of
+the truncated normal distribution for failed ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SMALL = 1e-12
 _LEAST_SHARE = 1e-6
 """Hypotheses that are less probable than this are ignored."""
 _FEWEST, _MEANS = 96, 1_000_000
-"""A summary uses as many components as give _MEANS means in all, but at least _FEWEST."""
+"""Number of means that a summary uses in all, and the least number of components."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Posterior:
     def hypotheses(self) -> list[tuple[float, Posterior]]:
         """Return the posteriors given that the job follows the history and given that it does not.
 
-        Each comes with its probability. A hypothesis without probability is left out.
+        Each comes with its probability. A hypothesis of probability 0 is left out.
         """
         follows = self.prior.follows
         conditioned = []
@@ -74,8 +74,8 @@ class Posterior:
         float64[c'].
 
         All components of noticeable weight are returned if they are few enough. Otherwise components are
-        drawn at even steps of the summed weights; the heaviest alone would be more certain than the mixture
-        is.
+        drawn at even steps of the summed weights, because the heaviest alone would be more certain than the
+        mixture.
         """
         heavy = np.flatnonzero(self.weight > _SMALL)
         weight = self.weight[heavy]
@@ -101,7 +101,7 @@ class Posterior:
         mean = weight @ means
         shares = np.bincount(self.prior.group[chosen], weights=weight, minlength=len(self.prior.groups))
         variance = shares @ self.variance + weight @ (means - mean) ** 2
-        # Without a trial the level of all times is what is uncertain, of which past jobs say nothing.
+        # Without a trial, only the level of all times is uncertain, and past jobs do not determine it.
         width = self.prior.width if self.shift.shape[1] else 1.0
         return mean, width * np.sqrt(variance + shares @ self.prior.noise())
 

@@ -28,13 +28,13 @@ from control.recommender.gaussian import Features, Kernel, features, fit
 from control.recommender.scaling_laws import Laws, Reference, log_time, reference, sample, smoothed
 
 LAWS = 16384
-"""Number of laws, spread over six dimensions. With an eighth of them results depended on which ones there
-were."""
+"""Number of laws, spread over six dimensions. With an eighth of them, results depended on which laws were
+drawn."""
 LEAST_RUNS = 3
-"""Least number of successful runs of a usable past job; fewer say nothing about how its time scales."""
+"""Least number of successful runs of a usable past job. Fewer do not show how its time scales."""
 ANY_LAW = 2.0
-"""Weight of the uniform prior over laws, in past jobs: with 10 past jobs a new law is unlike theirs with 17
-%."""
+"""Weight of the uniform prior over laws, in past jobs: with 10 past jobs, a new law is unlike theirs with a
+probability of 17 %."""
 UNLIKE_ALL = 3.0
 """With m past jobs a new job resembles one of them, also in its residual, with probability m / (m + this)."""
 LIKE_ONE, STRANGER = 0.3, 3.0
@@ -43,7 +43,7 @@ job's residual) and for a stranger. Together they give the prior heavy tails."""
 STRANGE = 0.2
 """Share of strangers among the jobs that resemble no past one, so that a surprise is not explained away."""
 DEFAULT_TRUST = 0.5
-"""Probability that a job follows the history if nothing tells how far the history may be trusted."""
+"""Probability that a job follows the history if nothing shows how far the history may be trusted."""
 _ZERO_MEAN, _POPULATION_MEAN, _FIRST_JOB = range(3)
 """Rows of Prior.residual_means."""
 _LAWS_PER_JOB = 1024
@@ -60,7 +60,7 @@ _FEW = 3
 """Number of past jobs below which no job can be left out; the two weights are then _FEW_WEIGHTS."""
 _FEW_WEIGHTS = (0.25, 1.0)
 _DEFAULT_LEVEL, _LEVEL_SPREAD = float(np.log(600.0)), 2.0
-"""Mean of a job's log seconds if no time is known, and the least variance of what past jobs say of it."""
+"""Mean of a job's log seconds if no time is known, and the least variance of the mean that past jobs give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +181,12 @@ def fit_prior(
     trust: float = DEFAULT_TRUST,
     name: str = "",
 ) -> Prior:
-    """Return the prior of a new job over `candidates`; without a history, only the second hypothesis is left.
+    """Return the prior of a new job over `candidates`. Without a history, only the second hypothesis is left.
 
     history: past runs, on these or other candidates.
-    known_level: how long the job takes by its local run; it replaces what past jobs say of that.
+    known_level: the level of the job's time by its local run; it replaces the level from past jobs.
     trust: prior probability of the first hypothesis (trust.py).
-    name: the new job's name, which tells the past jobs that it may resemble (kinship.py).
+    name: the new job's name, by which it may resemble past jobs (kinship.py).
 
     The cost grows with the number of past jobs and with the cube of the history's candidates.
     """

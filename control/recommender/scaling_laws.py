@@ -73,14 +73,14 @@ class Laws:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The cluster at which shares are stated. vcpus: its vCPUs in all; machines: its number of machines."""
+    """The cluster at which shares are stated. vcpus: its total vCPUs. machines: its number of machines."""
 
     vcpus: float
     machines: float
 
 
 def reference(candidates: Candidates) -> Reference:
-    """Return the geometric mean of the candidates."""
+    """Return the geometric mean of the candidates' vCPUs and machines."""
     return Reference(
         vcpus=float(np.exp(np.log(candidates.vcpus * candidates.count).mean())),
         machines=float(np.exp(np.log(candidates.count).mean())),
@@ -90,7 +90,7 @@ def reference(candidates: Candidates) -> Reference:
 def sample(candidates: Candidates, count: int) -> Laws:
     """Return `count` laws (a power of two) spread by a Sobol' sequence over the ranges above.
 
-    The memory need is log-uniform over the memory that the candidates have.
+    The memory need is log-uniform over the range of the candidates' memory.
     """
     u = qmc.Sobol(6, scramble=False).random(count)
     memory = candidates.memory_gib * candidates.count
@@ -111,9 +111,9 @@ def sample(candidates: Candidates, count: int) -> Laws:
 
 
 def log_time(laws: Laws, candidates: Candidates, at: Reference) -> Real:
-    """Return the log of each law's time at each candidate up to a constant of the law, float64[k, n].
+    """Return the log of each law's time at each candidate, up to a constant per law, float64[k, n].
 
-    A candidate whose vCPUs are not known counts as the reference, and memory that is not known is enough.
+    Unknown vCPUs count as those of the reference. Unknown memory counts as sufficient.
     """
     machines = candidates.count.astype(np.float64)
     speed = np.nan_to_num(machines * candidates.vcpus / at.vcpus, nan=1.0)
@@ -136,7 +136,8 @@ def smoothed(points: Real, weights: Real, least: float = 1e-3) -> Real:
     rows = np.flatnonzero(weights > least)
     if not rows.size:
         return np.full(len(points), 1 / len(points))
-    # Single precision suffices for weights and takes a third of the time, which is most of learning's.
+    # Single precision suffices for weights. It takes a third of the time, and this is most of the learning
+    # time.
     scaled = (points / _BANDWIDTH).astype(np.float32)
     squared = (scaled**2).sum(axis=1)
     distance = squared[rows][:, None] + squared[None, :] - 2 * scaled[rows] @ scaled.T

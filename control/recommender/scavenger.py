@@ -1,10 +1,10 @@
 """Scavenger: workers and batch of a repeating job, searched while it trains, by a model of its goodput.
 
-For: candidates with batch sizes, which differ in the samples that a job needs as well as in its speed. Not
-for: past jobs, and types of which nothing was tried. Everything about the search is a reading of an abstract
-(Scavenger, CCGrid 2023, arXiv 2303.06659): begin with the fewest workers and the job's own batch, predict all
-candidates from the noise scale and the fitted step time, try the best prediction until it has been tried.
-Formulas: control.goodput. The job's samples are what it needs with its own batch on the fewest workers, B0.
+For: candidates with batch sizes, which change both the samples that a job needs and its speed. Not for: past
+jobs, and types without a trial. The whole search is our reading of an abstract (Scavenger, CCGrid 2023, arXiv
+2303.06659): begin with the fewest workers and the job's own batch, predict all candidates from the noise
+scale and the fitted step time, and try the best prediction until it has been tried. Formulas:
+control.goodput. The job's samples are what it needs with its own batch on the fewest workers, B0.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from control.recommender.ranking import Prediction, ranked
 from twinbed import ScenarioError
 
 _SAME = 2.0
-"""Factor within which the noise scale is taken for unchanged."""
+"""Factor within which the noise scale counts as unchanged."""
 _LEAST_DEVIATION = 0.05
-"""Least standard deviation of the log of a predicted time: what trials of the same cell differ by."""
+"""Least standard deviation of the log of a predicted time: the spread of trials of the same candidate."""
 
 
 def usual_batches(job: Job) -> tuple[int, ...]:
@@ -42,9 +42,9 @@ def _batch(job: Job) -> int:
 
 
 def noise_in_use(observed: Observations) -> float:
-    """Return the noise scale, NaN while it is not known: the median of the trials since it last moved.
+    """Return the noise scale, NaN if not known: the median of the trials since it last changed.
 
-    It moved where a trial's is not within a factor of 2 of those before.
+    It changed where a trial's noise scale differs from the earlier ones by more than a factor of 2.
     """
     group: list[float] = []
     for noise in observed.noise[np.isfinite(observed.noise)].tolist():
@@ -54,10 +54,10 @@ def noise_in_use(observed: Observations) -> float:
 
 
 def worth(request: Request, observed: Observations) -> Real:
-    """Return what a sample is worth at each candidate beside one at B0, float64[n].
+    """Return the value of a sample at each candidate relative to a sample at B0, float64[n].
 
-    It is 1 without batch sizes to choose among. While the noise scale is not known it is taken for 0: nothing
-    is then expected of a larger batch.
+    It is 1 if there are no batch sizes to choose among. An unknown noise scale counts as 0: a larger batch
+    then brings no gain.
     """
     batch = request.candidates.batch
     if np.isnan(batch).any():
@@ -67,15 +67,15 @@ def worth(request: Request, observed: Observations) -> Real:
 
 
 def to_goal(request: Request, observed: Observations) -> Observations:
-    """Return trials of the job's samples as trials until the same goal, by the noise scale that they show."""
+    """Return trials of the job's samples, converted to trials until the same goal by the noise scale."""
     return observed.stretched(1 / worth(request, observed)[observed.candidate])
 
 
 @dataclass(frozen=True, slots=True)
 class Scavenger:
-    """Searches by goodput.
+    """Searches workers and batch by a model of the job's goodput.
 
-    spend: share of the job's steps that trials may take. window: steps that a trial takes.
+    spend: largest share of the job's steps that trials may take. window: number of steps of a trial.
     """
 
     spend: float = 0.1
@@ -114,7 +114,7 @@ class ScavengerSearch:
     window: float
 
     def propose(self, observed: Observations) -> Proposal | Stop:
-        """Return the start on a type, then the best prediction, until that was tried."""
+        """Return the first trial on a type, then the best prediction, until it has been tried."""
         request, among = self.request, self.request.candidates
         allowed = affordable(request)
         tried = np.zeros(len(among), np.bool_)
@@ -122,7 +122,7 @@ class ScavengerSearch:
         spent = len(observed) * self.window * first_batch(request) / request.job.samples
         if spent > self.spend:
             return stop(request, observed, f"trials have taken {spent:.0%} of the job's steps")
-        # The fewest workers and the smallest batch of a type, which is B0's where it may be.
+        # The fewest workers and the smallest batch of a type, which is B0's if possible.
         begin = np.lexsort((among.batch, among.count, among.name))
         for name in np.unique(among.name):
             own = begin[(among.name[begin] == name) & allowed[begin]]
@@ -164,7 +164,7 @@ class ScavengerSearch:
             count, batch = among.count[rows].astype(float), among.batch[rows]
             step_s = observed.time_s[seen] / steps[rows]
             speed = fit(Steps(count, count, batch, step_s, np.full(rows.size, np.nan)))
-            # Every worker is a machine of its own.
+            # Each worker is a machine.
             expected = speed.step_s(among.count, among.count, among.batch)
             time_s[own] = (steps * expected)[own]
             error = float(np.sqrt(np.mean(np.log(expected[rows] / step_s) ** 2)))

@@ -1,10 +1,11 @@
-"""spotDNN's predictor: how long a cluster of unequal workers trains to a loss, asynchronously.
+"""spotDNN's predictor: how long a cluster of unequal workers takes to train to a loss, asynchronously.
 
-For: jobs with a parameter server, which workers push gradients to without waiting for one another. Not for:
+For: jobs with a parameter server, to which workers push gradients without waiting for one another. Not for:
 choosing a cluster (spotdnn_plans.py), fitting the constants (spotdnn_fits.py), nor synchronous jobs. Source:
-spotDNN (IWQoS 2023), §III. Sizes are in MB of 10⁶ bytes, speeds in MB/s. Readings, where the source is
-silent: the contention share is kept within 0 and 1; what is left of a training that has begun lies on the new
-cluster's curve, between the present loss and the goal.
+spotDNN (IWQoS 2023), §III. Sizes are in MB of 10⁶ bytes, speeds in MB/s.
+
+Our readings: the contention share is kept within 0 and 1; the rest of a training that has begun follows the
+new cluster's curve, between the present loss and the goal.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from twinbed import ScenarioError
 class WorkerKind:
     """A type of worker. Raises ScenarioError for a value that is out of range.
 
-    name: name of the type; quota: how many there may be.
-    price_usd_h, on_demand_usd_h: price of one on the spot market and on demand, US$/h; infinite for none.
-    samples: samples of one iteration of one worker, over all its GPUs; gpus: their number.
-    compute_s: time that an iteration computes, without communication, s.
+    name: name of the type; quota: largest number of workers. price_usd_h, on_demand_usd_h: price of one on
+    the spot market and on demand, US$/h; infinite if not offered. samples: samples of one iteration of one
+    worker, over all its GPUs; gpus: their number. compute_s: computing time of an iteration, without
+    communication, s.
     """
 
     name: str
@@ -49,11 +50,11 @@ class Training:
 
     push_mb: size of one push of gradients, and of one pull of parameters, MB.
     server_mb_s: bandwidth of the parameter server, or of all of them together, MB/s.
-    worker_mb_s, pcie_mb_s: bandwidth of a worker that nobody hinders, and of its PCIe, MB/s.
+    worker_mb_s, pcie_mb_s: bandwidth of a worker without contention, and of its PCIe, MB/s.
     contention: α1 and β1 of the contention share α1·√n + β1 of n workers.
     gamma: γ1 to γ5 of the loss curve; γ2 is at most 0, the others at least 0.
     contended, unequal: whether workers contend for the server's bandwidth, and whether their unequal speeds
-        slow convergence. CM-DARE+ thinks that neither is so, and Srifty+ not the latter.
+        slow convergence. CM-DARE+ assumes neither, and Srifty+ only the former.
     """
 
     push_mb: float
@@ -77,9 +78,10 @@ class Training:
         return inf if alpha <= 0 or not self.contended else floor(max(0.0, (1 - beta) / alpha) ** 2 + 1e-9)
 
     def updates(self, samples: Real, convergence: Real, workers: Whole, goal: Goal) -> Real:
-        """Return the pushes until the goal's loss, not rounded, and NaN where the loss would not fall.
+        """Return the number of pushes until the goal's loss, not rounded; NaN if the loss would not fall.
 
-        samples: mean samples of a push, float64[k]; convergence: R, float64[k]; workers: number, int64[k].
+        samples: mean samples of a push, float64[k]; convergence: R, float64[k]; workers: number of workers,
+        int64[k].
         """
         _, _, _, _, least = self.gamma
         scale = self._scale(samples, convergence, workers)
@@ -90,7 +92,7 @@ class Training:
         return np.where(scale > 0, wanted - begun, np.nan)
 
     def loss(self, samples: Real, convergence: Real, workers: Whole, iterations: Real) -> Real:
-        """Return the loss after so many pushes, float64[k]; arrays as in `updates`."""
+        """Return the loss after `iterations` pushes, float64[k]. The arrays are those of `updates`."""
         scale = self._scale(samples, convergence, workers)
         return scale / (iterations + self.gamma[0]) + self.gamma[4]
 
@@ -103,10 +105,10 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a training must reach.
+    """The goal of a training.
 
-    loss, time_s: loss to reach, and the time for it, s.
-    from_loss: loss at which it stands; infinite for a training that has not begun.
+    loss, time_s: loss to reach, and the time limit, s.
+    from_loss: present loss; infinite for a training that has not begun.
     overhead_s: time that a change of workers adds, s; below 30 in the source (§IV).
     """
 
@@ -125,12 +127,13 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What is predicted of k clusters, an array of length k for each quantity.
+    """Predictions for k clusters, arrays of length k.
 
-    workers: their number, int64; share: contention share P; bandwidth_mb_s: of a worker, MB/s.
-    step_s: time between two pushes of the cluster, s; samples: their mean over these pushes.
+    workers: number of workers, int64. share: contention share P. bandwidth_mb_s: bandwidth of a worker, MB/s.
+    step_s: time between two pushes of the cluster, s. samples: mean samples of these pushes.
     convergence: convergence coefficient R.
-    iterations, time_s: pushes, and time with the goal's overhead, s, until the loss; NaN if never.
+    iterations: number of pushes until the loss; NaN: never.
+    time_s: time until the loss, including the goal's overhead, s; NaN: never.
     """
 
     workers: Whole
@@ -146,7 +149,7 @@ class Predicted:
 def gpu_batch(memory_gib: float, alpha: float, beta: float) -> int:
     """Return the largest power of 2 of samples that fits into a GPU: 2^⌊log2(α2 · memory + β2)⌋.
 
-    Raises ScenarioError if not even one fits.
+    Raises ScenarioError if not even one sample fits.
     """
     fitting = alpha * memory_gib + beta
     if fitting < 1:
@@ -159,7 +162,7 @@ def iteration_s(
 ) -> Real:
     """Return the time of an iteration of a worker of each of the m types, s, float64[…, m].
 
-    bandwidth_mb_s: of a worker, MB/s, float64[…]; None: what an unhindered worker uses.
+    bandwidth_mb_s: bandwidth of a worker, MB/s, float64[…]; None: its bandwidth without contention.
     """
     bandwidth = np.asarray(training.worker_mb_s if bandwidth_mb_s is None else bandwidth_mb_s)
     compute = np.array([kind.compute_s for kind in kinds])
@@ -170,7 +173,9 @@ def iteration_s(
 
 
 def compute_s(training: Training, gpus: int, alone_s: float) -> float:
-    """Return the computing time in an iteration of a worker that trained alone, s. alone_s: all of it."""
+    """Return the computing time of an iteration of a worker that trained alone, s. alone_s: time of the whole
+    iteration, s.
+    """
     moved_s = 2 * training.push_mb / training.worker_mb_s + 2 * gpus * training.push_mb / training.pcie_mb_s
     return alone_s - moved_s
 
@@ -191,10 +196,10 @@ def convergence_coefficient(speed: Real, counts: Whole) -> Real:
 def predict(
     training: Training, kinds: Sequence[WorkerKind], counts: Whole, goal: Goal, *, over: float = 0.0
 ) -> Predicted:
-    """Return what is predicted of k clusters.
+    """Return predictions for k clusters.
 
-    counts: workers of each of the m types, int64[k, m], at least one in a cluster.
-    over: share by which the contention share is over-predicted.
+    counts: workers of each of the m types, int64[k, m], at least one per cluster. over: share by which the
+    contention share is over-predicted.
     """
     workers = counts.sum(axis=1)
     alpha, beta = training.contention

@@ -17,18 +17,18 @@ from control.jobs import Real, Whole
 from twinbed import ScenarioError
 
 LEAST_R2 = 0.5
-"""A fit that explains less of the variance than this is refused (a reading)."""
+"""Least R² of a fit that is accepted (our reading)."""
 _STARTS = (10.0, 1000.0)
-"""Numbers of pushes that γ1 starts from; the fit with the smaller error counts."""
+"""Starting values of γ1, in pushes. The fit with the smaller error is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Fitted constants.
 
-    what: for messages; values: the constants, float64[c].
-    residuals: measured less fitted, in the unit of the measurements, float64[k].
-    r2: share of the variance that is explained; 1 for measurements that do not vary and are met.
+    what: name in messages; values: the constants, float64[c]. residuals: measured less fitted, in the unit of
+    the measurements, float64[k]. r2: share of the variance that is explained; 1 if the measurements do not
+    vary and the fit is exact.
     """
 
     what: str
@@ -38,14 +38,15 @@ class Fit:
 
     @property
     def refusal(self) -> str:
-        """Why nothing must be planned with the constants; empty if something may."""
+        """Reason why the constants must not be used for planning; empty if they may."""
         if self.r2 >= LEAST_R2:
             return ""
         return f"infeasible: the fit of the {self.what} explains {self.r2:.2f} of the variance; profile again"
 
 
 def fit_memory(memory_gib: Real, samples: Real) -> Fit:
-    """Return α2 and β2 of samples = α2 · memory + β2. memory_gib: of a GPU, float64[k]; samples: float64[k].
+    """Return α2 and β2 of samples = α2 · memory + β2. memory_gib: memory of a GPU, float64[k]; samples:
+    float64[k].
 
     Raises ScenarioError for fewer than two different sizes.
     """
@@ -55,9 +56,9 @@ def fit_memory(memory_gib: Real, samples: Real) -> Fit:
 def fit_contention(workers: Whole, bandwidth_mb_s: Real, *, server_mb_s: float, worker_mb_s: float) -> Fit:
     """Return α1 and β1 of the contention share P = α1 · √n + β1.
 
-    workers: of each cluster, int64[k]; bandwidth_mb_s: that a worker of it had, MB/s, float64[k]. Clusters
-    whose server serves everyone in full say nothing and are left out. Raises ScenarioError if fewer than two
-    sizes are left.
+    workers: number of workers of each cluster, int64[k]; bandwidth_mb_s: bandwidth of one of its workers,
+    MB/s, float64[k]. Clusters without contention are left out. Raises ScenarioError if fewer than two sizes
+    are left.
     """
     equal = server_mb_s / workers
     told = worker_mb_s > equal
@@ -70,9 +71,10 @@ def fit_loss(
 ) -> Fit:
     """Return γ1 to γ5 of the loss curve, by non-linear least squares.
 
-    iterations: pushes so far, float64[k]; loss: smoothed, float64[k]; samples, convergence, workers: mean
-    samples of a push, R and number of workers of the cluster that each loss is from, float64[k].
-    unequal: whether R counts; without it γ4 is 1, for nothing tells it from γ2 and γ3.
+    iterations: pushes so far, float64[k]. loss: smoothed loss, float64[k].
+    samples, convergence, workers: mean samples of a push, R and workers of each loss's cluster, float64[k].
+    unequal: whether R counts. If not, γ4 is 1, because it cannot be distinguished from γ2 and γ3.
+
     Raises ScenarioError for fewer measurements than constants.
     """
     if loss.size < 5:

@@ -1,9 +1,8 @@
 """spotDNN's provisioner: the cheapest cluster of unequal spot machines that trains to a loss in time.
 
-For: choosing a cluster, choosing again after a revocation, and the choices that the source compares itself
-with. Not for: predicting (spotdnn.py), nor starting machines. Source: spotDNN (IWQoS 2023), §IV. Readings,
-where the source is silent: survivors of a revocation count among the workers; machines on demand help where
-spot machines cannot keep the time.
+For: choosing a cluster, choosing again after a revocation, and the baselines of the source. Not for:
+predicting (spotdnn.py), nor starting machines. Source: spotDNN (IWQoS 2023), §IV. Our readings: survivors of
+a revocation count as workers; on-demand machines are added if spot machines cannot keep the time.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from control.recommender.spotdnn_fits import Fit
 from twinbed import ScenarioError
 
 OVER_PREDICTION = 0.03
-"""Share by which contention is over-predicted, so that a promise is kept: the source says 1 to 5 % (§IV)."""
+"""Share by which contention is over-predicted, as a margin: the source uses 1 to 5 % (§IV)."""
 DEARER, LATE, NO_FALL = "dearer", "late", "the loss would not fall: γ2·b + γ3 ≤ 0"
-"""Why clusters are not taken."""
+"""Reasons why clusters are rejected."""
 
 
 class Search(StrEnum):
-    """Which clusters are looked at: windows of neighbours in the order of speed (the source's heuristic), or
-    every one (its baseline)."""
+    """The clusters that are considered: windows of neighbours in the order of speed (the source's heuristic),
+    or all clusters (its baseline)."""
 
     WINDOWS = "windows"
     EXHAUSTIVE = "exhaustive"
@@ -38,9 +37,9 @@ class Search(StrEnum):
 class Plan:
     """The cluster to take.
 
-    workers, added: how many of each type with the running ones, and how many of them are to be started.
-    time_s, cost_usd: predicted until the loss is reached, s and US$, without the parameter server's cost.
-    iterations: pushes until then; on_demand: whether those that are added are on demand.
+    workers, added: number of workers of each type, including the running ones, and the number to start.
+    time_s, cost_usd: predicted time and cost until the loss, s and US$, without the parameter server.
+    iterations: pushes until then. on_demand: whether the added workers are on demand.
     """
 
     workers: Mapping[str, int]
@@ -53,8 +52,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """The answer to a goal. plan: None if there is none; reason: why; fewest, most: bounds on the number of
-    workers; rejected: how many clusters were looked at and not taken, by the reason."""
+    """The result for a goal. plan: None if there is none. reason: the reason. fewest, most: bounds on the
+    number of workers. rejected: number of clusters that were considered and rejected, by reason."""
 
     plan: Plan | None
     reason: str
@@ -74,11 +73,12 @@ def provision(
     on_demand: bool = False,
     fits: Sequence[Fit] = (),
 ) -> Provision:
-    """Return the cheapest cluster that reaches the goal; of equals the faster, then the one of fewer workers.
+    """Return the cheapest cluster that reaches the goal. Equal ones are ordered by time, then by number of
+    workers.
 
     running: workers that stay, by type. on_demand: whether workers are added on demand instead of on the spot
-    market. fits: the constants' origins, each of which may refuse. A goal that cannot be reached is an answer
-    without a plan. Raises ScenarioError for running workers of an unknown type or beyond the quota.
+    market. fits: fits of the constants, each of which may refuse. If the goal cannot be reached, the result
+    has no plan. Raises ScenarioError for running workers of an unknown type or beyond the quota.
     """
     kinds = sorted(kinds, key=lambda kind: kind.name)
     here = _counted(kinds, running or {})
@@ -134,10 +134,11 @@ def provision_again(
     *,
     over: float = OVER_PREDICTION,
 ) -> Provision:
-    """Return whom to start beside the survivors of a revocation. Errors are those of `provision`.
+    """Return the workers to start in addition to the survivors of a revocation. Errors are those of
+    `provision`.
 
-    goal: with the present loss, the time that is left and the overhead of a takeover. kinds: what can be had
-    now. If spot machines cannot keep the time, machines on demand are added, and the reason says so.
+    goal: with the present loss, the remaining time and the overhead of a takeover. kinds: types available
+    now. If spot machines cannot keep the time, on-demand machines are added, and the reason says so.
     """
     spot = provision(training, kinds, goal, running=survivors, over=over)
     if spot.plan is not None or not any(isfinite(kind.on_demand_usd_h) for kind in kinds):
@@ -147,7 +148,7 @@ def provision_again(
 
 
 def by_speed(training: Training, kinds: Sequence[WorkerKind]) -> list[WorkerKind]:
-    """Return the types, slowest first, those of equal speed by name."""
+    """Return the types, the slowest first. Types of equal speed are ordered by name."""
     times = iteration_s(training, kinds)
     order = sorted(range(len(kinds)), key=lambda index: (-times[index], kinds[index].name))
     return [kinds[index] for index in order]
@@ -162,7 +163,7 @@ def _counted(kinds: Sequence[WorkerKind], running: Mapping[str, int]) -> Whole:
 
 
 def _fewest(training: Training, kinds: Sequence[WorkerKind], goal: Goal) -> int:
-    """Return the number of workers below which no cluster could keep the time."""
+    """Return the number of workers below which no cluster can keep the time."""
     smallest = np.array([min(kind.samples for kind in kinds)])
     speed = max(np.array([kind.samples for kind in kinds]) / iteration_s(training, kinds))
     pushes = float(training.updates(smallest, np.zeros(1), np.ones(1, np.int64), goal)[0])

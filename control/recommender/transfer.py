@@ -1,6 +1,6 @@
-"""Transfer: a search that starts from what past jobs teach, so that it needs few trials.
+"""Transfer: a search that learns from past jobs, so that it needs few trials.
 
-For: a job that may scale like past ones; the mixture of prior.py says how far to believe each. Not for: jobs
+For: a job that may scale like past ones; the mixture of prior.py weighs the past jobs. Not for: jobs
 whose candidates have no past runs and no known sizes (cherrypick.py learns from the job's trials alone). The
 next trial is the candidate that is expected to reduce the remaining regret most. This is computed from joint
 draws of the posterior under the more probable of two hypotheses: that the job follows the history, or that it
@@ -34,26 +34,26 @@ from control.recommender.ranking import Prediction, ranked
 from control.recommender.trust import belief
 
 DRAWS = 800
-"""Joint draws of the job's times; a probability is then known to within 2 %."""
+"""Number of joint draws of the job's times. A probability is then known to within 2 %."""
 SHORTLIST = 400
-"""Most candidates in a joint draw, whose cost grows with the cube of their number."""
+"""Largest number of candidates in a joint draw, whose cost grows with its cube."""
 HOPE = 1.5
 """The shortlist is ordered by the mean minus this many standard deviations."""
 NEAR = float(np.log(1.1))
-"""Regret (log of the factor to the best) up to which a candidate counts as good enough."""
+"""Regret (log of the ratio to the best) up to which a candidate counts as good enough."""
 FAR_AT_FIRST, FAR = float(np.log(1.5)), 1.2
 """Regret above which all candidates count as equally bad, for the first trials and for later ones. The first
-trials go to candidates that are likely to be top configurations (within a factor of 1.5). Later the search
-has to find what it missed, and the distance to the best matters."""
+trials go to candidates that are likely to be top configurations (within a factor of 1.5). Later trials are
+scored by their distance from the best."""
 FIRST_TRIALS = 2
 _LITTLE = 1e-2
-"""Weight of gains below NEAR; they decide only among candidates that are equally promising otherwise."""
+"""Weight of gains below NEAR. They only decide between candidates that are otherwise equally promising."""
 STOP_BELOW = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Knows past jobs, laws of scaling and this job's trials.
+    """Uses past jobs, laws of scaling and this job's trials.
 
     stop_below: a search stops if the expected gain is below this share of the best value; with 0 it goes on
         until every candidate was tried.
@@ -106,7 +106,9 @@ class TransferSearch:
     far: tuple[float, float]
 
     def propose(self, observed: Observations) -> Proposal | Stop:
-        """Return the candidate that is expected to reduce regret most, or the end if too little is left."""
+        """Return the candidate that is expected to reduce regret most, or the end of the search if the gain
+        is too small.
+        """
         left = untried(self.request, observed)
         if not left.any():
             return all_tried(self.request, observed)
@@ -124,7 +126,7 @@ class TransferSearch:
         probability = np.array([share for share, _ in hypotheses])
         if best is not None and (probability @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
-        # The likelier hypothesis decides alone: if it is wrong, its trial soon makes it the less likely one.
+        # The likelier hypothesis decides alone. If it is wrong, its trial soon makes it the less likely one.
         likelier = int(probability.argmax())
         little = expected_gain(draws[likelier], value, max(self.far), near=0.0)
         place = int((gains[likelier] + _LITTLE * little).argmax())
@@ -195,10 +197,10 @@ class TransferSearch:
 
 def time_limit(history: History | None, observed: Observations) -> float:
     """Return the time-out that runs seem to have had, s: the shortest failed run that outlasted all
-    successful ones.
+    successful runs.
 
-    A failed run that is shorter than some successful run crashed and sets no limit. Infinite without such a
-    run.
+    A failed run that is shorter than a successful run crashed, and shows no time-out. The result is infinite
+    without such a run.
     """
     time_s, ok = observed.time_s, observed.ok
     if history is not None:
@@ -212,12 +214,12 @@ def time_limit(history: History | None, observed: Observations) -> float:
 def expected_gain(draws: Real, best: float, far: float, near: float = NEAR) -> Real:
     """Return the mean reduction of regret by trying each candidate, float64[n].
 
-    draws: joint draws of the log objective, float64[draws, n], infinite beyond the bounds.
-    best: log objective of the best trial, infinite if there is none.
-    far, near: regret counts from `near` and up to `far`.
+    draws: joint draws of the log objective, float64[draws, n], infinite beyond the bounds. best: log
+    objective of the best trial, infinite if there is none. far, near: regret counts from `near` and up to
+    `far`.
 
-    Regret is the log of the best value tried over the best there is. Draws in which no candidate keeps the
-    bounds are left out.
+    Regret is the log of the ratio of the best value tried to the best value. Draws in which no candidate
+    keeps the bounds are left out.
     """
     least = np.minimum(draws.min(axis=1), best)
     possible = np.isfinite(least)

@@ -1,12 +1,14 @@
-"""How far past jobs may be believed: could each of them have been predicted from the others?
+"""How far past jobs may be trusted: whether each of them could have been predicted from the others.
 
-For: the prior probability in prior.py that a new job follows the history; the job's own trials move it from
-there (posterior.py). Not for: which past job a new one resembles. Each past job plays the new one. The prior
-that is learned from the others and the prior without a history say how likely its first trials are, several
-times in random order. The share of jobs that follow the others has Jeffreys' prior and these likelihoods. m
-jobs make m − 1 comparisons (two jobs are one pair), so that a single past job says nothing about itself and
-is believed by half. The same left-out jobs say how wide intervals must be (`Belief.width`). Sources: Dawid,
-1984 (prequential likelihood); Bernardo and Smith 1994 §6.1 (model weights by cross-validation).
+For: the prior probability in prior.py that a new job follows the history. The job's own trials then update it
+(posterior.py). Not for: which past job a new one resembles.
+
+Each past job takes the role of the new job. Its first trials have a likelihood under the prior learned from
+the other jobs and under the prior without a history, averaged over several random orders. The share of jobs
+that follow the others has Jeffreys' prior and these likelihoods. m jobs give m − 1 comparisons (two jobs are
+one pair), so a single past job gives none and is trusted by half. The same left-out jobs determine the width
+of intervals (`Belief.width`). Sources: Dawid, 1984 (prequential likelihood); Bernardo and Smith 1994 §6.1
+(model weights by cross-validation).
 """
 
 from __future__ import annotations
@@ -21,28 +23,28 @@ from control.recommender.posterior import condition
 from control.recommender.prior import DEFAULT_TRUST, fit_prior, usable_jobs
 
 TRIALS = 5
-"""Trials of a past job in each order: as many as a search should take. After them the job's own trials
+"""Number of trials of a past job in each order: as many as a search should take. Later, the job's own trials
 decide."""
 ORDERS = 8
 """Random orders over which a past job's log odds are averaged."""
 FOLDS = 5
-"""Number of parts in which past jobs are left out, because fitting a prior is slow; one by one if they are
-fewer."""
+"""Number of parts in which past jobs are left out, because fitting a prior is slow. With fewer jobs, one at a
+time."""
 WIDTH_TRIALS, WIDTH_ORDERS, WIDTH_JOBS = 3, 2, 4
-"""Trials after which intervals are held against the left-out jobs' other runs, random orders of each job, and
-the least number of jobs that can say how wide intervals must be."""
+"""Number of trials after which intervals are compared with the left-out jobs' other runs, number of random
+orders per job, and least number of jobs that can determine the width of intervals."""
 WIDTHS = (0.5, 2.0)
 """Range of the factor on a standard deviation."""
 _NORMAL_90 = 1.6449
-"""A normal variable's size is below so many standard deviations with 90 %."""
+"""Standard deviations within which a normal variable lies with a probability of 90 %."""
 _GRID = 400
-"""Points of the grid over the share."""
+"""Number of points of the grid over the share."""
 _LEAST = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What past jobs say about themselves.
+    """Trust in past jobs, determined from themselves.
 
     trust: probability that a new job follows them.
     width: factor on a prediction's standard deviation with which 90 % intervals would have held for them.
@@ -53,7 +55,7 @@ class Belief:
 
 
 def belief(history: History | None) -> Belief:
-    """Return how far the jobs of the history may be believed, and how wide their intervals must be."""
+    """Return how far the jobs of the history may be trusted, and how wide intervals must be."""
     if history is None:
         return Belief()
     odds, scores = left_out(history)
@@ -64,10 +66,10 @@ def belief(history: History | None) -> Belief:
 
 
 def left_out(history: History) -> tuple[Real, Real]:
-    """Return the log likelihood ratio of the trials of each of m usable past jobs, float64[m], and how many
-    standard deviations their other runs were off, float64[k].
+    """Return the log likelihood ratio of the trials of each of m usable past jobs, float64[m], and the errors
+    of their other runs in standard deviations, float64[k].
 
-    The ratio compares the prior from the other past jobs with the prior without any. A prior is fitted per
+    The ratio compares the prior from the other past jobs with the prior without any. One prior is fitted per
     fold.
     """
     jobs = usable_jobs(history)

@@ -54,7 +54,7 @@ class Desired:
 
 
 def contains(ascending: Whole, wanted: Whole) -> Flags:
-    """Return bool[n]: which values of `wanted` are in `ascending` (sorted)."""
+    """Return which values of `wanted` are in `ascending` (sorted), bool[n]."""
     if not ascending.size:
         return np.zeros(len(wanted), np.bool_)
     place = np.searchsorted(ascending, wanted)
@@ -64,7 +64,7 @@ def contains(ascending: Whole, wanted: Whole) -> Flags:
 
 
 def has_route(remote: Whole, routes: Routes, neighbours: Neighbours) -> Flags:
-    """Return bool[n]: for which addresses the kernel has a next hop that is not known to be dead.
+    """Return the addresses for which the kernel has a next hop that is not known to be dead, bool[n].
 
     The longest prefix decides, even if all of its next hops are dead. A gateway that is not in the neighbour
     table yet counts as alive, because the kernel resolves it with the first packet.

@@ -1,9 +1,9 @@
 """Compute the smallest change from the installed rules to the desired ones.
 
-For: `plan`, a pure function of a dump; applied to its own outcome it plans nothing. Not for: when a change is
-made (reconciler.py). Source: THORN-ML (Nazari, PhD thesis 2025, chapter 3). Foreign rules, recognised by
-their cookie, take up room in the kernel and are otherwise ignored. docs/decisions/0015 says what happens to
-rules whose VTEP has no route.
+For: `plan`, a pure function of a dump; applied to its own result, it plans nothing. Not for: the time of a
+change (reconciler.py). Source: THORN-ML (Nazari, PhD thesis 2025, chapter 3). Foreign rules, recognised by
+their cookie, take up room in the kernel and are otherwise ignored. docs/decisions/0015 covers rules whose
+VTEP has no route.
 """
 
 from __future__ import annotations
@@ -48,10 +48,9 @@ class Plan:
 class _Match:
     """Each desired rule matched with our installed rules.
 
-    installed: there is a rule of ours for the same device and address, bool[n].
-    at: position of that rule, int64[n].
-    same: the installed rule is already right, bool[n].
-    kept: the rule shall be in force afterwards, bool[n].
+    installed: there is a rule of ours for the same device and address, bool[n]. at: position of that rule,
+    int64[n]. same: the installed rule is already right, bool[n]. kept: the rule must be in force afterwards,
+    bool[n].
     """
 
     installed: Flags
@@ -162,7 +161,7 @@ def _actions(pairs: Whole, own: Rules, rules: Rules, first_action: int) -> Whole
 
 
 def _deletions(own: Rules, own_key: Whole, gone: Flags, want: Desired, match: _Match) -> Change:
-    """Return our rules that have to go. The first matching reason is recorded."""
+    """Return our rules that must be deleted. The first matching reason is recorded."""
     rows = np.flatnonzero(gone)
     key = own_key[rows]
     repeated = np.concatenate(([False], own_key[1:] == own_key[:-1]))[rows] if rows.size else gone[rows]

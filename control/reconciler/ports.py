@@ -90,7 +90,9 @@ _REASON_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an instruction is given. at_s: when it became known; request: the dump that showed it (0: none)."""
+    """Why an instruction is given. at_s: time at which the reason became known, s. request: the dump that
+    showed it (0: none).
+    """
 
     reason: Reason
     at_s: float

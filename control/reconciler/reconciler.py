@@ -12,7 +12,7 @@ Rules of this file:
 3. Messages that come while a request is under way are remembered as one and lead to one more dump.
 4. A plan is requested in batches. A message between two batches drops the rest; the next dump shows it again.
 5. A table that changed while it was read may lack entries, so nothing is deleted because of it. If the table
-   of rules changed while it was read, nothing is concluded from it at all.
+   of rules changed while it was read, the dump is ignored.
 6. Every instruction carries its cause. Only what a dump showed to be missing is requested.
 """
 
@@ -101,7 +101,7 @@ class ReconcilerStatus:
 
 
 class Reconciler:
-    """Implement `ports.RuleController` for one host. An object lives from `Started` to the process's end."""
+    """Implements `ports.RuleController` for one host. An object lives from `Started` to the process's end."""
 
     def __init__(self, representors: Representors, settings: ReconcilerSettings) -> None:
         self._representors, self._settings = representors, settings

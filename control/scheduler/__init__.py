@@ -1,7 +1,7 @@
-"""Schedulers: whose job runs on which GPUs, and when.
+"""Schedulers: they decide which jobs run on which GPUs, and when.
 
-For: the table of policies, and `make`, which builds one from its name and its settings. Not for: the policies
-themselves. All random draws come from the seed given.
+For: the table of policies, and `make`, which builds a policy from its name and its settings. Not for: the
+policies themselves. The seed given determines all random draws.
 """
 
 from __future__ import annotations
@@ -40,16 +40,20 @@ SETTINGS: dict[str, type[Any]] = {
     "allox": AlloxSettings,
     "pollux": PolluxSettings,
 }
-"""Settings that policies have, by family: frozen dataclasses of `control.settings.parameter`s."""
+"""Settings of policies, by family: frozen dataclasses of `control.settings.parameter`s."""
 
 Settings = Mapping[str, Any]
-"""One of each of SETTINGS, by family."""
+"""Settings objects by family, one for each of SETTINGS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A row of the table. about: what it does, in one line; make: cluster, seed and settings → the
-    scheduler; twin_only: whether only the twin can carry it out, because jobs run as copies."""
+    """A row of the table.
+
+    about: what the policy does, in one line.
+    make: cluster, seed and settings → scheduler.
+    twin_only: whether only the twin can carry it out, because jobs run as copies.
+    """
 
     about: str
     make: Callable[[Cluster, int, Settings], Scheduler]
@@ -114,18 +118,19 @@ POLICIES: dict[str, Policy] = {
         twin_only=True,
     ),
 }
-"""Each policy by its name."""
+"""Policies by name."""
 
 
 _OWN_QUOTAS = ("yarn", "isolated")
-"""Policies that no quota is put before: one keeps them itself, the other is what fairness is measured by."""
+"""Policies without a quota in front: the first keeps quotas itself, the second is the reference of
+fairness."""
 
 
 def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = None) -> Scheduler:
-    """Return a new scheduler, which keeps the queues' quotas. settings: by family; those not given keep their
-    defaults.
+    """Return a new scheduler, which keeps the queues' quotas. settings: by family; families not given keep
+    their defaults.
 
-    Raises ScenarioError for an unknown policy, and for quotas where jobs may grow.
+    Raises ScenarioError for an unknown policy, and for quotas if jobs may grow.
     """
     if name not in POLICIES:
         close = get_close_matches(name, POLICIES, n=3) or list(POLICIES)

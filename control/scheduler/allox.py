@@ -1,11 +1,13 @@
-"""AlloX: an exact assignment of waiting jobs to GPUs and to places in the GPUs' queues.
+"""AlloX: an exact assignment of waiting jobs to GPUs and to positions in the GPUs' queues.
 
-For: the least mean time to the end where types suit jobs differently. A job in the q-th place from the end
-of a GPU's queue delays q jobs, itself included, by its run time. The assignment with the least sum of delays
-is a minimum-cost matching, which scipy solves exactly. Only the first job of each GPU's queue starts, and no
-job that runs is preempted. Not for: fairness. Source: Le et al., EuroSys 2020, as in Gavel's code (Narayanan
-et al., OSDI 2020), for jobs of one GPU. Readings: a gang's time counts once for each of its GPUs, and the
-gangs that are first in their queues start in the order of that time, where they fit.
+For: the least mean completion time if types suit jobs differently. A job in the q-th position from the end of
+a GPU's queue delays q jobs, itself included, by its run time. The assignment with the least sum of delays is
+a minimum-cost matching, which scipy solves exactly. Only the first job of each GPU's queue starts, and no
+running job is preempted. Not for: fairness. Source: Le et al., EuroSys 2020, as in Gavel's code (Narayanan et
+al., OSDI 2020), for jobs of one GPU.
+
+Our readings: a gang's time counts once for each of its GPUs, and the gangs that are first in their queues
+start in the order of that time, if they fit.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class AlloxSettings:
 
 
 class Allox(Scheduler):
-    """Matches waiting jobs with free GPUs and starts those that are first."""
+    """Matches waiting jobs with free GPUs and starts the jobs that are first in their queues."""
 
     at_events = True
 
@@ -46,7 +48,7 @@ class Allox(Scheduler):
         self._cluster, self._share = cluster, settings.share
 
     def on_round(self, state: State) -> Assignment:
-        """Return the running jobs and those that start."""
+        """Return the running jobs and the jobs that start."""
         running = state.running()
         room = Room(self._cluster, state)
         room.keep(running)
@@ -54,7 +56,7 @@ class Allox(Scheduler):
         waiting = order[~running[order]]
         free = np.array([room.free_of(kind) for kind in range(len(self._cluster.types))])
         most = self._cluster.capacity(state.up)
-        # A gang that no type of servers that work can hold is not matched: it would keep a GPU for ever.
+        # A gang that fits no type with working servers is not matched: it would keep a GPU for ever.
         able = ((together_throughput(state)[waiting] > 0) & (state.gpus[waiting, None] <= most)).any(axis=1)
         waiting = waiting[able]
         waiting = waiting[: max(int(self._share * waiting.size), int(free.sum()))]
@@ -68,11 +70,11 @@ class Allox(Scheduler):
 
 
 def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
-    """Return the jobs that are first in the queue of a GPU, shortest time first, and the types of these.
+    """Return the jobs that are first in the queue of a GPU, shortest time first, and the types of these GPUs.
 
-    time_s: run time of each job on each type, s, inf: cannot run, float64[n, r]. free: GPUs of each type.
-    Equal GPUs have equally long queues in some best assignment, so no queue of a type with f free GPUs is
-    longer than n / f.
+    time_s: run time of each job on each type, s, float64[n, r]; inf: cannot run. free: GPUs of each type,
+    int64[r]. Equal GPUs have equally long queues in some best assignment, so no queue of a type with f free
+    GPUs is longer than n / f.
     """
     jobs = len(time_s)
     kind = np.repeat(np.arange(free.size), np.where(free > 0, -(-jobs // np.maximum(free, 1)) * free, 0))
@@ -80,13 +82,13 @@ def first_in_line(time_s: Real, free: Whole) -> tuple[Whole, Whole]:
         [1 + np.arange(-(-jobs // count) * count) // count for count in free[free > 0].tolist()]
     )
     finite = np.isfinite(time_s)
-    # Dearer than any assignment in which every job has a GPU on which it can run.
+    # More expensive than any assignment in which every job has a GPU on which it can run.
     unable = 1.0 + jobs * jobs * float(time_s[finite].max(initial=0.0))
     row, column = scipy.optimize.linear_sum_assignment(np.where(finite, time_s, unable)[:, kind] * place)
     works = finite[row, kind[column]]
     row, column = row[works], column[works]
     on, took_s = kind[column], time_s[row, kind[column]]
-    # The highest place from the end runs first; as many jobs of a type as there are GPUs are first.
+    # The last position in the queue runs first. As many jobs of a type are first as it has GPUs.
     order = np.lexsort((row, took_s, -place[column], on))
     begins = np.flatnonzero(np.append(True, on[order][1:] != on[order][:-1])[: order.size])
     rank = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))

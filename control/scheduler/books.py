@@ -1,7 +1,7 @@
-"""Keeps the books of a cluster: which jobs are there, who holds what, and what became of each job.
+"""The state of a cluster over time: jobs, the GPUs that they hold, and the result of each job.
 
-For: both backends, whose times and figures then mean the same. Not for: letting time pass, which is a
-backend's work, nor deciding. All times come from the caller.
+For: both backends, so that times and figures mean the same. Not for: simulating or waiting for time, which a
+backend does, nor deciding. All times come from the caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Who
 from twinbed import ScenarioError
 
 MOST_WITH_SPANS = 2_000
-"""Most jobs of which it is kept who ran where when."""
+"""Largest number of jobs for which spans are kept."""
 
 
 def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
@@ -37,17 +37,21 @@ def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
 
 
 class Books:
-    """n jobs on h servers. A job's id is its place in the workload.
+    """n jobs on h servers. A job's id is its index in the workload.
 
     active: jobs that were submitted and have not finished; running: those that hold GPUs, int64[·], sorted.
-    line_job, line_server, line_gpus: who holds what, int64[k]. unfinished: how many of the first `until`
-    jobs have not finished. Arrays by job: left: steps to do; rate: steps per second where the job runs;
-    width: GPUs that it holds; partner: the job with which it shares them, −1 for none; held, restart: time
-    with GPUs, and without progress meanwhile, s; attained: GPU-seconds of progress; undone: time of work that
-    faults undid.
+    line_job, line_server, line_gpus: job, server and GPUs of each holding, int64[k].
+    unfinished: number of the first `until` jobs that have not finished.
 
-    fork_speed: share of their speed that the copies of a forked job have left when they exchange results.
-    elastic: whether the scheduler may give jobs other numbers of GPUs than those of their gangs.
+    Arrays by job:
+
+    left: steps to do. rate: steps per second where the job runs.
+    width: GPUs that it holds. partner: the job with which it shares them, −1 for none.
+    held, restart: time with GPUs, and the part of it without progress, s. attained: GPU-seconds of progress.
+    undone: time of work that faults undid, s.
+
+    fork_speed: share of their speed that the copies of a forked job keep when they exchange results. elastic:
+    whether the scheduler may give jobs other numbers of GPUs than those of their gangs.
     """
 
     def __init__(
@@ -83,11 +87,11 @@ class Books:
         return np.equal(self._down, 0)
 
     def arrival_s(self) -> float:
-        """Return when the next job is submitted, s; inf: none is."""
+        """Return the time of the next submission, s; inf if there is none."""
         return float(self.jobs.submit_s[self.arrived]) if self.arrived < len(self.jobs) else np.inf
 
     def arrive(self, now_s: float) -> bool:
-        """Take in the jobs that were submitted by now; return whether there were any."""
+        """Add the jobs that were submitted by now. Return whether there were any."""
         last = int(np.searchsorted(self.jobs.submit_s, now_s, side="right"))
         came = last > self.arrived
         if came:
@@ -96,7 +100,7 @@ class Books:
         return came
 
     def state(self, now_s: float) -> State:
-        """Return what a scheduler sees."""
+        """Return the state that a scheduler sees."""
         here, jobs = self.active, self.jobs
         self._row_of[here] = np.arange(here.size)
         return State(
@@ -122,16 +126,16 @@ class Books:
         )
 
     def _pairs(self) -> Whole:
-        """Return the rows of the pairs that share their GPUs, int64[p, 2]."""
+        """Return the rows of each pair of jobs that share their GPUs, int64[p, 2]."""
         first = self.running[self.partner[self.running] > self.running] if self._sharing else _NONE
         rows: Whole = self._row_of[np.column_stack((first, self.partner[first]))]
         return rows
 
     def give(self, state: State, given: Assignment) -> tuple[Whole, Whole, Flags]:
-        """Enter an answer to `state`, sorted by job and server.
+        """Apply an answer to `state`, sorted by job and server.
 
-        Returns the jobs that lost their GPUs, the jobs that hold others than before, and which of these had
-        some earlier in their life.
+        Returns the jobs that lost their GPUs, the jobs that hold other GPUs than before, and which of the
+        latter had GPUs earlier.
         """
         job, now_s = state.job[given.row], state.now_s
         stopped, moved = self._changed(job, given) if not self._same(job, given) else (_NONE, _NONE)
@@ -149,7 +153,7 @@ class Books:
         return stopped, moved, again
 
     def _pair(self, state: State, given: Assignment) -> bool:
-        """Note who shares GPUs with whom; return whether that changed."""
+        """Record which jobs share GPUs. Return whether that changed."""
         partner = np.full(self.partner.size, -1)
         partner[state.job[given.shared]] = state.job[given.shared[:, ::-1]]
         changed = not np.array_equal(partner, self.partner)
@@ -167,7 +171,7 @@ class Books:
         servers, most = self.cluster.server_gpus.size, int(self.cluster.server_gpus.max()) + 1
         old = (self.line_job * servers + self.line_server) * most + self.line_gpus
         new = (job * servers + given.server) * most + given.gpus
-        # Both are sorted; sets would cost more than all else here.
+        # Both are sorted. Sets would cost more than everything else here.
         place = np.minimum(np.searchsorted(old, new), max(old.size - 1, 0))
         same = old[place] == new if old.size else np.zeros(new.size, np.bool_)
         ended = np.ones(old.size, np.bool_)
@@ -179,7 +183,7 @@ class Books:
         return self.active[differs & ~after], self.active[differs & after]
 
     def _counted(self) -> tuple[Whole, Whole, Whole]:
-        """Return job, server and GPUs of the lines without those of the second job of each pair."""
+        """Return job, server and GPUs of each holding, without those of the second job of each pair."""
         lines = self.line_job, self.line_server, self.line_gpus
         if not self._sharing:
             return lines
@@ -188,7 +192,9 @@ class Books:
         return lines[0][counts], lines[1][counts], lines[2][counts]
 
     def _run(self) -> None:
-        """Note who runs, and how fast. A pair's jobs go on without a restart when one comes or leaves."""
+        """Record which jobs run, and how fast. A pair's jobs go on without a restart when one of them comes
+        or leaves.
+        """
         job = self.line_job
         first = np.flatnonzero(np.append(True, job[1:] != job[:-1])[: job.size])
         self.running = job[first]
@@ -218,10 +224,10 @@ class Books:
         self.rate[self.running] = rate
 
     def spend(self, passed_s: float, busy_s: Real, restart_s: Real) -> None:
-        """Book a time in which nobody's GPUs changed.
+        """Account for a time in which no job's GPUs changed.
 
-        passed_s: its length, s. busy_s: time for which each running job needed its GPUs; restart_s: of this
-        without progress, s, float64[running].
+        passed_s: its length, s. busy_s: time for which each running job needed its GPUs. restart_s: the part
+        of it without progress. Both s, float64[running].
         """
         runs, kinds = self.running, len(self.cluster.types)
         self._capacity += self.cluster.capacity(self.up) * passed_s
@@ -232,7 +238,7 @@ class Books:
         own_s = busy_s
         paired = np.flatnonzero(self.partner[runs] >= 0) if self._sharing else _NONE
         if paired.size:
-            # Busy while one of the two is; without progress while neither of them makes any.
+            # Shared GPUs are busy while one of the two jobs is. They make no progress while neither job does.
             other = np.searchsorted(runs, self.partner[runs[paired]])
             mine_s, its_s = busy_s[paired], busy_s[other]
             both_s = np.minimum(mine_s, its_s)
@@ -250,14 +256,16 @@ class Books:
         self._restarts += np.bincount(kind, gpus * restart_s[place], kinds)
 
     def end(self, jobs: Whole, finish_s: Real, now_s: float) -> None:
-        """Enter running jobs that finished, and free their GPUs. finish_s: when, s, float64[jobs]."""
+        """Record running jobs that finished, and free their GPUs. finish_s: finishing times, s,
+        float64[jobs].
+        """
         self.finish[jobs] = finish_s
         self.unfinished -= int((jobs < self.until).sum())
         self.active = self.active[np.isnan(self.finish[self.active])]
         self._drop(jobs, now_s)
 
     def fail(self, server: int, now_s: float) -> Whole:
-        """Take a server down; return the jobs that ran on it, which lose all their GPUs."""
+        """Take a server down. Return the jobs that ran on it; they lose all their GPUs."""
         self._down[server] += 1
         hit = np.unique(self.line_job[self.line_server == server])
         self.preemptions[hit] += 1
@@ -267,7 +275,7 @@ class Books:
         return hit
 
     def repair(self, server: int) -> Whole:
-        """Take a server back; return the jobs that this hits, which are none."""
+        """Take a server back. Return the jobs that this affects: none."""
         self._down[server] -= 1
         return _NONE
 
@@ -286,7 +294,7 @@ class Books:
             self._run()
 
     def _log(self, now_s: float, job: Whole, server: Whole, gpus: Whole) -> None:
-        """Note which lines end and which begin."""
+        """Record the holdings that end and those that begin."""
         if self._spans is None:
             return
         lines = set(zip(job.tolist(), server.tolist(), gpus.tolist(), strict=True))
@@ -298,7 +306,7 @@ class Books:
             self._since.setdefault(line, now_s)
 
     def outcome(self, end_s: float, remarks: Sequence[str]) -> Outcome:
-        """Return what became of the jobs."""
+        """Return the results of the jobs."""
         self._log(end_s, _NONE, _NONE, _NONE)
         samples = np.array(self._samples, float).reshape(-1, 4)
         counts = samples[:, 1:].astype(np.int64).T

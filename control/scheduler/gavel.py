@@ -1,10 +1,12 @@
-"""Gavel: shares of time on each GPU type by a linear programme, carried out in rounds by priorities.
+"""Gavel: shares of time on each GPU type from a linear programme, carried out in rounds by priorities.
 
 For: the policies that are programmes (max-min with water-filling, finish-time fairness, makespan, cost),
-their type-blind form, the division into equal parts that fairness is measured against, and the mechanism of
-rounds that all of them share. Not for: the programmes (control.scheduler.programmes). Source: Narayanan et
-al., OSDI 2020, and Gavel's code (MIT). The cost policy adds the speeds of different models in jobs per
-second, and not in steps; that and the guard against gangs larger than a type are readings.
+their type-blind form, the division into equal parts that is the reference of fairness, and their common
+mechanism of rounds. Not for: the programmes (control.scheduler.programmes). Source: Narayanan et al., OSDI
+2020, and Gavel's code (MIT).
+
+Our readings: the cost policy adds the speeds of different models in jobs per second, not in steps; gangs
+larger than a type are excluded.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ class GavelSettings:
 
 
 class Shares(ABC):
-    """A policy: shares of time from the state. It may remember; `blind` policies do not know the
-    types apart."""
+    """A policy that computes shares of time from the state. It may have memory. `blind` policies ignore the
+    types."""
 
     blind = False
 
@@ -50,7 +52,7 @@ class Shares(ABC):
         """Return each job's share of time on each type, float64[n, r]."""
 
     def remarks(self) -> Sequence[str]:
-        """Return what a reader should know, once each."""
+        """Return remarks for the reader, each once."""
         return ()
 
     def _demand(self, state: State) -> Demand:
@@ -63,19 +65,19 @@ class Shares(ABC):
 
 
 class Isolated(Shares):
-    """Every job has an equal part of every type, as if the cluster were divided."""
+    """Gives every job an equal part of every type, as if the cluster were divided."""
 
     blind = True
 
     def shares(self, state: State) -> Real:
-        """Return the equal parts."""
+        """Return the equal parts, float64[n, r]."""
         return programmes.isolated(self._demand(state))
 
 
 class MaxMin(Shares):
     """Max-min fairness over speeds, each relative to the job's speed on an equal mix of the types.
 
-    blind: treats all types as equally fast, which is least attained service.
+    blind: treat all types as equally fast, which gives least attained service.
     """
 
     def __init__(self, cluster: Cluster, *, blind: bool = False) -> None:
@@ -83,7 +85,7 @@ class MaxMin(Shares):
         self.blind = blind
 
     def shares(self, state: State) -> Real:
-        """Return the water-filled shares. Equal jobs are one row of the programme."""
+        """Return the water-filled shares. Equal jobs share one row of the programme."""
         demand = self._demand(state)
         speed = together_throughput(state)
         speed = (speed > 0).astype(float) if self.blind else speed
@@ -98,10 +100,10 @@ class MaxMin(Shares):
 
 
 class FinishTimeFair(Shares):
-    """The least worst ratio of the time a job takes to the time it would take in its equal part."""
+    """Minimises the worst ratio of a job's time to the time that it would take in its equal part."""
 
     _CLOSE = 1.001
-    """Bisection ends when the ratio is known to this factor."""
+    """Factor to which the ratio is known when bisection ends."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -134,7 +136,7 @@ class FinishTimeFair(Shares):
         return best
 
     def _passed_alone_s(self, state: State, alone: Real) -> Real:
-        """Return the time that each job's steps so far would have taken in its equal parts, s, float64[n]."""
+        """Return the time that each job's steps so far would have taken in its equal part, s, float64[n]."""
         grown = int(state.job.max(initial=-1)) + 1
         if grown > self._left.size:
             more = grown - self._left.size
@@ -143,7 +145,7 @@ class FinishTimeFair(Shares):
             self._speed = np.append(self._speed, np.ones(more))
         known = ~np.isnan(self._left[state.job])
         done = np.where(known, self._left[state.job] - state.left_steps, 0.0)
-        # Work that a fault undid was paid for once.
+        # Work that a fault undid counts only once.
         self._alone_s[state.job] += np.maximum(done, 0.0) / self._speed[state.job]
         self._left[state.job], self._speed[state.job] = state.left_steps, alone
         passed: Real = self._alone_s[state.job]
@@ -151,23 +153,23 @@ class FinishTimeFair(Shares):
 
 
 class Makespan(Shares):
-    """The shares with which the last job ends soonest, if they were kept."""
+    """The shares with which the last job would end soonest if they were kept."""
 
     def shares(self, state: State) -> Real:
-        """Return the shares that let all jobs end together, as soon as can be."""
+        """Return the shares with which all jobs end together, as early as possible."""
         left = np.maximum(state.left_steps, 1e-9)[:, None]
         return programmes.max_min(self._demand(state), together_throughput(state) / left).x
 
 
 class Cost(Shares):
-    """The most work for the money, and every deadline that can be kept."""
+    """Maximises the work per money, and keeps every deadline that can be kept."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._missed = 0
 
     def shares(self, state: State) -> Real:
-        """Return the shares. Where the deadlines cannot all be kept, none is asked for."""
+        """Return the shares. If the deadlines cannot all be kept, none of them is required."""
         demand, speed = self._demand(state), together_throughput(state)
         price = np.maximum(self._cluster.price_usd_h, 1e-9) * state.gpus[:, None]
         worth = speed / np.maximum(state.total_steps, 1e-9)[:, None] / price
@@ -183,14 +185,16 @@ class Cost(Shares):
         return programmes.isolated(demand) if x is None else x
 
     def remarks(self) -> Sequence[str]:
-        """Return how often deadlines were given up."""
+        """Return how often the deadlines were dropped."""
         if not self._missed:
             return ()
         return (f"{self._missed} programmes could not keep all deadlines and were solved without them",)
 
 
 class Rounds(Scheduler):
-    """Carries shares of time out, round by round: who is furthest behind its share of a type goes first."""
+    """Carries shares of time out in rounds: the job that is furthest behind its share of a type goes
+    first.
+    """
 
     def __init__(
         self, cluster: Cluster, seed: int, settings: GavelSettings, policy: Callable[[Cluster], Shares]
@@ -204,7 +208,9 @@ class Rounds(Scheduler):
         self._x, self._deficit, self._received_s = (np.zeros((0, kinds)) for _ in range(3))
 
     def on_round(self, state: State) -> Assignment:
-        """Return the jobs of the next round. Shares are solved again after an arrival, an end or a fault."""
+        """Return the jobs of the next round. Shares are computed again after an arrival, an end or a
+        fault.
+        """
         self._grow(state)
         self._account(state)
         present = np.sort(state.job)
@@ -223,7 +229,7 @@ class Rounds(Scheduler):
         return self._policy.remarks()
 
     def _orders(self, state: State, priority: Real) -> Iterator[tuple[int, Whole]]:
-        """Yield the types, fastest first or shuffled, with the rows that have a share of each."""
+        """Yield the types, fastest first or shuffled, each with the rows that have a share of it."""
         speed = together_throughput(state)
         best = np.maximum(speed.max(axis=1, keepdims=True), 1e-300)
         kinds = np.argsort(-(speed / best).sum(axis=0), kind="stable")
@@ -236,7 +242,7 @@ class Rounds(Scheduler):
             yield kind, order[wants[order]]
 
     def _account(self, state: State) -> None:
-        """Add the time since the last call to what the running jobs have received of their types."""
+        """Add the time since the last call to the service that the running jobs have received, by type."""
         on = held_type(self._cluster, state)
         runs = on >= 0
         self._received_s[state.job[runs], on[runs]] += state.now_s - self._asked_s

@@ -1,12 +1,14 @@
-"""Hadar: prices of GPUs that rise as they are used, and the placement that pays each job best.
+"""Hadar: prices of GPUs that rise with use, and the placement with the best payoff for each job.
 
-For: scheduling whose jobs may run on several GPU types in one round. Everything here is a reading of an
-abstract (Hadar, IPDPS 2024; arXiv 2503.10918): task-level placement, dual prices, a dual subroutine that
+For: scheduling jobs that may run on several GPU types in one round. The whole file is our reading of an
+abstract (Hadar, IPDPS 2024; arXiv 2503.10918): task-level placement, dual prices, and a dual subroutine that
 compares the best placement on one server with the best spread one. A mixed gang is as fast as its slowest
-member, and a spread one has 0.9 of that. The dynamic programme over subsets of a few jobs is left out; jobs
-are admitted in the order of their utility. HadarE forks jobs over idle servers as copies that train side by
-side and exchange what they learnt in each round (arXiv 2503.10918). Readings: a copy is a whole gang on one
-server, and jobs take turns in the order of their utility.
+member, and a spread gang has 0.9 of that speed. The dynamic programme over subsets of a few jobs is left out;
+jobs are admitted in the order of their utility.
+
+HadarE forks jobs over idle servers as copies that train side by side and exchange results in each round
+(arXiv 2503.10918). Our readings: a copy is a whole gang on one server, and jobs take turns in the order of
+their utility.
 """
 
 from __future__ import annotations
@@ -35,21 +37,20 @@ class HadarSettings:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a GPU costs while it is used less or more. least, most: at no and at full use, by type,
-    float64[r]."""
+    """Prices of a GPU. least, most: price without use and at full use, by type, float64[r]."""
 
     least: Real
     most: Real
 
     def of(self, kind: Whole, used_share: Real) -> Real:
-        """Return the prices of GPUs of these types on servers used to these shares."""
+        """Return the prices of GPUs of these types on servers with these used shares, float64[n]."""
         least = self.least[kind]
         price: Real = least * (self.most[kind] / least) ** used_share
         return price
 
 
 class Hadar(Scheduler):
-    """Admits jobs by utility, each at the placement with the best payoff, then fills what is left."""
+    """Admits jobs by utility, each at the placement with the best payoff, then fills the free GPUs."""
 
     mixes_types = True
 
@@ -57,7 +58,7 @@ class Hadar(Scheduler):
         self._cluster, self._spread = cluster, settings.spread
 
     def on_round(self, state: State) -> Assignment:
-        """Return the jobs whose payoff is above 0, and then those that fit into what is left."""
+        """Return the jobs whose payoff is above 0, then the jobs that fit into the free GPUs."""
         room = Room(self._cluster, state)
         if not len(state):
             return room.plan()
@@ -85,7 +86,7 @@ class Hadar(Scheduler):
         return room.plan()
 
     def _fork(self, room: Room, state: State, order: Whole, rate: Real) -> None:
-        """Give what is left to copies of jobs that run. Hadar forks none."""
+        """Give the free GPUs to copies of running jobs. Hadar does not fork jobs."""
 
     def _utility(self, state: State, work: Real, speed: Real) -> Real:
         """Return weight · work / time from submission to the end at this speed, float64[n]."""
@@ -117,9 +118,10 @@ class Hadar(Scheduler):
         prices: Prices,
         held: Lines | None,
     ) -> tuple[Lines, float] | None:
-        """Return the placement with the best payoff and that payoff, None if the gang does not fit.
+        """Return the placement with the best payoff, and the payoff. The placement is None if the gang does
+        not fit.
 
-        On equal payoff the servers that the job has stay.
+        If payoffs are equal, the job keeps its servers.
         """
         kind, gpus = self._cluster.server_type, self._cluster.server_gpus
         price = prices.of(kind, (gpus - room.free) / np.maximum(gpus, 1))
@@ -127,14 +129,14 @@ class Hadar(Scheduler):
         wanted = int(state.gpus[row])
         options: list[Lines] = []
         if held is not None and held[1].sum() > wanted:
-            # The copy of a forked job on its fastest server stays its first.
+            # The copy of a forked job on its fastest server stays the first.
             first = int(np.argmax(rate[kind[held[0]]]))
             held = held[0][first : first + 1], held[1][first : first + 1]
         if held is not None and usable[held[0]].all() and (room.free[held[0]] >= held[1]).all():
             options.append(held)
         per_work = np.where(usable, price / np.where(rate[kind] > 0, rate[kind], 1.0), np.inf)
         whole = usable & (room.free >= wanted)
-        # The best of the whole placements by payoff: cheapest on each type.
+        # The best placement on one server, by payoff: the cheapest on each type.
         for type_ in range(rate.size):
             fits = whole & (kind == type_)
             if fits.any():
@@ -157,14 +159,14 @@ class Hadar(Scheduler):
 
 
 class HadarE(Hadar):
-    """Hadar, whose jobs take a copy of their gang on one further server after the other while any is free."""
+    """Hadar with forked jobs: each may put a copy of its gang on further servers as long as one is free."""
 
     forks = True
 
     def _fork(self, room: Room, state: State, order: Whole, rate: Real) -> None:
         kind, given = self._cluster.server_type, room.plan()
         servers = {row: set(given.server[given.row == row].tolist()) for row in np.unique(given.row).tolist()}
-        # Only a gang that is whole on one server is copied.
+        # Only a gang that is on a single server is copied.
         able = [row for row in order.tolist() if len(servers.get(row, ())) == 1]
         held = _held_lines(state)
         while able and room.free.any():
@@ -177,7 +179,7 @@ class HadarE(Hadar):
                     continue
                 had = np.zeros(speed.size, np.bool_)
                 had[held[row][0] if row in held else []] = True
-                # The fastest server, of these one that has a copy already.
+                # The fastest server; among equals, one that already has a copy.
                 server = int(np.lexsort((np.arange(speed.size), ~had, -speed))[0])
                 room.take(row, (np.array([server]), np.array([wanted])))
                 servers[row].add(server)
@@ -186,7 +188,7 @@ class HadarE(Hadar):
 
 
 def _cheapest(free: Whole, per_work: Real, wanted: int) -> Lines | None:
-    """Return the GPUs that cost least for the work they do, None if there are too few."""
+    """Return the GPUs with the least price per work, None if there are too few."""
     order = np.argsort(per_work, kind="stable")
     order = order[np.isfinite(per_work[order])]
     reached = np.cumsum(free[order])
@@ -199,7 +201,7 @@ def _cheapest(free: Whole, per_work: Real, wanted: int) -> Lines | None:
 
 
 def _held_lines(state: State) -> dict[int, Lines]:
-    """Return what each job has now, by row."""
+    """Return each job's present GPUs, by row."""
     held = state.held
     order = np.argsort(held.row, kind="stable")
     rows, first = np.unique(held.row[order], return_index=True)

@@ -1,9 +1,10 @@
-"""What a scheduler sees and answers: servers with GPUs of some types, jobs as arrays, who has which GPUs.
+"""Input and output of a scheduler: servers with GPUs of some types, jobs as arrays, and the GPUs that jobs
+hold.
 
-For: the vocabulary of control.scheduler and of the backends that carry its answers out. Not for: deciding.
-Jobs are structure-of-arrays: one array per quantity over the n jobs that are present, which are those that
-were submitted and have not finished. A job is a gang: it runs on all of its GPUs or not at all. Two gangs may
-share the same GPUs where `Sharing` says how fast they then are.
+For: the terms of control.scheduler and of the backends that carry its answers out. Not for: deciding. Jobs
+are structures of arrays: one array per quantity over the n jobs that were submitted and have not finished. A
+job is a gang: it runs on all of its GPUs or not at all. Two gangs may share the same GPUs if `Sharing` gives
+their speeds.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _NO_PAIRS = np.empty((0, 2), np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who has which GPUs, in k lines, one for each job on each of its servers.
+    """GPUs of jobs, in k lines, one for each job on each of its servers.
 
     row: row of the job in the state, int64[k].
     server: the server, int64[k].
@@ -73,36 +74,34 @@ class Assignment:
         return Assignment(self.row[kept], self.server[kept], self.gpus[kept], pairs)
 
     def counted(self) -> Flags:
-        """Return the lines without those of the second job of each pair, bool[k]. Their GPUs are not
-        shared."""
+        """Return a mask of the lines without those of the second job of each pair, bool[k]. Their GPUs are
+        then not shared."""
         return ~np.isin(self.row, self.shared[:, 1])
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How fast two jobs are that share their GPUs, by class of job.
+    """Speeds of two jobs that share their GPUs, by class of job.
 
-    kind: class of each job by its id, int64[jobs].
-    kept: share of its speed alone that a job of class a keeps beside one of class b on type j,
-        float64[a, b, j]; 0: the two cannot share GPUs of the type.
+    kind: class of each job by its id, int64[jobs]. kept: share of its own speed that a job of class a keeps
+    beside one of class b on type j, float64[a, b, j]; 0: the two cannot share GPUs of the type.
     """
 
     kind: Whole
     kept: Real
 
     def of(self, job: Whole, other: Whole) -> Real:
-        """Return what each job keeps beside the other by type, float64[jobs, r]."""
+        """Return the share of its speed that each job keeps beside the other, by type, float64[jobs, r]."""
         kept: Real = self.kept[self.kind[job], self.kind[other]]
         return kept
 
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """How fast jobs are whose number of GPUs may change, by class of job.
+    """Speeds of jobs whose number of GPUs may change, by class of job.
 
-    kind: class of each job by its id, −1 for a gang that cannot change, int64[jobs].
-    speed: goodput with 0 to m GPUs, on as few servers as possible and on several, in any unit of the class,
-        float64[c, 2, m + 1].
+    kind: class of each job by its id, −1 for a gang that cannot change, int64[jobs]. speed: goodput with 0 to
+    m GPUs, on as few servers as possible and on several, in any unit of the class, float64[c, 2, m + 1].
     """
 
     kind: Whole
@@ -110,7 +109,7 @@ class Elastic:
 
     @property
     def most(self) -> int:
-        """The most GPUs of which it is known how fast a job is, 0 without a class."""
+        """Largest number of GPUs for which a speed is known, 0 without a class."""
         return max(int(self.speed.shape[2]) - 1, 0)
 
     def of(self, jobs: Whole) -> Whole:
@@ -118,7 +117,7 @@ class Elastic:
         return self.kind[jobs] if self.kind.size else np.full(jobs.shape, -1)
 
     def speed_up(self, jobs: Whole, gang: Whole, gpus: Whole, spread: Whole) -> Real:
-        """Return the speed with these GPUs beside that of the gang together; arguments broadcast.
+        """Return the speed with these GPUs relative to that of the gang together. The arguments broadcast.
 
         spread: 1 for several servers. A gang that cannot change has 1 with its GPUs, else 0.
         """
@@ -143,11 +142,11 @@ class State:
     now_s: the moment, s since the first submission.
     up: whether each server works, bool[h].
     job: id of each job, a small whole number, int64[n]. Ties in time are broken by it.
-    submit_s: when it was submitted, s, float64[n].
+    submit_s: time of submission, s, float64[n].
     gpus: GPUs of the gang, int64[n].
     queue: its queue, int64[n].
     weight: its weight in fair shares, float64[n].
-    deadline_s: when it should have finished, s, inf without a deadline, float64[n].
+    deadline_s: time by which the job should finish, s, inf without a deadline, float64[n].
     left_steps: steps still to do, float64[n].
     total_steps: steps of the whole job, float64[n].
     throughput: steps per second of the gang on each type, float64[n, r, 2]; the last axis is: on as few
@@ -155,11 +154,11 @@ class State:
     together: whether the job may only run on as few servers as possible, bool[n].
     attained_gpu_s: GPU-seconds in which it made progress, float64[n].
     ran_s: seconds in which it made progress, float64[n].
-    first_start_s: when it had GPUs for the first time, s, inf if never, float64[n].
-    idle_since_s: when it last lost its GPUs, or was submitted, s, float64[n].
-    held: who has which GPUs now.
-    sharing: how fast two jobs are on the same GPUs, by the jobs' ids; without classes nobody shares.
-    elastic: how fast jobs are with other numbers of GPUs, by the jobs' ids; without classes all are gangs.
+    first_start_s: time at which it first had GPUs, s, inf if never, float64[n].
+    idle_since_s: time at which it last lost its GPUs or was submitted, s, float64[n].
+    held: the GPUs that jobs have now.
+    sharing: speeds of two jobs on the same GPUs, by the jobs' ids; without classes, no GPU is shared.
+    elastic: speeds of jobs with other numbers of GPUs, by the jobs' ids; without classes, all jobs are gangs.
     """
 
     now_s: float
@@ -186,7 +185,7 @@ class State:
         return int(self.job.size)
 
     def running(self) -> Flags:
-        """Return which jobs have GPUs now, bool[n]."""
+        """Return the jobs that have GPUs now, bool[n]."""
         flags = np.zeros(len(self), np.bool_)
         flags[self.held.row] = True
         return flags

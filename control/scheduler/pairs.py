@@ -1,9 +1,9 @@
-"""Space sharing: two jobs on the same GPUs at once, where both together do more than one after the other.
+"""Space sharing: two jobs run on the same GPUs if together they do more than one after the other.
 
 For: Gavel's max-min programme over pairs (Narayanan et al., OSDI 2020, section 5.2 and code) and Gandiva's
-random pairs as Gavel's code has them (after Xiao et al., OSDI 2018). Both answer with units: a job alone or a
-pair, and its share of time on each type. Not for: carrying units out (shared_rounds), nor measuring how fast
-pairs are, which is data (model.Sharing). Only gangs of the same size are paired.
+random pairs as in Gavel's code (after Xiao et al., OSDI 2018). Both return units, each a single job or a
+pair, with its share of time on each type. Not for: carrying units out (shared_rounds), nor measuring the
+speeds of pairs, which are data (model.Sharing). Only gangs of the same size are paired.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from control.scheduler.placement import together_throughput
 from control.scheduler.programmes import Level, filled, raise_level
 
 _SLACK = 1e-6
-"""Relative room that a level found before is given, so that rounding cannot make the next programme
-infeasible."""
+"""Relative slack of a level found before, so that rounding cannot make the next programme infeasible."""
 
 _EASIEST = 1e6
-"""A class whose rates are so many times those of the hardest one is not asked for less than this."""
+"""A class whose rates exceed those of the hardest class by this factor need not reach a higher level."""
 
 _ROUNDING = 1e-9
-"""Shares and gains smaller than this are none."""
+"""Shares and gains below this count as 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What is scheduled as one: u units. first, second: rows of its jobs, int64[u], second −1: it is alone;
-    x: share of time on each type, float64[u, r]."""
+    """u units of scheduling, each a single job or a pair.
+
+    first, second: rows of the unit's jobs, int64[u]; second is −1 for a single job.
+    x: share of time on each type, float64[u, r].
+    """
 
     first: Whole
     second: Whole
@@ -41,7 +43,7 @@ class Units:
 
 
 class UnitShares(ABC):
-    """A policy of shares over units. It may remember."""
+    """A policy that computes shares of units. It may have memory."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster, self._random = cluster, np.random.default_rng(seed)
@@ -52,9 +54,10 @@ class UnitShares(ABC):
 
 
 class SharedMaxMin(UnitShares):
-    """Gavel's max-min fairness with a column for each pair, water-filled.
+    """Gavel's max-min fairness, water-filled, with a column for each pair.
 
-    Equal jobs are one class, as in MaxMin; the time of a class or of two is divided evenly among their jobs.
+    Equal jobs are one class, as in MaxMin. The time of a class or of a pair of classes is divided evenly
+    among its jobs.
     """
 
     def units(self, state: State) -> Units:
@@ -77,8 +80,12 @@ class SharedMaxMin(UnitShares):
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """m columns of the programme. one, two: classes, two −1 for a class alone; kind: the type; gpus: of the
-    gang, int64[m]; speed_one, speed_two: rates of the two classes' jobs in it, float64[m]."""
+    """m columns of the programme.
+
+    one, two: classes of the column, int64[m]; two is −1 for a single class.
+    kind: GPU type, int64[m]. gpus: GPUs of the gang, int64[m].
+    speed_one, speed_two: rates of the two classes' jobs in the column, float64[m].
+    """
 
     one: Whole
     two: Whole
@@ -89,9 +96,9 @@ class _Columns:
 
 
 def _columns(state: State, rate: Real, first: Whole, count: list[int]) -> _Columns:
-    """Return a column for each class and each pair of classes on each type where it is of use.
+    """Return one column per GPU type for each class, and for each pair of classes that gains by sharing.
 
-    A pair whose jobs keep no more than 1 together is not: its jobs would do as well in turns.
+    A pair gains if the kept speeds of its two jobs sum to more than 1. Otherwise taking turns is as fast.
     """
     rows: list[tuple[int, int, int, int, float, float]] = []
     for place, row in enumerate(first.tolist()):
@@ -113,7 +120,7 @@ def _columns(state: State, rate: Real, first: Whole, count: list[int]) -> _Colum
 
 
 def _solved(columns: _Columns, rate: Real, count: Whole, capacity: Whole) -> Real:
-    """Return the time that all jobs of each column have together, as a multiple of one job's, float64[m]."""
+    """Return the total time of all jobs of each column, as a multiple of one job's time, float64[m]."""
     classes, size = count.size, columns.one.size
     raised: Flags = np.asarray((rate > 0).any(axis=1))
     if not raised.any():
@@ -143,7 +150,7 @@ def _solved(columns: _Columns, rate: Real, count: Whole, capacity: Whole) -> Rea
 
 
 def _divided(columns: _Columns, x: Real, members: list[Whole], kinds: int) -> Units:
-    """Return units of jobs: the time of each column divided evenly among the jobs of its classes."""
+    """Return units of jobs. The time of each column is divided evenly among the jobs of its classes."""
     shares: dict[tuple[int, int], Real] = {}
     for place in np.flatnonzero(x > _ROUNDING).tolist():
         one, two, kind = int(columns.one[place]), int(columns.two[place]), int(columns.kind[place])
@@ -155,11 +162,11 @@ def _divided(columns: _Columns, x: Real, members: list[Whole], kinds: int) -> Un
 
 
 def _parts(ones: Whole, twos: Whole | None, total: float) -> list[tuple[int, int, float]]:
-    """Return (job, other job or −1, share): every job of a class has the same time in all."""
+    """Return (job, other job or −1, share). Each job of a class has the same total time."""
     if twos is None:
         return [(row, -1, total / ones.size) for row in ones.tolist()]
     if ones is twos:
-        # Each job once with the next and once with the one before it.
+        # Pair each job once with the next one and once with the one before.
         ring = [(int(ones[at]), int(ones[(at + 1) % ones.size])) for at in range(ones.size)]
         return [(min(pair), max(pair), total / ones.size) for pair in ring]
     ends = np.union1d(np.arange(1, ones.size + 1) / ones.size, np.arange(1, twos.size + 1) / twos.size)
@@ -180,9 +187,10 @@ def _members(of: Whole, classes: int) -> list[Whole]:
 
 
 class Gandiva(UnitShares):
-    """Random pairs while GPUs are short, given up where they do less than a job alone; equal parts for all.
+    """Random pairs while GPUs are short. A pair is given up if it does less than a single job. All have equal
+    parts.
 
-    As in Gavel's code, what the two jobs keep of their speeds is summed over all types.
+    As in Gavel's code, the kept speeds of the two jobs are summed over all types.
     """
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
@@ -190,7 +198,7 @@ class Gandiva(UnitShares):
         self._pairs: list[tuple[int, int]] = []
 
     def units(self, state: State) -> Units:
-        """Return the pairs and the jobs that are left, each with the same part of every type."""
+        """Return the pairs and the remaining single jobs, each with the same part of every type."""
         capacity = self._cluster.capacity(state.up)
         row_of = {job: row for row, job in enumerate(state.job.tolist())}
         short = int(state.gpus.sum()) > int(capacity.sum())
@@ -225,7 +233,9 @@ class Gandiva(UnitShares):
                 self._pairs.append((min(job, other), max(job, other)))
 
     def _kept(self, state: State, one: int, two: int) -> tuple[float, Flags]:
-        """Return what both keep, summed over the types, and the types that they can share, bool[r]."""
+        """Return the kept speeds of both jobs, summed over the types, and the types that they can share,
+        bool[r].
+        """
         kept = state.sharing.of(np.array([one, two]), np.array([two, one]))
         able: Flags = np.asarray((kept > 0).all(axis=0))
         return float(kept.sum()), able

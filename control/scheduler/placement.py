@@ -1,7 +1,7 @@
-"""Puts gangs on servers: which of them fit, and which GPUs they get.
+"""Placement of gangs on servers: which gangs fit, and which GPUs they get.
 
-For: every policy, after it has decided an order. Not for: the order. Choosing counts GPUs and is done in
-whole arrays; only a job that newly gets GPUs costs a step of its own.
+For: every policy, after it has decided an order. Not for: the order. Choosing by counting GPUs works on whole
+arrays; only a job that gets new GPUs costs a step of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Room:
         self._lines: list[Lines] = []
 
     def keep(self, rows: Flags) -> None:
-        """Let these jobs keep the GPUs that they have. rows: bool[n]."""
+        """Keep the present GPUs of these jobs. rows: bool[n]."""
         kept = self._state.held.of(rows)
         np.subtract.at(self.free, kept.server, kept.gpus)
         self._rows.append(kept.row)
@@ -39,9 +39,9 @@ class Room:
         return int(self.free[self._servers[kind]].sum())
 
     def find(self, row: int, kind: int) -> Lines | None:
-        """Return where the job would run on this type, None if it does not fit now.
+        """Return the GPUs on which the job would run on this type, None if it does not fit now.
 
-        The fullest server that holds the whole gang; without one, the emptiest servers. A job that must stay
+        It is the fullest server that holds the whole gang, or else the emptiest servers. A job that must stay
         together takes one server, or servers of one rack if no server of the type is large enough.
         """
         servers, wanted = self._servers[kind], int(self._state.gpus[row])
@@ -69,12 +69,12 @@ class Room:
         self._lines.append(lines)
 
     def share(self, row: int, lines: Lines) -> None:
-        """Give the job GPUs that another one has been given."""
+        """Give the job GPUs that another job has."""
         self._rows.append(np.full(lines[0].size, row))
         self._lines.append(lines)
 
     def place(self, row: int, kinds: Iterable[int]) -> bool:
-        """Give the job GPUs of the first of these types where it fits; return whether there was one."""
+        """Give the job GPUs of the first of these types where it fits. Return whether there was one."""
         for kind in kinds:
             lines = self.find(row, kind)
             if lines is not None:
@@ -83,7 +83,7 @@ class Room:
         return False
 
     def plan(self) -> Assignment:
-        """Return who has which GPUs, sorted by job and server."""
+        """Return the GPUs of all jobs, sorted by job and server."""
         if not self._rows:
             empty = np.empty(0, np.int64)
             return Assignment(empty, empty, empty)
@@ -106,7 +106,7 @@ def _emptiest(servers: Whole, free: Whole, wanted: int) -> Lines | None:
 
 
 def greedy(sizes: Whole, capacity: int) -> Flags:
-    """Return which of these gangs get GPUs: in their order, skipping what does not fit any more, bool[n]."""
+    """Return the gangs that get GPUs, bool[n]: in their order, skipping those that no longer fit."""
     taken = np.zeros(sizes.size, np.bool_)
     rows = np.flatnonzero(sizes <= capacity)
     while rows.size:
@@ -129,8 +129,8 @@ def held_type(cluster: Cluster, state: State) -> Whole:
 def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:
     """Return GPUs for the jobs that were chosen by counting.
 
-    wanted: type that each job is to run on, −1 for none, int64[n]. A job that runs on it already keeps its
-    servers. The others are placed, larger gangs first; one that must stay together may find no place.
+    wanted: type for each job, −1 for none, int64[n]. A job that already runs on it keeps its servers. The
+    others are placed, larger gangs first. A job that must stay together may find no place.
     """
     room = Room(cluster, state)
     stays = (wanted >= 0) & (held_type(cluster, state) == wanted)
@@ -143,9 +143,9 @@ def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:
 
 
 def fill(cluster: Cluster, state: State, orders: Iterator[tuple[int, Whole]]) -> Whole:
-    """Return the type that each job is to run on, −1 for none, int64[n].
+    """Return the type for each job, −1 for none, int64[n].
 
-    orders: types in turn, each with the rows that want it, the first one first.
+    orders: types in turn, each with the rows that want it, the most urgent row first.
     """
     wanted = np.full(len(state), -1)
     capacity = cluster.capacity(state.up)

@@ -1,11 +1,11 @@
-"""Pollux: GPUs and batch of every job, chosen together for the largest power mean of their goodput.
+"""Pollux: it chooses GPUs and batch of all jobs together for the largest power mean of goodput.
 
-For: jobs whose number of GPUs may change, as `State.elastic` tells; others have their gang or nothing. Not
-for: jobs on several types at once. Source: Pollux (Qiao et al., OSDI 2021) §4.2, by way of a reading: the
-power mean (p = −1) of goodput over goodput at an equal share, by a seeded genetic search every 60 s, and a
-restart factor on jobs that move. Readings of ours: the search chooses a type and a number of GPUs for each
-job, and they are then placed on as few servers as possible; a job without GPUs counts with a small speed-up;
-a gang that cannot change has at an equal share the time on its GPUs that this share pays for.
+For: jobs whose number of GPUs may change, as in `State.elastic`; other jobs get their gang or nothing. Not
+for: jobs on several types at once. Source: Pollux (Qiao et al., OSDI 2021) §4.2, in our reading: the power
+mean (p = −1) of goodput over goodput at an equal share, by a seeded genetic search every 60 s, and a restart
+factor on jobs that move. Readings of ours: the search chooses a type and a number of GPUs for each job, and
+they are then placed on as few servers as possible; a job without GPUs counts with a small speed-up; the equal
+share of a gang that cannot change is a share of time on its GPUs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PolluxSettings:
 
 
 class Pollux(Scheduler):
-    """Searches for the best numbers of GPUs every minute; in between everybody keeps what they have."""
+    """Searches for the best numbers of GPUs every minute. Between searches, jobs keep their GPUs."""
 
     at_events = True
     elastic = True
@@ -53,7 +53,7 @@ class Pollux(Scheduler):
         self._searched_s = -np.inf
 
     def on_round(self, state: State) -> Assignment:
-        """Return the plan of a new search, or what is held until it is time for one."""
+        """Return the plan of a new search, or the present GPUs until the next search is due."""
         idle = not state.held.row.size
         if not idle and state.now_s < self._searched_s + self._settings.every_s - 1e-6:
             return state.held
@@ -79,7 +79,7 @@ class Pollux(Scheduler):
         return max(self._searched_s + self._settings.every_s, state.now_s + 1e-3)
 
     def _factor(self, state: State) -> Real:
-        """Return by what a move multiplies each job's speed-up, float64[n]: 1 for jobs without GPUs."""
+        """Return the factor of each job's speed-up if it moves, float64[n]; 1 for jobs without GPUs."""
         delay = self._settings.restart_s
         restarts = np.array([self._restarts.get(job, 0) for job in state.job.tolist()], float)
         age = np.maximum(state.now_s - state.submit_s, 0.0)
@@ -87,7 +87,7 @@ class Pollux(Scheduler):
         return np.where(state.running(), factor, 1.0)
 
     def _place(self, state: State, kind: Whole, gpus: Whole, stays: Flags) -> Assignment:
-        """Return GPUs for the jobs; those that change nothing keep theirs, larger ones choose first."""
+        """Return GPUs for the jobs. Jobs that change nothing keep theirs; larger jobs choose first."""
         sized = replace(state, gpus=np.where(gpus > 0, gpus, state.gpus))
         room = Room(self._cluster, sized)
         room.keep(stays & (gpus > 0))
@@ -120,11 +120,11 @@ class _Search:
         ]
         self._value = self._speed_ups(state, order, np.array(largest))
         self._flexible = state.elastic.of(state.job[order]) >= 0
-        # A gang that is larger than all there is cannot run now.
+        # A gang that is larger than all working servers together cannot run now.
         self._able &= self._flexible[:, None] | (self._gang[:, None] <= self._capacity)
 
     def _speed_ups(self, state: State, order: Whole, largest: Whole) -> Real:
-        """Return the speed by type and GPUs beside that at an equal share of the best type, [n, r, ·]."""
+        """Return the speed-up by type and GPUs over an equal share of the best type, float64[n, r, ·]."""
         n, kinds = len(state), self._capacity.size
         width = max(self._most, int(np.maximum(self._gang, self._gpus).max(initial=1)))
         share = max(int(self._capacity.sum()) // max(n, 1), 1)
@@ -158,7 +158,9 @@ class _Search:
         return np.where(gpus[0] > 0, kind[0], -1), gpus[0]
 
     def _first(self, random: np.random.Generator, size: int) -> tuple[Whole, Whole]:
-        """Return what is held, an equal share for all, and mutations of both, int64[p, n]."""
+        """Return the first plans: the present GPUs, an equal share for all, and mutations of both, int64[p,
+        n].
+        """
         own = np.where(self._able.any(axis=1), self._able.argmax(axis=1), 0)
         kind = np.tile(np.where(self._kind >= 0, self._kind, own), (size, 1))
         gpus = np.tile(self._gpus, (size, 1))
@@ -182,7 +184,7 @@ class _Search:
             kind[hit] = other[hit]
 
     def _repair(self, kind: Whole, gpus: Whole, random: np.random.Generator) -> None:
-        """Take GPUs from jobs that cannot have them, the jobs of each plan in a random order."""
+        """Take GPUs from jobs until each plan fits, the jobs of each plan in a random order."""
         gpus *= self._able[np.arange(self._gang.size), kind]
         order = random.permuted(np.tile(np.arange(self._gang.size), (gpus.shape[0], 1)), axis=1)
         plans = np.arange(gpus.shape[0])
@@ -196,7 +198,7 @@ class _Search:
             left[plans, of] -= takes
 
     def _cost(self, kind: Whole, gpus: Whole, least: float) -> Real:
-        """Return the weighted mean of 1 / speed-up of each plan, float64[p]: what p = −1 makes least."""
+        """Return the weighted mean of 1 / speed-up of each plan, float64[p]. The least is best for p = −1."""
         value = self._value[np.arange(self._gang.size), kind, gpus]
         moves = (self._gpus > 0) & ((gpus != self._gpus) | (kind != self._kind))
         value = np.maximum(value * np.where(moves, self._factor, 1.0), least)

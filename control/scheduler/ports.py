@@ -1,4 +1,4 @@
-"""The port between the code that decides who runs on what and a backend that carries it out.
+"""The port between a scheduler and a backend that carries out its decisions.
 
 For: `Scheduler`, which every policy implements and a backend calls. Not for: the policies.
 """
@@ -14,11 +14,11 @@ from control.scheduler.model import Assignment, State
 
 
 class Scheduler(Protocol):
-    """Decides who runs on what. It keeps no clock: time comes with the state.
+    """Decides which jobs run on which GPUs. It has no clock: time comes with the state.
 
-    at_events: whether it is asked at arrivals, ends and faults too, and not at the ends of rounds only.
+    at_events: whether it also decides at arrivals, ends and faults, not only at the ends of rounds.
     mixes_types: whether one job may run on several GPU types at once.
-    elastic: whether a job may have another number of GPUs than its gang, where the state says how fast it is.
+    elastic: whether a job may have another number of GPUs than its gang, if the state gives its speed.
     forks: whether a job may have several times its GPUs: a copy of the whole gang on each of several servers.
     """
 
@@ -28,13 +28,15 @@ class Scheduler(Protocol):
     elastic: ClassVar[bool] = False
 
     def on_round(self, state: State) -> Assignment:
-        """Return who has which GPUs from now on. Jobs with GPUs now that are not in it are preempted."""
+        """Return the GPUs of jobs from now on. Jobs that have GPUs now and are missing in the result are
+        preempted.
+        """
         ...
 
     def wake_s(self, state: State, given: Assignment) -> float:  # noqa: ARG002 - most policies need none
-        """Return when it is to be asked again at the latest, if nothing else happens, s; inf: never."""
+        """Return the latest time of the next call if nothing else happens, s; inf: none."""
         return np.inf
 
     def remarks(self) -> Sequence[str]:
-        """Return what a reader of the results should know of its decisions, each remark once."""
+        """Return remarks on its decisions for the reader of the results, each once."""
         return ()

@@ -1,9 +1,9 @@
-"""Linear programmes over shares of time: what share of its time should each job run on each GPU type.
+"""Linear programmes over shares of time: the share of its time for which each job runs on each GPU type.
 
 For: Gavel's policies (control.scheduler.gavel). Not for: turning shares into rounds. Everywhere X is
 float64[n, r] with X[i, j] in [0, 1], a job's shares sum to at most 1, and Σᵢ gpusᵢ·Xᵢⱼ ≤ capacityⱼ. Source:
 Narayanan et al., OSDI 2020, and the code of Gavel. The programmes are solved exactly, by HiGHS through scipy.
-Equal jobs may be given as one row with a count: some solution treats them alike, so nothing is lost.
+Equal jobs may be one row with a count: some solution treats them alike, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -22,21 +22,18 @@ Sparse = Any
 """A scipy.sparse.csr_array. Parts of scipy are loaded at their first use: every command reads this file."""
 
 _SLACK = 1e-6
-"""Relative room that a level found before is given, so that rounding cannot make the next programme
-infeasible."""
+"""Relative slack of a level found before, so that rounding cannot make the next programme infeasible."""
 
 _EASIEST = 1e6
-"""A row whose rates are so many times those of the hardest one is not asked for less than this."""
+"""A row whose rates exceed those of the hardest row by this factor need not reach a higher level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Who wants GPUs, in n rows.
+    """Demand for GPUs, in n rows.
 
-    gpus: GPUs of a gang, int64[n].
-    count: number of equal jobs that the row stands for, int64[n].
-    capacity: GPUs of each type, int64[r].
-    able: whether a job can run on a type at all, bool[n, r].
+    gpus: GPUs of a gang, int64[n]. count: number of equal jobs that the row stands for, int64[n]. capacity:
+    GPUs of each type, int64[r]. able: whether a job can run on a type at all, bool[n, r].
     """
 
     gpus: Whole
@@ -45,15 +42,20 @@ class Demand:
     able: Flags
 
     def fits(self) -> Flags:
-        """Return on which types a job can have a share, bool[n, r]: able, and the gang is not too large."""
+        """Return the types on which a job can have a share, bool[n, r]: it can run there, and its gang
+        fits.
+        """
         fits: Flags = self.able & (self.gpus[:, None] <= self.capacity)
         return fits
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A solved max-min programme. x: the shares; z: the level reached; tight: the rows that no solution lifts
-    above z while the others keep it, bool[n]."""
+    """A solved max-min programme.
+
+    x: the shares. z: the level reached.
+    tight: the rows that no solution lifts above z while the others keep it, bool[n].
+    """
 
     x: Real
     z: float
@@ -81,11 +83,11 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
     if not raised.any():
         return Level(np.zeros_like(rate), 0.0, np.ones(rows, np.bool_))
     least = np.zeros(rows) if least is None else least
-    # The hardest row sets the scale, so that the solver's tolerance is small beside every level.
+    # The hardest row sets the scale, so that the solver's tolerance is small relative to every level.
     hardest = rate.max(axis=1)
     scale = float(hardest[raised].min())
     unit = np.maximum(scale, hardest / _EASIEST)
-    # A row that is only kept has its own level as unit.
+    # The unit of a row that is only kept is its own level.
     unit = np.where(raised, unit, np.where(least > 0, least, np.inf))
     floor = np.where(raised | (least <= 0), 0.0, _SLACK - 1)
     uses = scipy.sparse.vstack((_by_row(np.ones_like(rate)), _by_type(demand, rows, kinds)), format="csr")
@@ -98,8 +100,8 @@ def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags
 def raise_level(
     reach: Sparse, uses: Sparse, most: Real, upper: Real, raised: Flags, floor: Real
 ) -> tuple[Real, float, Flags]:
-    """Return x in [0, upper], the largest z, and the rows that hold it: reach·x ≥ z in the raised rows and
-    ≥ −floor in the others, uses·x ≤ most.
+    """Return x in [0, upper], the largest z, and the rows that hold z: reach·x ≥ z in the raised rows and ≥
+    −floor in the others, with uses·x ≤ most.
 
     reach: [n, m]; uses: [l, m]; most: float64[l]; upper: float64[m]; raised: bool[n]; floor: float64[n].
     """
@@ -123,8 +125,8 @@ def raise_level(
 def water_filled(demand: Demand, rate: Real) -> Real:
     """Return the shares whose sorted levels Σⱼ rateᵢⱼ·Xᵢⱼ are lexicographically largest, float64[n, r].
 
-    The least level is raised as far as it goes. The rows that hold it there, told by their dual prices, keep
-    it and the rest is raised on. The levels are unique; the shares need not be.
+    The least level is raised as far as possible. The rows that hold it, known by their dual prices, keep it,
+    and the other rows are raised further. The levels are unique; the shares need not be.
     """
     raised: Flags = np.asarray((np.where(demand.fits(), rate, 0.0) > 0).any(axis=1))
     return filled(lambda reached, rows: max_min(demand, rate, reached, rows), raised, np.zeros_like(rate))
@@ -133,8 +135,8 @@ def water_filled(demand: Demand, rate: Real) -> Real:
 def filled(solve: Callable[[Real, Flags], Level], raised: Flags, nothing: Real) -> Real:
     """Return the shares of the last of the programmes that raise these rows one after the other.
 
-    solve: levels reached so far, float64[n], and rows to raise, bool[n] → a level. nothing: the shares if no
-        row is to be raised.
+    solve: (levels so far, float64[n]; rows to raise, bool[n]) → level. nothing: the shares if no row is
+    raised.
     """
     reached, x = np.zeros(raised.size), nothing
     while raised.any():

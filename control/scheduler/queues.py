@@ -1,15 +1,13 @@
 """Schedulers that keep an order of arrival and never preempt: FIFO and capacity queues.
 
-For: the baselines of the schedulers that do more. FIFO blind to types and FIFO that takes the fastest type
-are those of Gavel's simulator (Narayanan et al., OSDI 2020, code). Capacity queues are a reading of Hadoop
-YARN's capacity scheduler: a queue is guaranteed a share of the GPUs, borrows idle ones up to a most, and the
-queue with the least use for its share is next. Without such queues it is YARN-CS as Tiresias compares itself
-with (Gu et al., NSDI 2019, its simulator): a gang waits until it fits together.
+For: baselines. FIFO blind to types and FIFO that takes the fastest type are those of Gavel's simulator
+(Narayanan et al., OSDI 2020, code). Capacity queues are a reading of Hadoop YARN's capacity scheduler: a
+queue is guaranteed a share of the GPUs, borrows idle ones up to a limit, and the queue with the least use
+relative to its share is next. Without queues it is YARN-CS, the baseline of Tiresias (Gu et al., NSDI 2019,
+its simulator): a gang waits until it fits together.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +16,8 @@ from control.scheduler.placement import Room
 from control.scheduler.ports import Scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class FifoSettings:
-    """FIFO has no parameters."""
-
-
 class Fifo(Scheduler):
-    """First come, first served. fastest: takes the fastest type that has room, not a random one. backfill:
+    """First come, first served. fastest: take the fastest type that has room, not a random one. backfill:
     later jobs may pass one that does not fit."""
 
     at_events = True
@@ -34,7 +27,7 @@ class Fifo(Scheduler):
         self._random = np.random.default_rng(seed)
 
     def on_round(self, state: State) -> Assignment:
-        """Return the running jobs and those that newly fit, in the order of arrival."""
+        """Return the running jobs and the jobs that fit now, in the order of arrival."""
         running = state.running()
         room = Room(self._cluster, state)
         room.keep(running)
@@ -47,7 +40,7 @@ class Fifo(Scheduler):
             if _place(room, state, row, self._random, fastest=self._fastest):
                 waiting = waiting[1:]
             elif self._backfill:
-                # What is as large and as choosy fits no better.
+                # A job that is as large and has the same constraints fits no better.
                 alike = (state.gpus[waiting] >= state.gpus[row]) & (
                     (state.throughput[waiting, :, 0] > 0) <= (state.throughput[row, :, 0] > 0)
                 ).all(axis=1)
@@ -58,13 +51,8 @@ class Fifo(Scheduler):
         return room.plan()
 
 
-@dataclass(frozen=True, slots=True)
-class YarnSettings:
-    """Capacity queues have no parameters; their shares belong to the cluster."""
-
-
 class Yarn(Scheduler):
-    """Capacity queues, first come, first served inside each; the head of a queue blocks the queue."""
+    """Capacity queues, first come, first served inside each. The head of a queue blocks the queue."""
 
     at_events = True
 
@@ -73,7 +61,7 @@ class Yarn(Scheduler):
         self._random = np.random.default_rng(seed)
 
     def on_round(self, state: State) -> Assignment:
-        """Return the running jobs and the heads of queues that newly fit."""
+        """Return the running jobs and the heads of queues that fit now."""
         running = state.running()
         room = Room(self._cluster, state)
         room.keep(running)
@@ -100,7 +88,7 @@ class Yarn(Scheduler):
 
 
 def _place(room: Room, state: State, row: int, random: np.random.Generator, *, fastest: bool) -> bool:
-    """Give the job GPUs of one of the types where it fits now; return whether there was one."""
+    """Give the job GPUs of one of the types where it fits now. Return whether there was one."""
     rates = state.throughput[row, :, 0]
     kinds = np.flatnonzero(rates > 0)
     found = {kind: lines for kind in kinds.tolist() if (lines := room.find(row, kind)) is not None}

@@ -1,8 +1,8 @@
-"""Quotas of queues, put before a scheduler that knows none.
+"""Quotas of queues, put before a scheduler that has none.
 
-For: capping what the jobs of a queue hold together. Jobs are admitted in the order of their arrival while the
-queue's quota has room for them, as Kubernetes' Kueue does, and the scheduler sees admitted jobs only. A job
-that was admitted stays so until it ends, though it may wait. One that does not fit holds up those behind it
+For: limiting the GPUs that the jobs of a queue hold together. Jobs are admitted in the order of their arrival
+while the queue's quota has room for them, as in Kubernetes' Kueue. The scheduler sees only admitted jobs. An
+admitted job stays admitted until it ends, even while it waits. A job that does not fit blocks those behind it
 in its queue. Not for: guarantees, which `yarn` has, nor copies of a job on further servers.
 """
 
@@ -30,13 +30,13 @@ class Quotas(Scheduler):
         self._admitted: set[int] = set()
 
     def on_round(self, state: State) -> Assignment:
-        """Return who of the admitted jobs runs."""
+        """Return the GPUs of the admitted jobs."""
         rows = self._rows(state)
         given = self._inner.on_round(_of(state, rows))
         return Assignment(rows[given.row], given.server, given.gpus, rows[given.shared])
 
     def wake_s(self, state: State, given: Assignment) -> float:
-        """Return when the scheduler wants to be asked again, s."""
+        """Return the latest time of the scheduler's next call, s."""
         rows = self._rows(state)
         place = np.full(len(state), -1)
         place[rows] = np.arange(rows.size)
@@ -44,11 +44,11 @@ class Quotas(Scheduler):
         return self._inner.wake_s(_of(state, rows), inside)
 
     def remarks(self) -> Sequence[str]:
-        """Return what the scheduler says."""
+        """Return the scheduler's remarks."""
         return self._inner.remarks()
 
     def _rows(self, state: State) -> Whole:
-        """Admit what the quotas have room for, and return the rows of the admitted jobs, int64[·]."""
+        """Admit the jobs that fit the quotas. Return the rows of all admitted jobs, int64[·]."""
         present = state.job.tolist()
         self._admitted &= set(present)
         admitted = np.array([job in self._admitted for job in present], np.bool_)
@@ -72,11 +72,11 @@ class Quotas(Scheduler):
 
 _WHOLE = ("now_s", "up", "held", "sharing", "elastic")
 _BY_JOB = tuple(spec.name for spec in fields(State) if spec.name not in _WHOLE)
-"""The fields of a state that have a value for each job."""
+"""Fields of a state that have one value per job."""
 
 
 def _of(state: State, rows: Whole) -> State:
-    """Return the state of these jobs alone. Jobs that hold GPUs are among them."""
+    """Return the state restricted to these jobs. All jobs that hold GPUs are among them."""
     place = np.full(len(state), -1)
     place[rows] = np.arange(rows.size)
     held = state.held

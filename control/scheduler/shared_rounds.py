@@ -1,8 +1,8 @@
-"""Carries shares of time of pairs out, round by round: the unit that is furthest behind its share goes first.
+"""Carries shares of time of units out in rounds: the unit that is furthest behind its share goes first.
 
 For: the policies of space sharing (pairs). It is Gavel's mechanism of rounds (Narayanan et al., OSDI 2020,
 section 5 and code) with units in place of jobs: a job runs once in a round, alone or beside another. Not for:
-the shares. A unit whose one job has ended goes on as the other alone.
+the shares. When one job of a unit ends, the other job continues alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from control.scheduler.ports import Scheduler
 
 
 class SharedRounds(Scheduler):
-    """Rounds over units."""
+    """Carries out a policy's shares of time in rounds, as `gavel.Rounds` does, with units in place of
+    jobs.
+    """
 
     def __init__(
         self,
@@ -32,13 +34,15 @@ class SharedRounds(Scheduler):
         self._jobs, self._up = np.empty(0, np.int64), np.empty(0, np.bool_)
         self._reset_s, self._asked_s = -np.inf, 0.0
         self._pairs = np.empty((0, 2), np.int64)
-        """Ids of the jobs of each unit; −1: none."""
+        """Ids of the jobs of each unit, −1 for none."""
         self._x, self._deficit, self._received_s = (np.zeros((0, len(cluster.types))) for _ in range(3))
         self._on = np.empty(0, np.int64)
         """Type on which each unit was given GPUs in the last answer, −1 for none."""
 
     def on_round(self, state: State) -> Assignment:
-        """Return the units of the next round. Shares are solved again after an arrival, an end or a fault."""
+        """Return the units of the next round. Shares are computed again after an arrival, an end or a
+        fault.
+        """
         self._account(state)
         present = np.sort(state.job)
         changed = not (np.array_equal(state.up, self._up) and np.array_equal(present, self._jobs))
@@ -50,19 +54,19 @@ class SharedRounds(Scheduler):
         return self._placed(state, rows, chosen)
 
     def remarks(self) -> Sequence[str]:
-        """Return nothing."""
+        """Return no remarks."""
         return ()
 
     def _rows(self, state: State) -> Whole:
-        """Return the rows of each unit's jobs, int64[u, 2]; −1 for one that is gone, the second before the
-        first."""
+        """Return the rows of each unit's jobs, int64[u, 2]; −1 for a job that has ended. The first is −1 only
+        if both are."""
         row_of = np.full(max(int(state.job.max(initial=-1)), int(self._pairs.max(initial=-1))) + 2, -1)
         row_of[state.job] = np.arange(len(state))
         rows = row_of[self._pairs]
         return np.where((rows[:, :1] < 0), rows[:, ::-1], rows)
 
     def _chosen(self, state: State, rows: Whole) -> list[tuple[int, int]]:
-        """Return the units that run and their types, by counting GPUs."""
+        """Return the units that run and their types, chosen by counting GPUs."""
         taken = np.zeros(len(state) + 1, np.bool_)
         capacity = self._cluster.capacity(state.up)
         found: list[tuple[int, int]] = []
@@ -81,7 +85,9 @@ class SharedRounds(Scheduler):
         return found
 
     def _orders(self, state: State, rows: Whole) -> Iterator[tuple[int, Whole]]:
-        """Yield the types, fastest first, with the units that have a share of each, furthest behind first."""
+        """Yield the types, fastest first, each with the units that have a share of it, the one furthest
+        behind first.
+        """
         given = self._received_s.sum(axis=0)
         priority = self._x / np.maximum(self._received_s / np.maximum(given, 1e-12), 1e-12)
         speed = together_throughput(state)
@@ -110,7 +116,7 @@ class SharedRounds(Scheduler):
 
         for unit, kind in chosen:
             asks = [row for row in rows[unit].tolist() if row >= 0]
-            # A gang that must stay together says where both can be.
+            # A gang that must stay together decides where both jobs can run.
             asks = [row for row in asks if state.together[row]] or asks
             options = [held[row] for row in asks if on[row] == kind]
             stays = next((lines for lines in options if (room.free[lines[0]] >= lines[1]).all()), None)
@@ -129,7 +135,7 @@ class SharedRounds(Scheduler):
         return Assignment(plan.row, plan.server, plan.gpus, np.array(pairs, np.int64).reshape(-1, 2))
 
     def _account(self, state: State) -> None:
-        """Add the time since the last answer to what the units that were given GPUs have received."""
+        """Add the time since the last answer to the service that the chosen units have received."""
         gave = np.flatnonzero(self._on >= 0)
         self._received_s[gave, self._on[gave]] += state.now_s - self._asked_s
         self._asked_s = state.now_s
@@ -154,7 +160,7 @@ class SharedRounds(Scheduler):
 
 
 def _held(state: State) -> dict[int, Lines]:
-    """Return what each job has now, by row."""
+    """Return each job's present GPUs, by row."""
     held = state.held
     rows: dict[int, Flags] = {row: held.row == row for row in np.unique(held.row).tolist()}
     return {row: (held.server[mine], held.gpus[mine]) for row, mine in rows.items()}

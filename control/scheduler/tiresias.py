@@ -1,9 +1,9 @@
-"""Tiresias: the job that has had least service runs first, discretised into queues (2D-LAS).
+"""Tiresias: the job with the least service runs first; service is discretised into queues (2D-LAS).
 
-For: preemptive scheduling without knowing how long jobs take. Service is GPUs × seconds run. Source: the code
-of Tiresias' simulator (Gu et al., NSDI 2019; SymbioticLab, Apache-2.0): thresholds between queues, first
-started first inside a queue, promotion of starved jobs. Readings of ours: the starvation knob's default, and
-clusters of several types, which are filled in their order.
+For: preemptive scheduling without knowledge of the jobs' durations. Service is GPUs × seconds run. Source:
+the code of Tiresias' simulator (Gu et al., NSDI 2019; SymbioticLab, Apache-2.0): thresholds between queues,
+first started first inside a queue, promotion of starved jobs. Readings of ours: the starvation knob's
+default, and clusters of several types, which are filled in their order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TiresiasSettings:
 
 
 class Tiresias(Scheduler):
-    """Fills the GPUs queue by queue, skips what does not fit, and preempts the rest."""
+    """Fills the GPUs queue by queue, skips jobs that do not fit, and preempts the rest."""
 
     at_events = True
 
@@ -68,13 +68,15 @@ class Tiresias(Scheduler):
             yield kind, order[able[order]]
 
     def wake_s(self, state: State, given: Assignment) -> float:
-        """Return when the next running job drops a queue, or the next waiting one is promoted, s."""
+        """Return the time at which the next running job drops a queue, or the next waiting job is promoted,
+        s.
+        """
         running = np.zeros(len(state), np.bool_)
         running[given.row] = True
         attained = self._attained(state)
         queue = np.searchsorted(self._thresholds, attained, side="right")
         limits = np.append(self._thresholds, np.inf)
-        # A little after it, so that rounding cannot make the same moment come again.
+        # Slightly later, so that rounding cannot repeat the same moment.
         drops = (limits[queue] - attained)[running] / state.gpus[running] + 1e-5
         at_s = state.now_s + float(drops.min(initial=np.inf))
         return min(at_s, float(self._promotion_s(state)[~running].min(initial=np.inf)))
@@ -85,7 +87,9 @@ class Tiresias(Scheduler):
         return attained
 
     def _promotion_s(self, state: State) -> Real:
-        """Return when each job is promoted if it waits on, s, float64[n]. In the first queue none is."""
+        """Return the time at which each job is promoted if it goes on waiting, s, float64[n]. In the first
+        queue it is inf.
+        """
         able = (self._attained(state) >= self._thresholds[0]) & (self._knob > 0)
         ran_s = state.ran_s - self._base[state.job, 1]
         since_s = np.where(state.running(), state.now_s, state.idle_since_s)

@@ -1,1 +1,1 @@
-"""What a user asks: scenario files, policies as text, and one line for what is wrong with either."""
+"""Questions of users: scenario files, policies as text, and one-line errors for both."""

@@ -1,7 +1,7 @@
 """A calibration file: measured or assumed values in TOML, each with its unit and its source.
 
-For: reading, checking and writing the form that all pillars share. Not for: which values a pillar needs
-(lab.containers.calibrate.values, lab.fabric.calibrate.values) nor for measuring them.
+For: reading, checking and writing the form that all pillars share. Not for: the values that a pillar needs
+(lab.containers.calibrate.values, lab.fabric.calibrate.values), nor measuring them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ _Number = Annotated[float, Field(ge=0, strict=True)]
 class Value:
     """One calibrated quantity. Its limits are checked when a file is read.
 
-    value: the quantity in `unit`, for a distribution its median; unit: the unit; source: who measured or
-    assumed it; n: number of measurements; p50, p95, p99: percentiles in `unit`. n and the percentiles are
-    None where they are unknown; series: where the quantity is a series, all of it in `unit`, and value its
-    first.
+    value: the quantity in `unit`; the median of a distribution; the first of a series.
+    unit: the unit.
+    source: who measured or assumed it.
+    n: number of measurements; None if unknown.
+    p50, p95, p99: percentiles in `unit`; None if unknown.
+    series: the whole series in `unit`, if the quantity is a series.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -59,9 +61,12 @@ _Units = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A machine's calibration. name: what the file is called; kernel, cpu: the machine that was measured;
-    date: of the measurement, YYYY-MM-DD; values: the quantities by key; sha256: hash of the file, "" if not
-    from a file."""
+    """A machine's calibration.
+
+    name: name of the file's calibration. kernel, cpu: the machine that was measured.
+    date: date of the measurement, YYYY-MM-DD. values: the quantities by key.
+    sha256: hash of the file, "" if not from a file.
+    """
 
     name: str
     kernel: str
@@ -128,14 +133,14 @@ def read_flat(
 
 
 def by_section(calibration: Calibration, sections: Iterable[str]) -> dict[str, Values]:
-    """Return the values that have dotted keys by section and key."""
+    """Return the values with dotted keys as section → key → value."""
     named = [(*key.partition(".")[::2], value) for key, value in calibration.values.items()]
     return {name: {key: value for of, key, value in named if of == name} for name in sections}
 
 
 @cache
 def _file_type(sections: tuple[tuple[str, _Units | None], ...]) -> Any:
-    """Return the model of a file. It is kept, because making it takes longer than reading the file."""
+    """Return the model of a file. It is cached, because making it takes longer than reading the file."""
     fields: dict[str, Any] = {name: (_section_type(name, units), ...) for name, units in sections}
     return create_model("Calibration", __base__=_Head, **fields)
 
@@ -184,7 +189,7 @@ def written(calibration: Calibration, sections: Mapping[str, Values], template: 
 
 def _update(table: Any, value: Value) -> None:
     for key, entry in asdict(value).items():
-        # Six digits are more than any of these values is known to.
+        # Six digits are more than the precision of any of these values.
         rounded = float(f"{entry:.6g}") if isinstance(entry, float) else entry
         if isinstance(entry, tuple):
             rounded = [float(f"{number:.6g}") for number in entry]

@@ -23,7 +23,7 @@ _Text = Annotated[str, Field(min_length=1)]
 
 
 class Config(Section):
-    """Defaults of options; what is left out has twinbed's own default."""
+    """Defaults of options. Options that are left out have twinbed's own defaults."""
 
     store: _Text | None = Field(None, description="Directory or URL in which runs are kept (`--store`).")
     region: _Text | None = None

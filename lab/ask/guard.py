@@ -2,8 +2,8 @@
 
 For: files of keys (scenarios, applications, jobs, recordings, deployments, fabrics, calibrations) and the
 values of `--set`. Every reader of such text goes through here. Strict: no key twice, keys are text, `1e-3` is
-a number, a date exists. Within limits: a small file cannot stand for gigabytes, and no number or text passes
-that nothing behind could use. Not for: what the keys mean (lab.ask.scenario and others).
+a number, a date exists. Within limits: a small file cannot expand to gigabytes, and no number or text passes
+that later code cannot use. Not for: the meaning of keys (lab.ask.scenario and others).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ MOST_DEPTH = 32
 """Deepest nesting. Valid files stay far below."""
 
 MOST_NODES = 100_000
-"""Most values of a file, an alias counted as what it stands for. MOST_BYTES of text cannot name many more."""
+"""Most values of a file. An alias counts as the values that it stands for. MOST_BYTES of text cannot hold
+many more."""
 
 MOST_NUMBER = 2.0**63
 """Numbers must be smaller, whatever their unit: int64 arrays hold them, and sums of them stay finite."""
@@ -51,7 +52,7 @@ _SCALARS = {
     "null": "nothing",
     "timestamp": "a date",
 }
-"""Tags of the single values that are read, and what they are called."""
+"""Tags of the scalar values that are read, and their names in messages."""
 
 
 def parse(text: str, where: str, *, aliases: bool = True) -> Any:
@@ -107,7 +108,7 @@ def keys(text: str, where: str, expected: str, *, aliases: bool = True) -> dict[
 
 
 def usable(data: Any, where: str) -> Any:
-    """Return `data` if every value in it can be used. Raises ScenarioError that begins with `where` and names
+    """Return `data` if every value in it can be used. Raise ScenarioError that begins with `where` and names
     the key."""
     pending: list[tuple[str, int, Any]] = [("", 0, data)]
     while pending:
@@ -124,7 +125,9 @@ def usable(data: Any, where: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes YAML and builds plain data of it. An alias is built anew wherever it stands, and counted."""
+    """Composes YAML and builds plain data from it. An alias is built anew, and counted, at each place where
+    it is used.
+    """
 
     def __init__(self, text: str, *, aliases: bool) -> None:
         super().__init__(text)
@@ -162,7 +165,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return self.construct_object(node)
         except (ArithmeticError, AttributeError, LookupError, ValueError):
-            # What PyYAML raises for `2023-99-99`, `!!int ""` or `!!bool 7`.
+            # Errors that PyYAML raises for `2023-99-99`, `!!int ""` or `!!bool 7`.
             raise _at(node, f"{node.value!r} is not {kind}; put it into quotes if it is text") from None
 
     def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
@@ -189,7 +192,7 @@ class _Loader(yaml.SafeLoader):
         return {key: entry for table in reversed(tables) for key, entry in table.items()}
 
 
-# YAML 1.1 wants a dot in a float, so PyYAML would read 1e-3 as text. Nobody who writes it means text.
+# YAML 1.1 requires a dot in a float, so PyYAML would read 1e-3 as text. No user means text by it.
 _Loader.add_implicit_resolver(
     _PREFIX + "float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
@@ -225,12 +228,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int | float:
-    """Return a whole number; one that is far too large as a float, which takes any number of digits."""
+    """Return a whole number; a number that is far too large becomes a float, which takes any number of
+    digits.
+    """
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def _problem(value: Any) -> str:
-    """Return what is wrong with a single value, "" if nothing is."""
+    """Return the problem of a single value, "" if it has none."""
     if isinstance(value, str):
         wrong = _NO_TEXT.search(value)
         return f"has the character {wrong[0]!r}; leave it out" if wrong else ""

@@ -1,9 +1,8 @@
-"""What a kind of question must be able to do: the port between the table of kinds and lab.ask, lab.runs
-and lab.cli.
+"""The port that every kind of question implements, used by lab.ask, lab.runs and lab.cli.
 
-For: `Kind`, which a pillar implements in its module kind.py. Not for: the table (lab.kinds). A pillar's
-kind.py imports what is heavy inside its methods, because the command line reads the table before it knows
-which verb is called.
+For: `Kind`, which a pillar implements in its module kind.py. Not for: the table of kinds (lab.kinds). A
+pillar's kind.py imports heavy packages inside its methods, because the command line reads the table before it
+knows which verb is called.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from lab.runs.timeline import Tracks
 
 Progress = Callable[[str, float], None]
-"""progress(label, fraction): label is RunSpec.label, fraction is the part of that run that is done, 0 to
-1. It may raise an exception to cancel the work."""
+"""progress(label, fraction): label is RunSpec.label; fraction is the finished part of that run, 0 to 1. It
+may raise an exception to cancel the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +47,30 @@ class Calibrated:
 
 
 class Runner(Protocol):
-    """Makes runs on the twin. It may keep the input of its last call, which the next call often shares."""
+    """Makes runs on the twin. It may cache the input of its last call, which the next call often shares."""
 
     def __call__(
         self, specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
     ) -> list[Run]:
-        """Return the stored runs of specs that differ in the policy alone.
+        """Return the stored runs of specs that differ only in the policy.
 
-        fresh: False opens a run that the store has already. Raises TwinbedError for bad input. If
-        `progress` raises, nothing is stored of the run that was at work.
+        fresh: False reuses a run that is in the store. Raises TwinbedError for bad input. If `progress`
+        raises, the run in progress is not stored.
         """
 
 
 class Kind(Protocol):
     """One kind of question.
 
-    name: of the kind, as `twinbed calibrate --pillar` takes it
-    title: how an error message calls it, after "with"
-    sections: keys of a scenario file that say that the scenario is of this kind; a scenario has exactly one
+    name: name of the kind, as in `twinbed calibrate --pillar`
+    title: its name in error messages, after "with"
+    sections: keys that mark a scenario file as this kind; a scenario has exactly one of them
     paths: dotted keys whose values may be paths, relative to the scenario file
-    policies: its own policies, which have no parameters; empty where the policies are the allocators
-    group: sort of policies of a user's own that its scenarios may name (twinbed.own.PORTS), "" for none
+    policies: its own policies, which have no parameters; empty if the policies are the allocators
+    group: sort of the user's own policies that its scenarios may name (twinbed.own.PORTS), "" for none
     tables, optional_tables: names of the tables that every run stores, and that some runs store
-    told_by: role of an input in a manifest → the condition that says the same in words
-    processes: number of processes that usually run side by side; None: as many as there are CPUs
+    told_by: role of an input in a manifest → the condition with the same content in words
+    processes: usual number of processes that run in parallel; None: the number of CPUs
     """
 
     name: ClassVar[str]
@@ -94,7 +93,7 @@ class Kind(Protocol):
         ...
 
     def runner(self) -> Runner:
-        """Return what makes runs on the twin."""
+        """Return the runner for the twin."""
         ...
 
     def run_for_real(
@@ -109,7 +108,7 @@ class Kind(Protocol):
         )
 
     def metrics(self) -> Sequence[Metric]:
-        """Return what its runs are judged by, in the order in which tables show it."""
+        """Return its metrics, in the order of tables."""
         ...
 
     def currency(self, run: Run) -> str:
@@ -117,19 +116,19 @@ class Kind(Protocol):
         return ""
 
     def facts(self, runs: Sequence[Run]) -> Record:
-        """Return what the runs are about, for the lines above a table."""
+        """Return the facts about the runs, for the lines above a table."""
         ...
 
     def legend(self, runs: Sequence[Run]) -> str:
-        """Return how to read the table of these runs, in a line, or ""."""
+        """Return a line that explains the table of these runs, or ""."""
         return ""
 
     def notes(self, runs: Sequence[Run]) -> list[str]:
-        """Return what was assumed and done to the data, once each."""
+        """Return the assumptions made and the changes to the data, each once."""
         return list(dict.fromkeys(note for run in runs for note in run.manifest["notes"]))
 
     def remarks(self, runs: Sequence[Run]) -> list[str]:
-        """Return what a reader should know before believing the table: one sentence or two each."""
+        """Return remarks that a reader needs before trusting the table, each of one or two sentences."""
         return []
 
     def beside(
@@ -142,15 +141,17 @@ class Kind(Protocol):
         return (), {}
 
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
-        """Return the charts of a report about these runs."""
+        """Return the charts for a report on these runs."""
         return []
 
     def timeline(self, run: Run) -> Tracks:
-        """Return what happened in a run, as a timeline. Raises ScenarioError where it keeps none."""
+        """Return the events of a run as a timeline. Raise ScenarioError if the kind keeps none."""
         raise ScenarioError(f"run {run.id}: a run with {self.title} keeps no timeline")
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:
-        """Return how many labels `validate` reports progress of: the twin's runs, and each repeated here."""
+        """Return the number of labels whose progress `validate` reports: the twin's runs, and each repeat on
+        this machine.
+        """
         from lab.ask.scenario import expand
 
         return len(expand(scenario)) * (1 + repeats)
@@ -158,20 +159,20 @@ class Kind(Protocol):
     def validate(
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
-        """Return the twin's figures beside this machine's, and whether they agree as well as is aimed at.
+        """Return the twin's figures beside this machine's, and whether they agree within the aims.
 
-        repeats: how often this machine runs each policy; fresh: False takes stored runs. Raises
-        BackendError where this machine cannot, and ScenarioError for a kind without a testbed.
+        repeats: number of runs of each policy on this machine. fresh: False reuses stored runs. Raises
+        BackendError if this machine cannot run them, and ScenarioError for a kind without a testbed.
         """
         raise ScenarioError(f"{scenario.name}: there is no testbed to validate a scenario with {self.title}")
 
     def calibration_steps(self) -> Sequence[str]:
-        """Return the labels that `calibrate` reports progress of; empty where nothing can be measured."""
+        """Return the labels whose progress `calibrate` reports; empty if nothing can be measured."""
         return ()
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
-        """Return a calibration, measured on this machine.
+        """Return a calibration that was measured on this machine.
 
-        Raises BackendError where this machine cannot, and ScenarioError for a kind without one.
+        Raises BackendError if this machine cannot measure, and ScenarioError for a kind without calibration.
         """
         raise ScenarioError(f"--pillar {self.name}: {self.title} has nothing to calibrate")

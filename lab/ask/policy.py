@@ -2,8 +2,8 @@
 
 For: scenario files, the command line and the explorer, which all name policies in this way. A policy of the
 user's own is `FILE.py:CLASS(KEY=VALUE, …)` or an entry point (twinbed.own). Not for: the policies themselves
-(control.allocator), whose settings say which parameters exist and why. A kind of scenario may have policies
-of its own (lab.kinds); those have no parameters.
+(control.allocator), whose settings describe the parameters. A kind of scenario may have policies of its own
+(lab.kinds); those have no parameters.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """A policy and the parameters that were given; the others keep the policy's defaults.
+    """A policy and its given parameters. The other parameters keep the policy's defaults.
 
-    name: key of control.allocator.POLICIES, a policy of a kind's own, or the class of a user's own
+    name: key of control.allocator.POLICIES, a policy of a kind's own, or the class of the user's own
     parameters: (key, value) pairs sorted by key, values in the settings' own types, so that equal policies
-    are equal however they were written; of a user's own, `own` has them
-    own: the user's own code, None for a policy that ships
+        are equal however they were written; for the user's own policy, `own` has them
+    own: the user's own code, None for a shipped policy
     """
 
     name: str
@@ -55,20 +55,20 @@ class PolicySpec:
         return _spec(self.name, dict(self.parameters) | {key: value})
 
     def with_file_at(self, places: Mapping[str, str]) -> PolicySpec:
-        """Return the policy with its file at another path. places: path → where its content is."""
+        """Return the policy with its file at another path. places: path → path with the same content."""
         if self.own is None or self.own.place not in places:
             return self
         return replace(self, own=replace(self.own, place=places[self.own.place]))
 
     def make(self, *given: object) -> Any:
-        """Return a fresh allocator of this policy, or a scheduler of the user's own.
+        """Return a new allocator of this policy, or a scheduler of the user's own.
 
-        given: what the constructor of a user's own class gets first (twinbed.own.PORTS).
+        given: first arguments of the constructor of the user's own class (twinbed.own.PORTS).
         """
         return make(self.name, dict(self.parameters)) if self.own is None else self.own.make(*given)
 
     def identity(self) -> dict[str, object]:
-        """Return what a run's identity says of the policy, in JSON types."""
+        """Return the policy's part of a run's identity, in JSON types."""
         code = {} if self.own is None else {"code_sha256": self.own.sha256}
         return {"name": self.name, "parameters": self.resolved(), **code}
 
@@ -106,7 +106,7 @@ def names() -> list[str]:
 
 
 def files(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of the policies of the user's own among these texts."""
+    """Return the files of the user's own policies among these texts."""
     specs = [parse(text) for text in texts]
     return tuple(spec.own.place for spec in specs if spec.own is not None and spec.own.place)
 

@@ -1,7 +1,7 @@
 """Checks plain data against a pydantic model, with an error of one line.
 
-For: every file that a user writes. An error names the file, the dotted key, the problem and the nearest
-valid key. Not for: what the models require (lab.ask.scenario and the pillars).
+For: every file that a user writes. An error names the file, the dotted key, the problem and the nearest valid
+key. Not for: the models (lab.ask.scenario and the pillars).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return the question whether the nearest known name was meant, or the known names if none is near."""
+    """Return a question with the nearest known name, or the list of known names if none is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
 
@@ -97,8 +97,8 @@ def _is_union(annotation: Any) -> bool:
 
 
 def _branch(union: Any, tag: str) -> Any:
-    """Return the union's member that pydantic calls `tag`: by its Tag, or by a field that allows that
-    value."""
+    """Return the union's member that pydantic calls `tag`: the member with this Tag, or with a field that
+    allows this value."""
     for member in typing.get_args(union):
         marks = typing.get_args(member)[1:] if typing.get_origin(member) is typing.Annotated else ()
         plain = _plain(member)

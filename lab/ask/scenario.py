@@ -1,8 +1,8 @@
-"""A question as a checked YAML file: what is run, under which policies, with which seeds.
+"""A question as a checked YAML file: a workload, its policies and its seeds.
 
 For: reading, checking, changing (`with_overrides`) and expanding scenarios into single runs;
-scenarios/schema.json is generated from here. Not for: the sections of one kind of scenario, which its
-pillar declares (lab.kinds), nor for running anything (lab.runs.runner).
+scenarios/schema.json is generated from here. Not for: the sections of one kind of scenario, which its pillar
+declares (lab.kinds), nor running scenarios (lab.runs.runner).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from twinbed import ScenarioError, own
 from twinbed.files import read_standard_input, read_user_text
 
 MOST_RUNS = 10_000
-"""Most runs of one scenario. More are hours of work and usually a slip; several files can share them."""
+"""Largest number of runs of one scenario. More runs take hours and are usually a mistake; they can be split
+into several files."""
 
 
 def _policy_text(text: str) -> str:
@@ -60,7 +61,7 @@ class Scenario(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
     """Short name; the ids of the runs begin with it."""
     title: str = Field(default="", description="Title for people, shown in reports.")
-    question: str = Field(default="", description="What the scenario is to answer, in one sentence.")
+    question: str = Field(default="", description="The question that the scenario answers, in one sentence.")
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """Values to try for a key: dotted key of the scenario, or POLICY.PARAMETER → list of values. Every
     combination is run; the last key changes fastest."""
@@ -83,7 +84,8 @@ class Scenario(Section):
 
 
 _NOT_CONDITIONS = {"title", "question", "policies", "seeds", "calibration", "vary"}
-"""Keys that are no condition of a single run: words, other runs, and what is recorded in another form."""
+"""Keys that are not conditions of a single run: texts, keys about other runs, and keys that are recorded in
+another form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,10 @@ class RunSpec:
     """A single run: one policy on one variant of a scenario, with one seed.
 
     scenario: the conditions, in which nothing varies; its `policies` and `seeds` are those of the whole
-    question and not part of this run
-    policy, seed: of this run
+        question and not part of this run
+    policy, seed: the policy and the seed of this run
     calibration: the machine or the fabric that the twin imitates
-    variant: the values that this run has of those that vary, as text
+    variant: the varied values of this run, as text
     """
 
     scenario: Scenario
@@ -110,13 +112,12 @@ class RunSpec:
 
     @property
     def label(self) -> str:
-        """The run's name in a progress bar: policy, what varies, and the seed if there are several."""
+        """The run's name in a progress bar: policy, varied values, and the seed if there are several."""
         seed = f"seed {self.seed}" if len(self.scenario.seeds) > 1 else ""
         return " ".join(part for part in (self.policy.label, self.variant, seed) if part)
 
     def resolved(self) -> dict[str, Any]:
-        """Return all that the result depends on, except the contents of files, in JSON types with
-        defaults."""
+        """Return everything that the result depends on, except file contents, in JSON types with defaults."""
         derived = self.scenario.derived(self.calibration)
         conditions = self.scenario.model_dump(mode="json", exclude=_NOT_CONDITIONS | set(derived))
         absent = [section for section in kinds.of(self.scenario).sections if conditions[section] is None]
@@ -131,8 +132,8 @@ class RunSpec:
 def load(path: str | Path) -> Scenario:
     """Read a scenario file, or a shipped one by its name, or standard input by `-`.
 
-    Files that it names lie beside it, or in the working directory for `-`. Raises ScenarioError that names
-    the file, the dotted key, the problem and the nearest valid key.
+    Files that the scenario names are relative to its folder, or to the working directory for `-`. Raises
+    ScenarioError that names the file, the dotted key, the problem and the nearest valid key.
     """
     if str(path) == "-":
         file, text = Path("-"), read_standard_input(guard.MOST_BYTES)
@@ -145,15 +146,16 @@ def load(path: str | Path) -> Scenario:
 
 
 def build(raw: dict[str, Any], where: str = "scenario") -> Scenario:
-    """Return the checked scenario of plain data, its variants checked too. Errors begin with `where`."""
+    """Return the checked scenario of plain data, with its variants checked, too. Errors begin with
+    `where`.
+    """
     scenario = _validated(raw, where)
     variants(scenario, where)
     return scenario
 
 
 def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Scenario]]:
-    """Return every combination of the values that vary, as (`KEY=VALUE …`, scenario without `vary`), in
-    order.
+    """Return every combination of the varied values, as (`KEY=VALUE …`, scenario without `vary`), in order.
 
     Raises ScenarioError, beginning with `where`, for a key that does not exist or a value that is wrong.
     """
@@ -217,7 +219,9 @@ def paths_in(scenario: Scenario) -> dict[str, str]:
 
 
 def with_paths(scenario: Scenario, places: Mapping[str, str]) -> Scenario:
-    """Return the scenario that reads the same files at other paths. places: path → where its content is."""
+    """Return the scenario that reads the same files at other paths. places: path → path with the same
+    content.
+    """
     for key, path in paths_in(scenario).items():
         if places.get(path, path) != path:
             scenario = _with(scenario, key.split("."), places[path])
@@ -234,9 +238,10 @@ def _with(value: Any, steps: Sequence[str], path: str) -> Any:
 
 
 def expand(scenario: Scenario) -> list[RunSpec]:
-    """Return one RunSpec per variant, policy and seed, in that order. Reads calibrations, but no workload.
+    """Return one RunSpec per variant, policy and seed, in that order. Calibrations are read, workloads are
+    not.
 
-    Several variants share a run if what varies does not concern its policy; such a run comes once.
+    If the varied keys do not concern a policy, several variants share one run, which is returned once.
     """
     kind = kinds.of(scenario)
     calibrations: dict[str | None, Calibration] = {}
@@ -264,13 +269,13 @@ def schema_json() -> str:
 
 @cache
 def any_kind() -> type[Scenario]:
-    """Return a model with the keys of all kinds, of which a scenario has those of one."""
+    """Return a model with the keys of all kinds. A scenario has the keys of one kind."""
     models = tuple(kind.scenario_model() for kind in kinds.KINDS)
     return create_model("Scenario", __base__=models, __doc__=Scenario.__doc__)
 
 
 def _validated(raw: dict[str, Any], where: str) -> Scenario:
-    """Return the scenario, checked by the model of its kind, which the one section that it has tells."""
+    """Return the scenario, checked by the model of the kind to which its only section belongs."""
     present = [section for section in kinds.sections() if raw.get(section) is not None]
     if len(present) != 1:
         validated(any_kind(), raw, where)
@@ -295,7 +300,7 @@ def _validated(raw: dict[str, Any], where: str) -> Scenario:
 
 
 def _plain(scenario: Scenario) -> dict[str, Any]:
-    """Return the keys that were given as plain data to be changed, with the policies in any case."""
+    """Return the given keys as plain data that can be changed, always with the policies."""
     return scenario.model_dump(exclude_unset=True) | {"policies": list(scenario.policies)}
 
 
@@ -332,7 +337,7 @@ def _anchor(raw: dict[str, Any], folder: Path) -> None:
 
 
 def _anchored(key: str, value: Any, folder: Path) -> Any:
-    """Return a value of `key` that varies, anchored as if it stood in its place."""
+    """Return a varied value of `key`, made relative to the folder as if the key had it."""
     steps = key.split(".")
     nested: Any = value
     for step in reversed(steps):

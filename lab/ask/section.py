@@ -1,7 +1,7 @@
 """Base class and field types shared by the files that users write.
 
-For: the pydantic models of scenarios, applications, jobs, recordings and deployments. Not for: what each
-of them holds, nor for the text of an error (lab.ask.problems).
+For: the pydantic models of scenarios, applications, jobs, recordings and deployments. Not for: their
+contents, nor the texts of errors (lab.ask.problems).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _on_one_line(schema: dict[str, Any]) -> None:
 
 
 DESCRIBED = ConfigDict(use_attribute_docstrings=True, json_schema_extra=_on_one_line)
-"""A key's description is `description` where it fits in the key's line, else the docstring below the key."""
+"""Takes a key's description from `description`, or else from the docstring below the key."""
 
 
 class Section(BaseModel):

@@ -1,7 +1,7 @@
 """Finds the files that ship with twinbed: scenarios, applications and training jobs.
 
 For: every place where a user gives a shipped name or the path of a file of their own. Not for: reading the
-file. The folder `scenarios` lies beside the packages, in a checkout and in an installed wheel alike.
+file. The folder `scenarios` is beside the packages, both in a checkout and in an installed wheel.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FOLDERS = {"scenario": SCENARIOS, "application": SCENARIOS / "apps", "job": SCEN
 
 
 def names(sort: str) -> tuple[str, ...]:
-    """Returns the sorted names of the shipped files of a sort, a key of FOLDERS."""
+    """Return the sorted names of the shipped files of a sort, a key of FOLDERS."""
     return tuple(sorted(path.stem for path in FOLDERS[sort].glob("*.yaml")))
 
 
 def path_of(sort: str, name_or_path: str | Path) -> Path:
-    """Returns the path of a shipped file by its name, or the user's own path unchanged.
+    """Return the path of a shipped file by its name, or the user's own path unchanged.
 
     A text is a path if it names an existing file, has a folder, or ends in .yaml or .yml. The path itself
     is not read. Raises ScenarioError, with the nearest name, for a name that does not ship.

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from twinbed import ScenarioError
 
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-"""Prometheus' units, without its year, whose length nobody expects."""
+"""Prometheus' units except its year, whose length is ambiguous."""
 
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
 _LATEST_S = 253_402_300_800.0

@@ -1,4 +1,4 @@
-"""Charts of cluster runs: the queue over time, how long jobs take, how fair, who ran where.
+"""Charts of cluster runs: the queue over time, job times, fairness, and the GPUs that jobs held.
 
 For: reports of runs with a cluster. Not for: computing metrics.
 """
@@ -18,7 +18,7 @@ from lab.runs.store import Run
 
 _WIDTH = 900
 _MOST_IN_GANTT = 60
-"""Most jobs of a run of which a chart shows who ran where."""
+"""Largest number of jobs of a run for a chart of the GPUs that jobs held."""
 
 MEASURED = {
     "waiting": ("Jobs waiting", "Number of jobs that wait"),
@@ -65,7 +65,7 @@ def over_all(looks: Sequence[Shown], measured: str = "waiting") -> Iterator[Figu
 
 
 def gantt(look: Shown) -> Figure | None:
-    """Return who ran where, None for a run with too many jobs or without the table."""
+    """Return the GPUs that jobs held over time; None for a run with too many jobs or without the table."""
     frame = _gantt(look.run)
     if frame is None:
         return None
@@ -133,7 +133,7 @@ def _dots(frame: pd.DataFrame, looks: Sequence[Shown]) -> alt.LayerChart:
 
 
 def _gantt(run: Run) -> pd.DataFrame | None:
-    """Return who ran where, None for a run with too many jobs."""
+    """Return the GPUs that jobs held over time; None for a run with too many jobs."""
     if "spans" not in run.tables or len(run.frame("jobs", ["job"])) > _MOST_IN_GANTT:
         return None
     spans = run.frame("spans")

@@ -24,7 +24,7 @@ LEFT = 56
 
 
 def workload(frame: pd.DataFrame) -> alt.Chart:
-    """Returns the demand as areas stacked over containers. Columns: at_s, container, cpu_cores."""
+    """Return the demand as areas stacked over containers. Columns: at_s, container, cpu_cores."""
     base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
     names = list(dict.fromkeys(frame["container"]))
     color = alt.Color(
@@ -58,7 +58,7 @@ def limit_and_use(
     top: float,
     last: bool,
 ) -> alt.LayerChart:
-    """Returns one policy's limit (line) over one container's use (area).
+    """Return one policy's limit (line) over one container's use (area).
 
     quantity: `cpu` or `memory`; spans: throttled stretches, drawn as a strip at the bottom; events: marks at
     their limit; top: upper end of the y axis, shared by all policies' charts; last: whether this chart shows
@@ -143,7 +143,7 @@ def _marks(events: pd.DataFrame, time: Time, y: alt.Scale) -> alt.Chart:
 
 
 def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, unit: str, color: str) -> list[alt.Chart]:
-    """Returns a rule at the pointer's period with the use, the limit and the reason for the limit."""
+    """Return a rule at the pointer's period with the use, the limit and the reason for the limit."""
     use, limit, _, _ = _QUANTITIES[quantity]
     near = alt.selection_point(
         nearest=True, on="pointermove", fields=["at_s"], empty=False, clear="pointerout"
@@ -170,7 +170,7 @@ def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, unit: str, co
 
 
 def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form: str) -> alt.Chart:
-    """Returns the CDFs by policy. Columns: slack, share, title. The x axis ends at the 99.5th percentile
+    """Return the CDFs by policy. Columns: slack, share, title. The x axis ends at the 99.5th percentile
     of the widest policy."""
     inside = frame.loc[frame["share"] <= 0.995, "slack"]
     low, high = float(min(0.0, inside.min())), 1.03 * float(max(inside.max(), 1e-6))
@@ -193,7 +193,7 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
 
 
 def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
-    """Returns the share of throttled containers over time, one row per run. Columns: at_s, to_s, share,
+    """Return the share of throttled containers over time, one row per run. Columns: at_s, to_s, share,
     title. A stronger colour means a larger share."""
     titles = [look.title for look in runs]
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
@@ -230,7 +230,7 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
 
 
 def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
-    """Returns the color and strokeDash channels for a field `title`: each run's own look, with a legend."""
+    """Return the color and strokeDash channels for a field `title`: each run's own look, with a legend."""
     titles = [look.title for look in runs]
     legend = alt.Legend(
         orient="top",
@@ -248,7 +248,7 @@ def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
 
 
 def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:
-    """Returns the color channel of names with colours of their own; the legend stands above the chart."""
+    """Return the color channel of names with colours of their own; the legend stands above the chart."""
     scale = alt.Scale(domain=list(colors), range=list(colors.values()))
     return alt.Color(f"{field}:N", title=None, scale=scale, legend=alt.Legend(orient="top", **legend))
 
@@ -261,7 +261,7 @@ class Time:
     labels: bool = True
 
     def of(self, field: str) -> alt.X:
-        """Returns the x channel for a field in seconds."""
+        """Return the x channel for a field in seconds."""
         size, unit, at_s = words.ticks(*self.window, _TIME_TICKS)
         scale = alt.Scale(nice=False, domain=list(self.window))
         if not self.labels:
@@ -276,7 +276,7 @@ class Time:
 def left(
     field: str, title: str, *, scale: alt.Scale | None = None, stacked: bool = False, percent: bool = False
 ) -> alt.Y:
-    """Returns the y channel, with the same width for its labels in every chart."""
+    """Return the y channel, with the same width for its labels in every chart."""
     axis = alt.Axis(minExtent=LEFT, maxExtent=LEFT, tickCount=4, format="%" if percent else ",~r")
     stack: Literal["zero"] | None = "zero" if stacked else None
     return alt.Y(f"{field}:Q", title=title, axis=axis, stack=stack, scale=scale or alt.Scale())

@@ -1,4 +1,4 @@
-"""Charts of a fabric: its edge with what is broken, the two costs of BFD's timers, fleets.
+"""Charts of a fabric: its edge with broken parts, the two costs of BFD's timers, fleets.
 
 For: drawing. Not for: computing.
 """
@@ -127,11 +127,13 @@ _STEPS = {
     "end": ("packets arrive again", SERIES[0], "triangle-up"),
     "over": ("what it held up is done", SERIES[6], "cross"),
 }
-"""What follows a fault: words, colour and shape, by the column of the table `outages` (`over` is added)."""
+"""Steps after a fault: words, colour and shape, by the column of the table `outages` (`over` is added)."""
 
 
 def job(looks: Sequence[Shown], one: str) -> Iterator[Figure]:
-    """Yield the charts of a job that met faults. one: what its table `series` times, such as `iteration`."""
+    """Yield the charts of a job that met faults. one: unit that its table `series` times, such as
+    `iteration`.
+    """
     steps = pd.concat([_steps(look) for look in looks], ignore_index=True)
     if len(steps):
         yield Figure(
@@ -158,7 +160,7 @@ def job(looks: Sequence[Shown], one: str) -> Iterator[Figure]:
 
 
 def _longest(look: Shown) -> pd.DataFrame:
-    """Return the longest of each stretch. Columns: at_s, duration_s, took (in words), title."""
+    """Return the longest iteration of each stretch. Columns: at_s, duration_s, took (in words), title."""
     frame = look.run.frame("series", ["at_s", "duration_s"])
     frame = frame[np.isfinite(frame["duration_s"])].reset_index(drop=True)
     stretch = frame.index // max(1, -(-len(frame) // _STRETCHES))
@@ -167,7 +169,7 @@ def _longest(look: Shown) -> pd.DataFrame:
 
 
 def _steps(look: Shown) -> pd.DataFrame:
-    """Return when each step of the first fault came. Columns: title, step (in words), after_s, after."""
+    """Return the time of each step of the first fault. Columns: title, step (in words), after_s, after."""
     outages = look.run.frame("outages") if "outages" in look.run.tables else pd.DataFrame()
     if outages.empty:
         return pd.DataFrame()

@@ -1,4 +1,4 @@
-"""Charts of runs on a market: what the zones offered, what the job held and did, and what it cost.
+"""Charts of runs on a market: the offers of the zones, the job's machines and states, and its cost.
 
 For: reports and the explorer's page "Market". Not for: computing metrics.
 """
@@ -24,7 +24,7 @@ _LOOKS = {
     "working on demand": "#c0392b",
     "leaving": "#8e6bbf",
 }
-"""Colour of what a job does."""
+"""Colour of each state of a job."""
 _SPAN = (
     alt.Tooltip("begin_h:Q", title="from (h)", format=",.2f"),
     alt.Tooltip("end_h:Q", title="to (h)", format=",.2f"),

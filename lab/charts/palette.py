@@ -27,7 +27,7 @@ _LAST = ("#B8A800", "#6B3E26")
 SERIES = (*_BASE.values(), *_FURTHER, *_LAST)
 """Colours of lines that are no policies."""
 AREAS = (*SERIES, "#C7D59F", "#F3B6C6", "#3D4A8A")
-"""Colours of areas on top of each other: as many as a chart of a trace has, no two alike."""
+"""Colours of areas on top of each other, all different: as many as a chart of a trace needs."""
 _DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0), (8, 3), (3, 2), (8, 3, 2, 3), (12, 4), (5, 2), (2, 4), (14, 3, 3, 3),
 )  # fmt: skip
@@ -64,7 +64,7 @@ class Shown:
 
 
 def title(policy: str) -> str:
-    """Returns a policy's text form for people: `static:factor=1.5` → `Static · factor=1.5`."""
+    """Return a policy's text form for people: `static:factor=1.5` → `Static · factor=1.5`."""
     if "(" in policy or ".py:" in policy:  # a user's own, which stays as it was written
         return policy
     name, *parameters = policy.split(":")
@@ -72,7 +72,7 @@ def title(policy: str) -> str:
 
 
 def shown(runs: Sequence[Run]) -> list[Shown]:
-    """Returns each run with a unique title. The first run of a policy gets the policy's own colour. Others
+    """Return each run with a unique title. The first run of a policy gets the policy's own colour. Others
     get further colours, then those of policies that are not among the runs."""
     texts = labels(runs)
     looks: list[Shown] = []

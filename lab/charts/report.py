@@ -25,7 +25,7 @@ _FONT = "system-ui, sans-serif"
 
 
 def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
-    """Yields the report's charts of these runs, in order. A chart without data is left out."""
+    """Yield the report's charts of these runs, in order. A chart without data is left out."""
     yield from _clients([run for run in runs if "requests" in run.tables])
     looks = shown(runs)
     yield Figure(
@@ -60,7 +60,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
 
 
 def _clients(runs: Sequence[Run]) -> Iterator[Figure]:
-    """Yields the charts of what clients saw, separately for each load on an application."""
+    """Yield the charts of what clients saw, separately for each load on an application."""
     loads: dict[str, list[Run]] = {}
     for run in runs:
         about = run.manifest["workload"]
@@ -72,7 +72,7 @@ def _clients(runs: Sequence[Run]) -> Iterator[Figure]:
 
 
 def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
-    """Yields the charts of one load. of: the text that names the load after each title."""
+    """Yield the charts of one load. of: the text that names the load after each title."""
     frames = {look.title: services.over_time(look.run, _STRETCHES) for look in looks}
     answered = {title: frame for title, frame in frames.items() if frame["p99"].notna().any()}
     width = services.stretch_s(looks[0].run, _STRETCHES)
@@ -109,7 +109,7 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
 
 
 def totals(run: Run, stretches: int) -> pd.DataFrame:
-    """Returns sums over all containers of a run, as means over at most `stretches` equal stretches.
+    """Return sums over all containers of a run, as means over at most `stretches` equal stretches.
 
     Columns: at_s (start of the stretch), reserved_cores, used_cores, reserved_gib, used_gib. A container
     without a limit, or whose trace has no memory, does not count in the columns that it lacks.
@@ -135,7 +135,7 @@ def totals(run: Run, stretches: int) -> pd.DataFrame:
 
 
 def _totals(looks: Sequence[Shown]) -> alt.VConcatChart:
-    """Returns one row of charts per policy: CPU and, if it is known, memory, on the same scales."""
+    """Return one row of charts per policy: CPU and, if it is known, memory, on the same scales."""
     frames = [totals(look.run, _STRETCHES) for look in looks]
     quantities = [("cores", "CPU (cores)", "cpu_limit_cores", 1.0)]
     if any(frame["used_gib"].any() for frame in frames):

@@ -1,4 +1,4 @@
-"""Reduces a run's series to what a chart can show, without losing an extreme value.
+"""Reduces a run's series to the size of a chart, without losing an extreme value.
 
 For: one container's periods, thinned to a few thousand rows; throttled spans; distributions and shares over
 all containers. Not for: drawing (lab.charts.drawing) or figures (lab.containers.metrics). DuckDB reads only
@@ -30,26 +30,26 @@ _CDF_POINTS = np.unique(np.concatenate([np.linspace(0, 1, 101), np.linspace(0.9,
 
 
 def periods_in_a_row(run: Run) -> int:
-    """Returns how many periods a row of the run's series stands for."""
+    """Return the number of periods that a row of the run's series covers."""
     workload = run.manifest["workload"]
     interval_s, period_s = float(workload.get("series_interval_s", 0.0)), float(workload["period_s"])
     return max(1, round(interval_s / period_s))
 
 
 def stretch(run: Run, stretches: int) -> int:
-    """Returns the number of periods of each of at most so many equal stretches of whole rows."""
+    """Return the number of periods of each of at most `stretches` equal stretches of whole rows."""
     rows = periods_in_a_row(run)
     return rows * max(1, -(-int(run.manifest["workload"]["periods"]) // (stretches * rows)))
 
 
 def duration_s(run: Run) -> float:
-    """Returns the length of the run in simulated seconds."""
+    """Return the length of the run in simulated seconds."""
     workload = run.manifest["workload"]
     return float(workload["periods"] * workload["period_s"])
 
 
 def container(run: Run, name: str) -> pd.DataFrame:
-    """Returns every row of one container's series.
+    """Return every row of one container's series.
 
     Columns: at_s (end of the row), usage_cores, quota_cores, demand_cores, memory_mib, limit_mib, throttled,
     up, reason (why the CPU limit has its value), and how many periods there are (periods), and throttled
@@ -78,7 +78,7 @@ def container(run: Run, name: str) -> pd.DataFrame:
 
 
 def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
-    """Returns the rows of `frame` that a chart of `buckets` pixels can show.
+    """Return the rows of `frame` that a chart of `buckets` pixels can show.
 
     Kept are, in each of `buckets` equal stretches, the first row and the smallest and largest value of each
     of `columns`; the rows where `up` changes; and the last row.
@@ -96,13 +96,13 @@ def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
 
 
 def _extreme(values: NDArray[np.float64], edges: NDArray[np.int64], missing: float) -> NDArray[np.int64]:
-    """Returns the index of the smallest value in each stretch. NaN counts as `missing`."""
+    """Return the index of the smallest value in each stretch. NaN counts as `missing`."""
     filled = np.where(np.isnan(values), missing, values)
     return np.array([start + int(np.argmin(filled[start:end])) for start, end in pairwise(edges)], np.int64)
 
 
 def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Returns at most `most` stretches in which the container was throttled.
+    """Return at most `most` stretches in which the container was throttled.
 
     Columns: from_s, to_s, throttled (number of throttled periods), periods (number of periods in the
     stretch). With up to `most` rows, neighbouring throttled rows form one stretch. With more, the time
@@ -132,7 +132,7 @@ def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
-    """Returns the CDF of `cpu` (cores) or `memory` (MiB) slack over all container-periods. Columns: slack,
+    """Return the CDF of `cpu` (cores) or `memory` (MiB) slack over all container-periods. Columns: slack,
     share.
 
     Slack is counted as in lab.containers.metrics: while the container is up, where there is a limit, and for
@@ -154,7 +154,7 @@ def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
 
 
 def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
-    """Returns the share of throttled containers over time, in at most `buckets` stretches. Columns: at_s,
+    """Return the share of throttled containers over time, in at most `buckets` stretches. Columns: at_s,
     to_s, share (0 to 1)."""
     workload, width = run.manifest["workload"], stretch(run, buckets)
     frame = query(
@@ -169,7 +169,7 @@ def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
 
 
 def events(run: Run, name: str) -> pd.DataFrame:
-    """Returns a container's OOM events, grants, kills, restarts. Columns: at_s, kind, limit_mib or NaN."""
+    """Return a container's OOM events, grants, kills, restarts. Columns: at_s, kind, limit_mib or NaN."""
     frame = run.frame("events")
     frame = frame[(frame["container"] == name) & frame["kind"].isin(["oom", "grant", "kill", "restart"])]
     limit = frame["limit_bytes"]
@@ -182,7 +182,7 @@ def events(run: Run, name: str) -> pd.DataFrame:
 def query(
     run: Run, sql: str, values: list[Any] | dict[str, Any] | None = None, tables: Sequence[str] = ("periods",)
 ) -> pd.DataFrame:
-    """Returns the answer to SQL over tables of the run. Raises StoreError if one cannot be read.
+    """Return the answer to SQL over tables of the run. Raises StoreError if one cannot be read.
 
     `periods` always has the columns periods, up_periods and throttled_periods of each row.
     """
@@ -204,7 +204,7 @@ def query(
 
 
 def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Returns the runs' frames below each other, each row with its run's title. Empty frames are left out."""
+    """Return the runs' frames below each other, each row with its run's title. Empty frames are left out."""
     parts = [
         frame.assign(title=look.title) for look, frame in zip(entries, frames, strict=True) if len(frame)
     ]

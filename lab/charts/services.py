@@ -1,4 +1,4 @@
-"""Reduces the requests and services of a run to what a chart can show.
+"""Reduces the requests and services of a run to the size of a chart.
 
 For: latency, throughput and failures over time, the distribution of latency, figures per kind of request and
 per container, and why a limit changed. Not for: drawing (lab.charts.services_drawing) or one container's
@@ -22,7 +22,7 @@ NOT_ANSWERED = ("timed_out", "dropped", "failed", "pending")
 """Statuses of the requests table other than an answer."""
 
 AT_LEAST = "_at_least"
-"""End of the name of the column that says whether a latency is a lower bound."""
+"""Suffix of the column that is true if a latency is a lower bound."""
 
 _EXACT = "CASE WHEN status = 'ok' THEN latency_s ELSE CAST('infinity' AS DOUBLE) END"
 _KNOWN = "CASE WHEN status = 'ok' THEN latency_s ELSE greatest($end_s - at_s, 0) END"
@@ -35,14 +35,14 @@ _CDF_POINTS = np.unique(np.round(np.concatenate([np.linspace(0, 1, 101), _TAIL])
 
 
 def stretch_s(run: Run, most: int) -> float:
-    """Returns the length of the stretches that divide a run's time into at most `most`: 1, 2, 5, 10, … s."""
+    """Return the length of the stretches that divide a run's time into at most `most`: 1, 2, 5, 10, … s."""
     least = max(_LEAST_STRETCH_S, series.duration_s(run) / most)
     power = 10.0 ** np.floor(np.log10(least))
     return float(next(power * step for step in (1, 2, 5, 10) if power * step >= least * (1 - 1e-9)))
 
 
 def over_time(run: Run, most: int) -> pd.DataFrame:
-    """Returns what clients saw, one row for each of at most `most` equal stretches.
+    """Return what clients saw, one row for each of at most `most` equal stretches.
 
     Columns: at_s, to_s; p50, p90, p99: latency of the requests that arrived in the stretch, s, NaN if there
     are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.figures); arrived_rps,
@@ -79,10 +79,10 @@ def over_time(run: Run, most: int) -> pd.DataFrame:
 
 
 def _bounded(exact: pd.Series, known: pd.Series) -> dict[str, np.ndarray[Any, Any]]:
-    """Return a column of latencies for each of PERCENTILES, and one that says which are lower bounds.
+    """Return a column of latencies for each of PERCENTILES, and a column that is true for lower bounds.
 
-    exact, known: a row's percentiles, infinite and as late as known where nothing was answered; NaN without
-    requests.
+    exact, known: a row's percentiles. They are infinite, or the last known time, if no request was answered,
+    and NaN without requests.
     """
     nothing = [np.nan] * len(PERCENTILES)
     rows, least = (
@@ -99,7 +99,7 @@ def _bounded(exact: pd.Series, known: pd.Series) -> dict[str, np.ndarray[Any, An
 
 
 def latency_distribution(run: Run) -> pd.DataFrame:
-    """Returns the CDF of latency over all requests, finer in the tail. Columns: latency_s, share.
+    """Return the CDF of latency over all requests, finer in the tail. Columns: latency_s, share.
 
     It ends at the share of requests that were answered. Empty without answers.
     """
@@ -114,8 +114,8 @@ def latency_distribution(run: Run) -> pd.DataFrame:
 
 
 def fates(run: Run) -> pd.DataFrame:
-    """Returns what became of the requests without an answer. Columns: status (one of NOT_ANSWERED), share
-    of all requests."""
+    """Return the outcomes of the requests without an answer. Columns: status (one of NOT_ANSWERED), share of
+    all requests."""
     counts = run.frame("requests", ["status"])["status"].value_counts()
     shares = [counts.get(status, 0) / max(1, counts.sum()) for status in NOT_ANSWERED]
     rows = pd.DataFrame({"status": NOT_ANSWERED, "share": shares})
@@ -123,7 +123,7 @@ def fates(run: Run) -> pd.DataFrame:
 
 
 def by_kind(run: Run) -> pd.DataFrame:
-    """Returns one row per kind of request, the most frequent first. Columns: kind, requests, p50, p90, p99
+    """Return one row per kind of request, the most frequent first. Columns: kind, requests, p50, p90, p99
     and whether they are lower bounds as in `over_time`, not_answered_share (0 to 1)."""
     wanted = list(PERCENTILES.values())
     rows = _query(
@@ -138,7 +138,7 @@ def by_kind(run: Run) -> pd.DataFrame:
 
 
 def by_container(run: Run) -> pd.DataFrame:
-    """Returns one row per container, in the application's order.
+    """Return one row per container, in the application's order.
 
     Columns: container; visits_rps; usage_cores and quota_cores, means while up (quota NaN without a limit);
     cpu_slack_p50_cores, throttled_share, memory_slack_p50_mib, turned_away and oom_kills as in
@@ -159,7 +159,7 @@ def by_container(run: Run) -> pd.DataFrame:
 
 
 def limit_changes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Returns why a container's CPU limit changed, the most frequent reason first. Columns: reason, times,
+    """Return why a container's CPU limit changed, the most frequent reason first. Columns: reason, times,
     raised, lowered.
 
     frame: rows of `series.container`, all or some. A change is a period whose limit at its end differs from
@@ -182,7 +182,7 @@ def limit_changes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def costs(run: Run) -> pd.DataFrame:
-    """Returns the cost of the run's reservations, one row for CPU and one for memory.
+    """Return the cost of the run's reservations, one row for CPU and one for memory.
 
     Columns: what; per_hour; per_million, the cost of both for a million answered requests, NaN without
     answers. The currency is that of the price.

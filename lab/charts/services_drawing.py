@@ -37,11 +37,11 @@ FATES = {
     "failed": "lost on the way",
     "pending": "not ended when the run did",
 }
-"""What became of a request without an answer, in a few words, by status."""
+"""Outcomes of a request without an answer, in a few words, by status."""
 
 
 def latency_text(seconds: float, at_least: bool) -> str:
-    """Returns a latency for people, a lower bound as `> 27.3 s`; empty for NaN."""
+    """Return a latency for people, a lower bound as `> 27.3 s`; empty for NaN."""
     text = duration(seconds)
     return f"> {text}" if at_least and text else text
 
@@ -49,7 +49,7 @@ def latency_text(seconds: float, at_least: bool) -> str:
 def latency_over_time(
     frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, *, hover: bool = True
 ) -> alt.LayerChart:
-    """Returns one line per policy: latency `key` (p50, p90 or p99) of the requests that arrived in each
+    """Return one line per policy: latency `key` (p50, p90 or p99) of the requests that arrived in each
     stretch.
 
     frames: title → services.over_time; hover: adds a rule with every policy's figure at the pointer. The axis
@@ -78,7 +78,7 @@ def latency_over_time(
 def throughput(
     frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], *, hover: bool = True
 ) -> alt.LayerChart:
-    """Returns answers per second, one line per policy, over the requests per second of the clients (grey)."""
+    """Return answers per second, one line per policy, over the requests per second of the clients (grey)."""
     present = _with_data(runs, frames)
     asked_for = _long(frames, present[:1], "arrived_rps", "arrived_rps")
     title = "Requests a second"
@@ -96,7 +96,7 @@ def throughput(
 
 
 def failures(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown]) -> alt.LayerChart:
-    """Returns the share of requests per stretch that were never answered, one line per policy."""
+    """Return the share of requests per stretch that were never answered, one line per policy."""
     present = _with_data(runs, frames)
     shares = {
         title: frame.assign(share=frame["not_answered_rps"] / frame["arrived_rps"])
@@ -112,7 +112,7 @@ def failures(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown]) -> alt.L
 
 
 def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
-    """Returns what became of the requests without an answer, one bar per policy. Columns: title, status,
+    """Return the outcomes of the requests without an answer, one bar per policy. Columns: title, status,
     share (of all requests)."""
     present = [status for status in FATES if (frame["status"] == status).any()]
     colors = {FATES[status]: _FATE_COLORS[status] for status in present}
@@ -145,7 +145,7 @@ _FATE_COLORS = {"timed_out": "#E69F00", "dropped": "#D55E00", "failed": "#7A4B9E
 
 
 def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
-    """Returns the CDFs over all requests by policy. Columns: latency_s (logarithmic axis), share, title."""
+    """Return the CDFs over all requests by policy. Columns: latency_s (logarithmic axis), share, title."""
     # The first hundredth would stretch the axis over decades that nobody looks at.
     inside = frame[frame["share"] >= 0.01]
     scale, axis = logarithmic_axis(inside["latency_s"])
@@ -168,7 +168,7 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
 
 
 def waiting(frame: pd.DataFrame) -> alt.Chart:
-    """Returns bars by service: waiting and CPU work on the critical path of slow and of typical requests.
+    """Return bars by service: waiting and CPU work on the critical path of slow and of typical requests.
 
     frame: as lab.containers.run.waiting.Waiting.rows, in the order to show.
     """
@@ -208,7 +208,7 @@ def waiting(frame: pd.DataFrame) -> alt.Chart:
 
 
 def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.LayerChart:
-    """Returns bars by policy: CPU in full colour, memory pale behind it. Columns: what, per_hour,
+    """Return bars by policy: CPU in full colour, memory pale behind it. Columns: what, per_hour,
     per_million, title."""
     titles = [look.title for look in runs]
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
@@ -247,7 +247,7 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
 
 
 def offered(frame: pd.DataFrame) -> alt.Chart:
-    """Returns the requests per second that clients will send. Columns: at_s, rps."""
+    """Return the requests per second that clients will send. Columns: at_s, rps."""
     chart: alt.Chart = (
         alt.Chart(frame, height=200)
         .mark_area(interpolate="step-after", color=USAGE, opacity=0.5, line={"color": USAGE})
@@ -268,12 +268,12 @@ def _with_data(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> lis
 
 
 def _at(frames: Mapping[str, pd.DataFrame]) -> alt.X:
-    """Returns one time axis for all frames, also where some end earlier."""
+    """Return one time axis for all frames, also where some end earlier."""
     return Time((0.0, max(float(frame["to_s"].max()) for frame in frames.values()))).of("at_s")
 
 
 def _long(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, name: str) -> pd.DataFrame:
-    """Returns the runs' columns `key` below each other as `name`, each with its last value repeated."""
+    """Return the runs' columns `key` below each other as `name`, each with its last value repeated."""
     parts = []
     for look in runs:
         frame = frames[look.title]
@@ -297,7 +297,7 @@ def _layered(
     key: str,
     written: Callable[[float], str] | None,
 ) -> alt.LayerChart:
-    """Returns the layers with a rule at the pointer's stretch that shows every policy's `key`.
+    """Return the layers with a rule at the pointer's stretch that shows every policy's `key`.
 
     written: turns a value into text; None for no rule.
     """
@@ -323,7 +323,7 @@ def _layered(
 
 
 def logarithmic_axis(values: pd.Series, room: int = 0) -> tuple[alt.Scale, alt.Axis]:
-    """Returns scale and axis for durations in seconds, with enough ticks at 1, 2, 5, … to read a value.
+    """Return scale and axis for durations in seconds, with enough ticks at 1, 2, 5, … to read a value.
 
     room: width of the labels in pixels where charts below each other share their time axis; 0 for as much as
     they need.

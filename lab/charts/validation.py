@@ -33,7 +33,7 @@ _TITLES = {"cpu": "CPU (cores)", "memory": "Memory (MiB)"}
 
 
 def over_time(runs: Mapping[str, Run], container: str, quantity: str) -> pd.DataFrame:
-    """Returns one container's use and limit under each backend. Columns: at_s, value, backend, what
+    """Return one container's use and limit under each backend. Columns: at_s, value, backend, what
     (`use`, `limit`).
 
     runs: TWIN and TESTBED → run; quantity: `cpu` or `memory`. Rows without a value are left out.
@@ -49,12 +49,12 @@ def over_time(runs: Mapping[str, Run], container: str, quantity: str) -> pd.Data
 
 
 def use_and_limit(frame: pd.DataFrame, quantity: str) -> list[alt.Chart]:
-    """Returns two charts, use above limit, with a line each for twin and testbed."""
+    """Return two charts, use above limit, with a line each for twin and testbed."""
     return _stacked(frame, {what: f"{what.capitalize()}, {_TITLES[quantity]}" for what in ("use", "limit")})
 
 
 def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Returns percentiles of latency, or lower bounds of them (services.over_time). Columns: at_s, value (s),
+    """Return percentiles of latency, or lower bounds of them (services.over_time). Columns: at_s, value (s),
     backend, what (p50, p90, p99)."""
     parts = []
     for backend, run in runs.items():
@@ -66,12 +66,12 @@ def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
 
 
 def latency(frame: pd.DataFrame) -> list[alt.Chart]:
-    """Returns a chart per percentile, with a line each for twin and testbed."""
+    """Return a chart per percentile, with a line each for twin and testbed."""
     return _stacked(frame, {what: f"Latency {what} (s)" for what in services.PERCENTILES})
 
 
 def _stacked(frame: pd.DataFrame, titles: Mapping[str, str]) -> list[alt.Chart]:
-    """Returns a chart per kind of value that is present. The first has the legend, the last the time axis."""
+    """Return a chart per kind of value that is present. The first has the legend, the last the time axis."""
     shown = [(title, frame[frame["what"] == what]) for what, title in titles.items()]
     shown = [(title, values) for title, values in shown if len(values)]
     window = (0.0, float(frame["at_s"].max()))

@@ -20,7 +20,9 @@ _TICK_STEPS = {
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """Return a number rounded to so many digits: `1,520` and `0.0000152`, never with an exponent."""
+    """Return a number rounded to `digits` significant digits: `1,520` and `0.0000152`, never with an
+    exponent.
+    """
     if not math.isfinite(value):
         return "" if math.isnan(value) else "∞"
     return f"{Decimal(f'{value:.{digits}g}'):,f}"
@@ -60,6 +62,6 @@ def ticks(begin_s: float, end_s: float, most: int) -> tuple[float, str, list[flo
 
 
 def _step(steps: Sequence[float], length: float, most: int) -> float:
-    """Return the first step that gives few enough ticks, or as many of the last as are needed."""
+    """Return the first step that gives few enough ticks, or a multiple of the last one."""
     longest = steps[-1] * math.ceil(length / steps[-1] / most)
     return next((step for step in steps if length / step <= most), longest)

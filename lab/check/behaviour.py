@@ -65,7 +65,7 @@ def workload(
         host_cores=np.full(count, HOST_CORES),
         weight=np.ones(count),
         peak_cores=wished.max(0),
-        # A real process holds more than its script says: page tables, its program.
+        # A real process holds more memory than its script: page tables, its program.
         peak_bytes=2 * wanted.max(0),
     )
 
@@ -76,8 +76,8 @@ def steady(periods: int) -> Workload:
 
 
 def broken(outcome: Any) -> list[str]:
-    """Return what an outcome of `steady` (the twin's Outcome or the testbed's Observed) has that no policy's
-    may have."""
+    """Return the properties of a result of `steady` (the twin's Outcome or the testbed's Observed) that break
+    a promise."""
     series = outcome.series
     problems: Mapping[str, bool] = {
         "a container was not up": not series.up.all(),
@@ -107,14 +107,14 @@ def scripts_of(load: Workload, folder: Path) -> StressScripts:
 
 
 def on_twin(allocator: Allocator, periods: int) -> Sequence[str]:
-    """Return what is broken after the case ran on the twin."""
+    """Return the broken promises after the case ran on the twin."""
     from twin.containers.run import simulate
 
     return broken(simulate(steady(periods), allocator, MACHINE, seed=np.random.SeedSequence(7)))
 
 
 def on_testbed(allocator: Allocator, periods: int) -> Sequence[str]:
-    """Return what is broken after the case ran on this machine. Raises BackendError where it cannot."""
+    """Return the broken promises after the case ran on this machine. Raise BackendError if it cannot run."""
     from testbed.containers import ownership
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.host.loop import Settings, control

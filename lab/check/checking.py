@@ -1,7 +1,7 @@
-"""Checks code of a user's own, of every sort: what it promises, on generated histories and backends.
+"""Checks the user's own code, of every sort: its promises, on generated histories and backends.
 
-For: `twinbed policies check`. Not for: what must hold (driven_fleet.py, behaviour.py, ranked.py),
-nor how good something is, which `twinbed whatif` shows.
+For: `twinbed policies check`. Not for: the promises themselves (driven_fleet.py, behaviour.py, ranked.py),
+nor quality, which `twinbed whatif` shows.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _NOT_IN_CONTROL = {
     "threading",
     "time",
 }
-"""Modules that code which decides does without: time comes with the data, and chance from a seed."""
+"""Modules that deciding code may not import: time comes with the data, and randomness from a seed."""
 
 Told = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check. promise: what was checked; kept: whether it holds; detail: how often, or where
-    it does not hold."""
+    """The result of a check. promise: the promise that was checked; kept: whether it holds; detail: how
+    often, or where not."""
 
     promise: str
     kept: bool
@@ -53,10 +53,10 @@ class Finding:
 
 
 def check(mine: Own, backend: str, told: Told, sample: Path | None = None) -> list[Finding]:
-    """Return what was found of a user's own code. backend: twin or testbed, where a policy runs at last;
-    sample: a file that a trace reader reads.
+    """Return the findings about the user's own code. backend: twin or testbed, on which a policy runs in the
+    last check; sample: a file that a trace reader reads.
 
-    Raises ScenarioError for a reader without a sample, BackendError where the testbed cannot be had.
+    Raises ScenarioError for a reader without a sample, BackendError if the testbed is not available.
     """
     if mine.group == "policies":
         return [*_imports(mine), *policy(PolicySpec(mine.name, own=mine), backend, told)]
@@ -78,7 +78,7 @@ def check(mine: Own, backend: str, told: Told, sample: Path | None = None) -> li
 
 
 def policy(spec: PolicySpec, backend: str, told: Told) -> list[Finding]:
-    """Return what was found of a policy for containers, which may be one that ships."""
+    """Return the findings about a policy for containers, which may be a shipped one."""
 
     def case() -> Iterator[str]:
         told(f"on the {backend}", 0.0)
@@ -88,7 +88,7 @@ def policy(spec: PolicySpec, backend: str, told: Told) -> list[Finding]:
             raise BrokenPromiseError("; ".join(problems))
         yield f"{_PERIODS[backend]} periods"
 
-    kept = [_found("limits are within bounds, whatever comes and goes", _histories(spec, told))]
+    kept = [_found("limits are within bounds at all joins and leaves", _histories(spec, told))]
     kept.append(_found("the same history is answered alike, given arrays are not kept", _twice(spec)))
     return [*kept, _found(f"containers live under it on the {backend}", case())]
 
@@ -159,7 +159,9 @@ def _history(allocator: Allocator, seed: int, *, spoil: bool = False) -> list[An
 
 
 def _imports(mine: Own) -> list[Finding]:
-    """Return whether a file does without clocks, sockets and chance of its own; nothing for a package."""
+    """Return whether a file works without clocks, sockets and randomness of its own; no finding for a
+    package.
+    """
     if not mine.place:
         return []
     names = set()

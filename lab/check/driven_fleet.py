@@ -1,8 +1,8 @@
-"""A fleet driven through an allocator period by period, believing nothing but its decisions.
+"""A fleet driven by an allocator period by period, only by its decisions.
 
-For: `twinbed policies check` and the tests of every allocator. It plays the backend: limits are what
-decisions said, usage is demand cut to the quota, and every decision is checked against the promises that hold
-for all policies. Not for: the histories (lab.check.histories).
+For: `twinbed policies check` and the tests of every allocator. It takes the backend's role: limits are those
+of the decisions, usage is demand cut to the quota, and every decision is checked against the promises of all
+policies. Not for: the histories (lab.check.histories).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Peaks = tuple[Sequence[float], Sequence[int]]
 
 
 class BrokenPromiseError(AssertionError):
-    """An allocator broke a promise of its port; the message says which."""
+    """An allocator broke a promise of its port. The message names the promise."""
 
 
 def _require(kept: bool, promise: str) -> None:
@@ -37,7 +37,7 @@ class DrivenFleet:
     application is one workload. spoil: arrays that the allocator was given are overwritten after the call.
     may_be_unlimited: an infinite quota keeps the promises.
 
-    The attributes `ids`, `app`, `cores`, `bytes`, `restarts` and `decisions` are what came of it, by id.
+    The attributes `ids`, `app`, `cores`, `bytes`, `restarts` and `decisions` are the results, by id.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class DrivenFleet:
         return decision
 
     def run(self, seconds: float, demand: Demand) -> None:
-        """Play periods in which every container has the same demand, for so many seconds."""
+        """Run periods for `seconds` s in which every container has the same demand."""
         for _ in range(round(seconds / self.period_s)):
             now = demand(self.at_s + self.period_s)
             self.period(dict.fromkeys(self.ids, now))
@@ -155,7 +155,7 @@ class DrivenFleet:
         for id_, cores in self.cores.items():
             within = least - 1e-12 <= cores <= self.host_cores or self._free(id_)
             _require(within, f"a quota of {cores:g} cores is not within {least:g} to {self.host_cores:g}")
-            # Whoever is held at its limit may wait there for its first bytes.
+            # A container that is held at its limit may wait there for its first bytes.
             enough = self.bytes[id_] >= 4096 or self.allocator.traps_oom
             _require(enough, f"a memory limit of {self.bytes[id_]} bytes is below a page")
         for index, application in enumerate(self.applications):

@@ -162,7 +162,7 @@ def readings(mine: Own, sample: Path) -> Iterator[str]:
 
 
 def _same(one: UsageTrace, other: UsageTrace) -> bool:
-    """Return whether two traces say the same."""
+    """Return whether two traces have the same content."""
     facts, arrays = ("containers", "apps", "start_s", "interval_s"), ("present", *QUANTITIES)
     return all(getattr(one, name) == getattr(other, name) for name in facts) and all(
         np.array_equal(first, second)

@@ -1,6 +1,6 @@
-"""Holds every answer of a scheduler against what a cluster has: whole gangs, no GPU twice.
+"""Checks every answer of a scheduler against the cluster: whole gangs, no GPU twice.
 
-For: checks of schedulers, those that ship and a user's own. Not for: how good an answer is.
+For: checks of shipped schedulers and the user's own. Not for: the quality of answers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def require_possible(
 def _require_pairs(cluster: Cluster, state: State, given: Assignment, where: str) -> None:
     """Raise BrokenPromiseError for two jobs that cannot share their GPUs."""
     if given.shared.size and not state.sharing.kept.size:
-        raise BrokenPromiseError(f"{where}two jobs share GPUs, and nobody knows how fast they then are")
+        raise BrokenPromiseError(f"{where}two jobs share GPUs, but their shared speed is not known")
     if np.unique(given.shared).size < given.shared.size:
         raise BrokenPromiseError(f"{where}a job shares its GPUs with more than one other")
     for pair in given.shared.tolist():
@@ -84,5 +84,5 @@ class WatchedScheduler(Scheduler):
         return given
 
     def wake_s(self, state: State, given: Assignment) -> float:
-        """Return what the scheduler says."""
+        """Return the scheduler's latest time of its next call, s."""
         return self._inner.wake_s(state, given)

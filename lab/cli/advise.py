@@ -1,4 +1,4 @@
-"""`twinbed advise`: what to set for each container, rehearsed on its own history.
+"""`twinbed advise`: requests and limits for each container, rehearsed on its own history.
 
 For: the verb's options, and the files and forms that it writes. Not for: the advice, which lab.api makes.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class As(StrEnum):
-    """What one can apply. Each has a writer in lab.containers.advise.forms."""
+    """Formats that can be applied. Each has a writer in lab.containers.advise.forms."""
 
     KUBERNETES = "kubernetes"
     VPA = "vpa"
@@ -84,7 +84,7 @@ def advise(
     out: Annotated[Path | None, option("FILE", "Write the advice, for twinbed apply (.json).")] = None,
     as_: Annotated[
         As | None,
-        option("|".join(As), "Write what one can apply, of rows whose verdict is not leave.", "--as"),
+        option("|".join(As), "Write settings in this format, for rows whose verdict is not leave.", "--as"),
     ] = None,
     folder: Annotated[
         Path | None, option("FOLDER", "With --as: write files there instead of standard output.", "--write")
@@ -97,9 +97,10 @@ def advise(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Say what to set for each container, and what would have come of it.
+    """Advise requests and limits for each container, with the result that they would have had.
 
-    Every candidate is replayed on the recorded history, beside what is set now. Nothing is applied.
+    Every candidate is replayed on the recorded history, together with the present settings. Nothing is
+    applied.
     """
     from lab import api
     from lab.containers.advise import forms, model
@@ -108,7 +109,7 @@ def advise(
     if bool(source) == bool(prometheus):
         raise ScenarioError("advise: give traces, or the address of a server with --prometheus URL")
     if folder is not None and as_ is None:
-        raise ScenarioError("--write: only with --as, which says what to write")
+        raise ScenarioError("--write: only with --as, which sets the format")
     _check_folders(out, html, folder)
     shared, server = _hosts(hosts, host_cores), prometheus or ""
     policies = [text.strip() for option in policy or () for text in option.split(",")]
@@ -165,7 +166,7 @@ def _hosts(count: int | None, cores: float | None) -> tuple[int, float] | None:
 
 
 def _number(text: str | None) -> str | float | None:
-    """Return text that is a number as one, and any other as it is."""
+    """Return a number for text that is one, and any other value unchanged."""
     try:
         return text if text is None else float(text)
     except ValueError:

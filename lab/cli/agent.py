@@ -1,4 +1,4 @@
-"""`twinbed agent`: carries out on one host what a controller decides.
+"""`twinbed agent`: carries out a controller's decisions on one host.
 
 For: the verbs' options. Not for: the agent itself (testbed.containers.remote).
 """
@@ -28,7 +28,7 @@ DEFAULT_IDENTITY = Path("/etc/twinbed/agent.pem")
 
 IdentityOption = Annotated[Path, option("FILE", "This host's certificate and key.", "--identity")]
 
-app = typer.Typer(help="Carry out on this host what a controller decides.", no_args_is_help=True)
+app = typer.Typer(help="Carry out a controller's decisions on this host.", no_args_is_help=True)
 
 
 @app.command("enroll")
@@ -116,8 +116,8 @@ async def _run(
 
 
 def rotate(agent: Agent, name: str, identity: Path) -> None:
-    """Has the agent use the certificate that the file contains, if it is good and of the agent's name. Logs
-    what it did."""
+    """Make the agent use the certificate in the file, if it is valid and of the agent's name. Log the
+    result."""
     from testbed.containers.remote import certificates
 
     log = logging.getLogger("twinbed.agent")
@@ -136,7 +136,7 @@ def rotate(agent: Agent, name: str, identity: Path) -> None:
 
 
 def _telemetry() -> TelemetrySource:
-    """Returns the kernel's hooks where this kernel admits them, polling elsewhere."""
+    """Return the kernel's hooks if this kernel admits them, else polling."""
     from testbed.containers.cgroup.group import QUOTA_PERIOD_US
     from testbed.containers.cgroup.hooks import HookTelemetry
     from testbed.containers.cgroup.polling import Polling

@@ -1,4 +1,4 @@
-"""`twinbed apply`: carries out an advice on running containers, watches it, and takes it back.
+"""`twinbed apply`: applies an advice to running containers, watches them, and takes it back.
 
 For: the verb's options and what it prints. Not for: the steps (lab.containers.apply).
 """
@@ -32,7 +32,7 @@ def apply(
         option("SHARE%", "Change this share of the containers first, and the rest after their watch."),
     ] = None,
     watch: Annotated[
-        str | None, option("TIME", "Watch for so long after the canaries and after the rest, e.g. 10m.")
+        str | None, option("TIME", "Time to watch after the canaries and after the rest, e.g. 10m.")
     ] = None,
     abort_if: Annotated[
         list[str] | None,
@@ -60,15 +60,15 @@ def apply(
             "API server only.",
         ),
     ] = False,
-    state: Annotated[Path, option("FOLDER", "Audit file, and what is needed to take back.")] = STATE,
+    state: Annotated[Path, option("FOLDER", "Audit file, and the data for taking back.")] = STATE,
     metrics: MetricsOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> int:
-    """Apply an advice to running containers. By default, show what would change and why.
+    """Apply an advice to running containers. By default, only show the changes and their reasons.
 
-    Memory is never limited below what is used now and a margin. Ctrl-C, a condition that is met, and a
-    refused write take everything back. What a killed apply left is taken back by the next one.
+    Memory is never limited below the present use plus a margin. Ctrl-C, a condition that is met, or a refused
+    write takes everything back. If an apply is killed, the next one takes its changes back.
     """
     import hashlib
     from dataclasses import replace
@@ -150,7 +150,7 @@ def _places(kind: str) -> Places:
 
 
 def _watched(canary: str | None, watch: str | None, abort_if: list[str]) -> Watched:
-    """Read the options together: a canary or a condition says nothing without a watch."""
+    """Read the options together: a canary or a condition has no meaning without a watch."""
     from lab.ask.times import duration_s
     from lab.containers.apply.carrying import Watched
     from lab.containers.apply.conditions import parse

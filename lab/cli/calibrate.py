@@ -1,7 +1,6 @@
 """`twinbed calibrate`: measures this machine and writes a calibration file.
 
-For: the verb's options and the table of what was measured. Not for: measuring, which is the work of a kind
-(lab.kinds).
+For: the verb's options and the table of measurements. Not for: measuring, which a kind does (lab.kinds).
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def measured(kind: Kind, name: str, path: Path, *, quick: bool, wanted: bool) ->
 
 
 def _table(made: Calibrated, path: Path) -> Result:
-    """Return one line per value, and where the values are kept."""
+    """Return one row per value, and the file that holds the values."""
     rows = tuple(
         {
             "section": section,

@@ -1,7 +1,7 @@
 """The user's defaults of options: `twinbed.toml` in the working directory, else in the configuration folder.
 
-For: store, region and engine of every verb that has them. Not for: scenarios, nor for the Python API, whose
-callers say what they want. The command line wins over the environment, which wins over the file.
+For: store, region and engine of every verb that has them. Not for: scenarios, nor the Python API, whose
+callers pass all options. The command line wins over the environment, which wins over the file.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ has the key's value as its default."""
 
 
 def file() -> Path | None:
-    """Return the file that is in force: that of the working directory, else the user's, else None.
+    """Return the file in force: that of the working directory, else the user's, else None.
 
-    A folder that this user may not search counts as empty: after `sudo -u`, HOME may be another user's.
+    A folder that this user may not search counts as empty: after `sudo -u`, HOME may belong to another user.
     """
     home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "twinbed"
     return next((path for path in (Path(NAME), home / NAME) if os.path.lexists(path)), None)

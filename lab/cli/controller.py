@@ -66,11 +66,11 @@ def enroll(
 @app.command("revoke")
 def revoke(
     which: Annotated[
-        str, argument("NAME|SERIAL", "An agent, for all its certificates; or one's serial number.")
+        str, argument("NAME|SERIAL", "An agent, for all its certificates; or the serial number of one.")
     ],
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:
-    """Revoke an agent's certificates, for good.
+    """Revoke an agent's certificates. This cannot be undone.
 
     A running controller ends the agent's call. The agent's containers keep their limits.
     """
@@ -82,7 +82,7 @@ def revoke(
 
 @app.command("monitoring")
 def monitoring(
-    folder: Annotated[Path, argument("FOLDER", "Where the two files go. It is made if needed.")] = Path(),
+    folder: Annotated[Path, argument("FOLDER", "Folder for the two files, made if needed.")] = Path(),
 ) -> None:
     """Write the Grafana dashboard and the alert rules for Prometheus.
 
@@ -141,7 +141,7 @@ async def _serve(plan: Plan, listen: str, where: Place | None, pki: Path) -> Non
 
 
 def address(text: str, option: str) -> tuple[str, int]:
-    """Returns HOST, without the brackets of an IPv6 address, and PORT. Raises ScenarioError, which names the
+    """Return HOST, without the brackets of an IPv6 address, and PORT. Raise ScenarioError that names the
     option."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
@@ -150,7 +150,7 @@ def address(text: str, option: str) -> tuple[str, int]:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Returns an event that Ctrl-C or SIGTERM sets. Call it inside the running loop."""
+    """Return an event that Ctrl-C or SIGTERM sets. Call it inside the running loop."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -158,7 +158,7 @@ def stop_on_signals() -> asyncio.Event:
 
 
 def log_to_standard_error() -> None:
-    """Logs one line per event, because the verb runs until it is stopped."""
+    """Log one line per event, because the verb runs until it is stopped."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("twinbed")
@@ -167,7 +167,7 @@ def log_to_standard_error() -> None:
 
 
 class _Printable(logging.Formatter):
-    """Formats a message as a line that cannot steer the terminal: agents send names."""
+    """Formats a message as a line without control characters, because names come from agents."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
         return printable(super().formatMessage(record))

@@ -1,4 +1,4 @@
-"""The option --metrics, of every verb that runs for long: serves its Prometheus metrics.
+"""The option --metrics of every long-running verb: serves its Prometheus metrics.
 
 For: the option and its address. Not for: the port or the metrics (testbed.containers.exporting).
 """
@@ -32,7 +32,7 @@ MetricsOption = Annotated[
 
 
 def place(text: str | None) -> Place | None:
-    """Returns where metrics are to be served, None for nowhere. Raises ScenarioError."""
+    """Return the address for metrics, None if they are not served. Raise ScenarioError."""
     if text is None:
         return None
     host, _, port = text.rpartition(":") if ":" in text else ("127.0.0.1", "", text)
@@ -48,7 +48,9 @@ def place(text: str | None) -> Place | None:
 
 @contextmanager
 def exported(read: Callable[[], list[Series]], where: Place | None) -> Iterator[None]:
-    """Serves what `read` returns meanwhile, for a program without a loop. Raises as `served` does."""
+    """Serve the result of `read` inside the block, for a program without a loop. Raise the errors of
+    `served`.
+    """
     if where is None:
         yield
         return
@@ -68,7 +70,7 @@ def exported(read: Callable[[], list[Series]], where: Place | None) -> Iterator[
 
 @asynccontextmanager
 async def served(registry: CollectorRegistry, where: Place | None) -> AsyncIterator[None]:
-    """Serves the metrics meanwhile. Raises BackendError where the address cannot be had."""
+    """Serve the metrics inside the block. Raise BackendError if the address cannot be used."""
     from testbed.containers.exporting.serving import serve
 
     stop = None if where is None else serve(registry, *where)
@@ -76,5 +78,5 @@ async def served(registry: CollectorRegistry, where: Place | None) -> AsyncItera
         yield
     finally:
         if stop is not None:
-            # A reader may wait for this loop.
+            # A reader may be waiting for this loop.
             await asyncio.to_thread(stop)

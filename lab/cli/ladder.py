@@ -1,4 +1,4 @@
-"""`twinbed prices ladder`: what a job would have cost with more and more freedom to choose where it runs.
+"""`twinbed prices ladder`: the past cost of a job with more and more freedom to choose where it runs.
 
 For: the verb's options. Not for: the question itself (lab.cloud.run.ladder).
 """
@@ -13,15 +13,13 @@ from twinbed import ScenarioError
 
 
 def ladder(
-    start: Annotated[str, option("DAY", "When the job starts, UTC, e.g. 2024-02-01.")],
+    start: Annotated[str, option("DAY", "Day on which the job starts, UTC, e.g. 2024-02-01.")],
     work: Annotated[str | None, option("TIME", "Work on one reference GPU, e.g. 4d.")] = None,
     gpu: Annotated[str, option("MODEL", "The reference GPU, by a part of its name.")] = "V100 16GB",
-    home: Annotated[str, option("CLOUD/REGION", "Where the first steps stay.")] = "aws/us-east-1",
+    home: Annotated[str, option("CLOUD/REGION", "Region in which the first steps stay.")] = "aws/us-east-1",
     where: Annotated[
         str,
-        option(
-            "CLOUD/REGION,…", "Beginnings of the places that are allowed, e.g. aws/us-,gcp. Default: all."
-        ),
+        option("CLOUD/REGION,…", "Prefixes of the allowed places, e.g. aws/us-,gcp. Default: all."),
     ] = "",
     market: Annotated[str, option("on-demand|spot", "Market of the prices.")] = "spot",
     move_every: Annotated[str, option("TIME,…", "Time between two choices, e.g. 1h,6h,1d,7d.")] = "1d",
@@ -33,21 +31,19 @@ def ladder(
             "Default: all, modelled.",
         ),
     ] = "",
-    restart: Annotated[str, option("TIME", "Time of every start, with work that is done again.")] = "10m",
+    restart: Annotated[str, option("TIME", "Time of every start, including repeated work.")] = "10m",
     checkpoint_gb: Annotated[float, option("GB", "Size of the checkpoint.", min=0.0)] = 0.0,
-    egress: Annotated[float, option("USD", "Price of carrying it elsewhere, $/GB.", min=0.0)] = 0.09,
+    egress: Annotated[float, option("USD", "Price of moving it to another region, $/GB.", min=0.0)] = 0.09,
     deadline: Annotated[str | None, option("TIME", "Longest time of the job, e.g. 5d.")] = None,
     jobs: Annotated[
         Path | None,
         option(
             "FILE",
-            "A collection in place of --work (CSV: name, arrival_h, work_h, deadline_h), at the last step.",
+            "Several jobs in place of --work (CSV: name, arrival_h, work_h, deadline_h), at the last step.",
         ),
     ] = None,
     budget: Annotated[float | None, option("USD", "Largest cost of all --jobs.", callback=usable)] = None,
-    moves: Annotated[
-        bool, flag("--moves", "Show every stay, why it began, and both prices of work.")
-    ] = False,
+    moves: Annotated[bool, flag("--moves", "Show every stay, its reason, and both prices of work.")] = False,
     catalogue: Annotated[Path | None, option("FILE", "Your own prices, CSV or Parquet.")] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,

@@ -1,7 +1,7 @@
-"""The command `twinbed`: its verbs, and how a failure ends it.
+"""The command `twinbed`: its verbs and its exit codes.
 
-For: registering the verbs, and turning every failure into one line and an exit code: 0 done, 1 done and a
-problem was found, 2 could not be done, 3 a defect of twinbed, 130 interrupted. Not for: the work of any verb.
+For: registering the verbs, and turning every failure into one line and an exit code: 0 done, 1 done with a
+problem found, 2 could not be done, 3 a defect of twinbed, 130 interrupted. Not for: the work of any verb.
 Verbs import heavy packages inside their functions.
 """
 
@@ -117,7 +117,7 @@ def call(arguments: Sequence[str]) -> int:
     if os.environ.get("NO_COLOR"):
         from typer import rich_utils
 
-        # rich leaves colours out by itself, but would write bold and dim.
+        # rich disables colours by itself, but would still write bold and dim.
         rich_utils.COLOR_SYSTEM = None
     try:
         code = app(args=list(arguments), prog_name="twinbed", standalone_mode=False)
@@ -126,7 +126,7 @@ def call(arguments: Sequence[str]) -> int:
     except TwinbedError as error:
         return _fail(str(error))
     except _UsageError as error:
-        # A group of verbs that was called without a verb has already shown its help.
+        # A group of verbs that was called without a verb has already printed its help.
         message = _usage(error)
         return _fail(message) if message else FAILED
     except ModuleNotFoundError as error:
@@ -148,7 +148,7 @@ def call(arguments: Sequence[str]) -> int:
 def main() -> NoReturn:
     """Run the console script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that the terminal's encoding lacks is shown as an escape.
+        # A character that the terminal's encoding lacks is shown as an escape.
         sys.stdout.reconfigure(errors="backslashreplace")
     for line in packages.strangers():
         sys.stderr.write(f"twinbed: {line}; install twinbed into an environment of its own (pipx, uv tool)\n")
@@ -156,8 +156,7 @@ def main() -> NoReturn:
 
 
 def _usage(error: Exception) -> str:
-    """Return what is wrong with an option or argument and which help to read; "" if no arguments were
-    given."""
+    """Return the error of an option or argument and the help to read; "" if no arguments were given."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "twinbed"
     message: str = getattr(error, "format_message", error.__str__)()
@@ -173,7 +172,7 @@ def _fail(message: str) -> int:
 
 
 def _defect(error: Exception) -> int:
-    """Report an exception that nothing expected. The traceback is for those who ask for it."""
+    """Report an unexpected exception. The traceback is shown only on request."""
     if os.environ.get("TWINBED_TRACEBACK") == "1":
         traceback.print_exception(error)
     what = "".join(traceback.format_exception_only(error)).strip().removeprefix("twinbed.")

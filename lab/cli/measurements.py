@@ -1,4 +1,4 @@
-"""`twinbed measurements`: the database of past runs that recommenders stand on.
+"""`twinbed measurements`: the database of past runs for recommenders.
 
 For: the group's options and tables. Not for: the database itself (lab.cloud.input.store).
 """
@@ -13,7 +13,7 @@ import typer
 from lab.cli.options import Format, FormatOption, argument, emit, option, write
 from lab.runs.formats import Column, Record, Result
 
-app = typer.Typer(no_args_is_help=True, help="The database of past runs that recommenders stand on.")
+app = typer.Typer(no_args_is_help=True, help="The database of past runs for recommenders.")
 _PathOption = Annotated[
     Path | None,
     option(
@@ -37,8 +37,8 @@ def import_(
     """Add the runs of a CSV file, all or none.
 
     Columns: job, instance, workers, time_s, price_usd_h (of the whole cluster), vcpus and memory_gib (of one
-    worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, use_bps (of
-    the server's port, by a worker that is alone with it), parameter.NAME.
+    worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, use_bps (bandwidth
+    of the server's port that one worker uses alone), parameter.NAME.
     """
     from lab.cloud.input.store import Measurements, read_csv
 

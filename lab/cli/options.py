@@ -1,7 +1,7 @@
-"""The options that verbs share, and what every verb does with its result.
+"""Options that verbs share, and the output of results.
 
-For: `--format`, `--store`, `--no-progress`, `--set` and writing to standard output. Not for: the work of
-any verb. The module imports nothing heavy, so that `twinbed --help` answers at once.
+For: `--format`, `--store`, `--no-progress`, `--set` and writing to standard output. Not for: the work of any
+verb. The module imports nothing heavy, so that `twinbed --help` answers at once.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ CLOSED_PIPE_EXIT = 141
 def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
     """Return an option of a verb.
 
-    metavar: what stands for its value in the help; text: its help; names: its names, by default that of the
-    parameter; more: as typer.Option takes it.
+    metavar: placeholder of its value in the help. text: its help. names: its names, by default that of the
+    parameter. more: further arguments of typer.Option.
     """
     return typer.Option(*names, metavar=metavar, help=text, **more)
 
 
 def flag(name: str, text: str, **more: Any) -> Any:
-    """Return an option of a verb that has no value, or whose values are its help. See `option`."""
+    """Return an option of a verb that has no value, or whose values are described in its help. See
+    `option`.
+    """
     return typer.Option(name, help=text, **more)
 
 
@@ -111,7 +113,7 @@ FillOption = Annotated[
     str | None,
     option(
         "hold|zero|linear",
-        "What stands in the gaps of a CSV: the value before, 0, or the line between the values around. "
+        "How gaps of a CSV are filled: the value before, 0, or linear interpolation. "
         "Default: a gap is an error.",
         "--fill",
     ),
@@ -176,7 +178,7 @@ def emit(result: Result, form: Format) -> None:
         write(table(result, width, color=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
         return
     text = FORMATS[form](result)
-    # A program gets every character; a terminal gets those that cannot steer it.
+    # A program gets every character; a terminal gets only those that cannot control it.
     write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
@@ -186,7 +188,7 @@ def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # The text that is still buffered must not fail once more when Python shuts down.
+        # The text that is still buffered must not fail again when Python shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(CLOSED_PIPE_EXIT) from None

@@ -1,4 +1,5 @@
-"""Says which optional packages are missing, and whose packages stand where twinbed's should.
+"""Messages about missing optional packages, and about other distributions that install twinbed's import
+names.
 
 For: two one-line messages of the command line. Not for: installing anything.
 """
@@ -23,7 +24,7 @@ EXTRAS = {
 
 
 def cure(package: str | None) -> str:
-    """Returns one line that says how to install a package that could not be imported."""
+    """Return one line that says how to install a package that could not be imported."""
     root = (package or "").partition(".")[0]
     extra = next((extra for extra, roots in EXTRAS.items() if root in roots), None)
     wanted = f"'twinbed[{extra}]'" if extra else root
@@ -31,9 +32,9 @@ def cure(package: str | None) -> str:
 
 
 def strangers(folder: Path | None = None) -> list[str]:
-    """Returns one line for each other distribution that installs one of twinbed's import names.
+    """Return one line for each other distribution that installs one of twinbed's import names.
 
-    folder: where twinbed's packages lie. A checkout is never shared, so nothing is found there.
+    folder: folder of twinbed's packages. A checkout is never shared, so the result is then empty.
     """
     folder = folder or Path(__file__).resolve().parents[2]
     lines = []

@@ -1,4 +1,4 @@
-"""`twinbed policies`: lists, explains and checks policies, those that ship and the user's own.
+"""`twinbed policies`: lists, explains and checks shipped policies and the user's own.
 
 For: the verbs. Not for: the policies (control), code of a user's own (twinbed.own), its checks (lab.check) or
 the reference page (lab.cli.reference_pages).
@@ -22,7 +22,7 @@ app = typer.Typer(help="List, explain and check policies, your own among them.",
 _LISTED = (
     Column("sort", "Sort"),
     Column("name", "Name"),
-    Column("about", "What it does"),
+    Column("about", "Description"),
     Column("from", "From"),
 )
 _COLUMNS = (
@@ -31,13 +31,13 @@ _COLUMNS = (
     Column("default", "Default"),
     Column("unit", "Unit"),
     Column("range", "Range"),
-    Column("why", "Why this default"),
+    Column("why", "Reason for the default"),
 )
 _FOR_PEOPLE = (
     Column("full", "Parameter"),
     Column("default", "Default"),
     Column("range", "Range"),
-    Column("meaning", "Unit — why this default"),
+    Column("meaning", "Unit — reason for the default"),
 )
 
 
@@ -115,7 +115,7 @@ def check(
         typer.Option(
             "--backend",
             metavar="|".join(Backend),
-            help="Where containers run under it in the end; root for testbed.",
+            help="Where containers run under it in the last check; testbed needs root.",
         ),
     ] = Backend.TWIN,
     sample: Annotated[
@@ -127,7 +127,7 @@ def check(
     """Check that code keeps the promises of its sort. The exit code is 1 if a promise is broken.
 
     A policy's limits are checked on generated histories, and containers run under it on the twin or on this
-    machine. Schedulers, spot policies and recommenders of one's own meet generated questions.
+    machine. Your own schedulers, spot policies and recommenders are checked on generated questions.
     """
     from dataclasses import asdict
 
@@ -154,7 +154,7 @@ def check(
 
 
 def _shipped() -> Iterator[Record]:
-    """Yield what ships, sort by sort."""
+    """Yield the shipped code, sort by sort."""
     from control import allocator, market, recommender, scheduler
     from traces.load import FORMATS
 
@@ -196,7 +196,7 @@ def _notes(rows: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _rows(name: str, settings: type) -> list[dict[str, Value]]:
-    """Returns one row per parameter. A policy without parameters has one row with its name only."""
+    """Return one row per parameter. A policy without parameters has one row with its name only."""
     from dataclasses import fields
 
     rows: list[dict[str, Value]] = [
@@ -222,7 +222,7 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def _text(value: object) -> str:
-    """Returns a value as it is written after `--policy`."""
+    """Return a value as it is written after `--policy`."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

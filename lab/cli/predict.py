@@ -25,7 +25,7 @@ _JUDGED = (
     Column("median_error", "median error", percent=True, decimals=1),
     Column("auc", "AUC of the best", decimals=3), Column("found", "found", decimals=0),
     Column("best", "of", decimals=0), Column("false_positives", "picked wrongly", decimals=0),
-    Column("good", "applications told well", decimals=0),
+    Column("good", "applications predicted well", decimals=0),
     Column("coverage", "in 90 % interval", percent=True, decimals=1),
 )  # fmt: skip
 _TRAINED = (
@@ -142,7 +142,7 @@ def importance(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Say how much a model's accuracy depends on each group of features, on rows that it has not seen."""
+    """Show how much a model's accuracy depends on each group of features, on rows that it has not seen."""
     from control.jobs import Objective
     from lab.cloud.run import predicting
 

@@ -1,7 +1,7 @@
-"""`twinbed prices`: lists the catalogue, shows how a price changed, and takes newer prices.
+"""`twinbed prices`: lists the catalogue, shows price histories, and imports newer prices.
 
 For: the group's options and tables. Not for: the verb `ladder` (ladder.py), reading prices (traces.catalogue)
-or keeping updates (lab.cloud.input.price_list).
+or storing updates (lab.cloud.input.price_list).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LIST = (
 )  # fmt: skip
 _RANGE = re.compile(r"(\d+(?:\.\d+)?)?(:)?(\d+(?:\.\d+)?)?")
 _SHOWN = 20
-"""Rows of the table for people. The other formats have all, unless --top says how many."""
+"""Rows of the table for people. The other formats have all rows, unless --top limits them."""
 
 _RegionOption = Annotated[str | None, option("NAME", "Only this region.", "--region")]
 _MarketOption = Annotated[str | None, option("on-demand|spot", "Only these prices.", "--market")]
@@ -122,7 +122,9 @@ def update(
 
 
 def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
-    """Return the rows of these values. Raises ScenarioError with the nearest for one unknown."""
+    """Return the rows with these values. Raise ScenarioError with the nearest known value for an unknown
+    one.
+    """
     from difflib import get_close_matches
 
     for column, value in wanted.items():

@@ -52,7 +52,7 @@ def profile(
     stalls: Annotated[
         bool,
         flag(
-            "--stalls", "Tell instead what interconnect, CPU, disk and network cost the job, beside the twin."
+            "--stalls", "Show instead what interconnect, CPU, disk and network cost the job, beside the twin."
         ),
     ] = False,
     types: Annotated[str, option("A,B,…", "Instance types that --stalls emulates.")] = "n1-standard-4",
@@ -64,11 +64,11 @@ def profile(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Run a training job on this machine for a short while, and record what it uses and how long its steps
-    take.
+    """Run a training job on this machine for a short while, and record its resource use and the time of its
+    steps.
 
-    One master and some workers each get a cgroup and a network of their own. The script needs no change.
-    With --stalls, all processes are workers of emulated types, with and without shaped links, on samples from
+    One master and some workers each get a cgroup and a network of their own. The script needs no change. With
+    --stalls, all processes are workers of emulated types, with and without shaped links, on samples from
     memory and from files; the page cache of this machine is dropped. Needs root and cgroups.
     """
     from lab.cloud.input import job_file, local_run_file
@@ -96,7 +96,7 @@ def profile(
             on_tick=on_tick,
             identity=runs_as,
         )
-    # The command is left out: it names folders of this machine, and the job's file has it.
+    # The command is left out: it names folders of this machine, and the job's file contains it.
     facts = {
         key: value for key, value in profiled.recording.metadata.items() if not key.startswith("command.")
     }

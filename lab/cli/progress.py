@@ -21,14 +21,14 @@ PREPARING = "preparing (the first time the twin is compiled too: about 15 s)"
 
 
 def _is_watched() -> bool:
-    """Return whether somebody sees what is shown: on a terminal, or in a notebook."""
+    """Return whether a user can see the bar: on a terminal, or in a notebook."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 class Bar:
     """Progress over several runs. Call it with (label, fraction of that run), as lab.runs.runner does.
 
-    Runs may go on side by side. The bar appears only on a terminal or in a notebook, only after PATIENCE_S,
+    Runs may go on in parallel. The bar appears only on a terminal or in a notebook, only after PATIENCE_S,
     and disappears at the end. preparing: its text before a run has begun.
     """
 
@@ -57,7 +57,7 @@ class Bar:
                 self._live.stop()
 
     def __call__(self, label: str, fraction: float) -> None:
-        """Shows that the run `label` has reached `fraction` (0 to 1)."""
+        """Show that the run `label` has reached `fraction` (0 to 1)."""
         self._fractions[label] = fraction
         if self._live is not None:
             done = sum(self._fractions.values())
@@ -71,14 +71,14 @@ class Bar:
 
 
 class Rate(Bar):
-    """Progress over many units: how many are done, how many are done per second, and the time left."""
+    """Progress over many units: number done, number done per second, and the time left."""
 
     def __init__(self, *, wanted: bool) -> None:
         super().__init__(1, wanted=wanted)
         self._began_s = time.monotonic()
 
     def tell(self, done: int, failed: int, total: int) -> None:
-        """Show that so many units of all are done, and how many of them failed."""
+        """Show that `done` of `total` units are done, of which `failed` failed."""
         self._fractions = {"": done / max(total, 1)}
         if self._live is not None:
             rate = done / (time.monotonic() - self._began_s)

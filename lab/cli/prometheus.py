@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the options of a verb say of a server. Each field is an option (see `asking`)."""
+    """The options of a verb about a server. Each field is an option (see `asking`)."""
 
     selector: Annotated[
         str,
@@ -31,7 +31,7 @@ class Asked:
             show_default=False,
         ),
     ] = ""
-    since: Annotated[str, option("TIME", "How far back to begin: 7d, 12h, 90m.")] = "7d"
+    since: Annotated[str, option("TIME", "Length of the history: 7d, 12h, 90m.")] = "7d"
     until: Annotated[
         str | None,
         option(
@@ -53,7 +53,7 @@ class Asked:
         list[str] | None,
         option(
             "NAME",
-            "Label by which replicas of one Prometheus differ. Repeatable. "
+            "Label that distinguishes replicas of one Prometheus. Repeatable. "
             "Default: prometheus_replica, replica, __replica__.",
         ),
     ] = None
@@ -82,7 +82,7 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def fetched(url: str, asked: Asked, *, progress: bool) -> ClusterHistory:
-    """Return the history that the server at `url` has. progress: show a bar. Raises TwinbedError."""
+    """Return the history of the server at `url`. progress: show a bar. Raise TwinbedError."""
     from lab.ask.times import duration_s, moment_s
     from lab.cli.progress import Bar
     from lab.connect.http import Access, authorization

@@ -1,4 +1,4 @@
-"""`twinbed recommend`: which cluster trains a job cheapest or fastest, and which one to try next.
+"""`twinbed recommend`: the cluster that trains a job cheapest or fastest, and the next one to try.
 
 For: the verb's options. Not for: the work, which lab.api does.
 """
@@ -98,7 +98,7 @@ def recommend(
     running: Annotated[
         str | None,
         typer.Option(
-            "--running", metavar="TYPE=N,…", help="Workers that a revocation left, for --method spotdnn."
+            "--running", metavar="TYPE=N,…", help="Workers left after a revocation, for --method spotdnn."
         ),
     ] = None,
     catalogue: Annotated[
@@ -121,7 +121,7 @@ def recommend(
         bool,
         typer.Option(
             "--shipped-runs/--no-shipped-runs",
-            help="Whether the shipped table of measured jobs is past experience, too.",
+            help="Whether the shipped table of measured jobs counts as past runs, too.",
         ),
     ] = True,
     search: Annotated[
@@ -146,14 +146,12 @@ def recommend(
     trial_limit: Annotated[
         str,
         typer.Option(
-            "--trial-limit", metavar="TIME", help="Lease of a trial: its instances end by then by themselves."
+            "--trial-limit", metavar="TIME", help="Lease of a trial: its instances then end by themselves."
         ),
     ] = "30m",
     cap: Annotated[
         float | None,
-        typer.Option(
-            "--cap", callback=usable, metavar="USD", help="Most that all trials of --search may cost."
-        ),
+        typer.Option("--cap", callback=usable, metavar="USD", help="Largest cost of all trials of --search."),
     ] = None,
     real: Annotated[
         bool, typer.Option("--real", help="Let --backend gcloud spend real money, up to --cap.")

@@ -1,4 +1,4 @@
-"""`twinbed record`: records what a command uses, as a trace.
+"""`twinbed record`: records a command's resource use as a trace.
 
 For: the verb's options, its progress line, its exit code, and the trace's file. Not for: the work, which
 lab.api does, or reading the request and summing up (lab.containers.input.recording).
@@ -37,7 +37,7 @@ UserOption = Annotated[
     str | None,
     option(
         "NAME",
-        "User as whom the commands run, without capabilities. Default: the user who called sudo, else "
+        "User who runs the commands, without capabilities. Default: the user who called sudo, else "
         "the caller.",
         "--user",
     ),
@@ -112,7 +112,7 @@ def record(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Record what a command uses: CPU, throttling, memory and network, every 100 ms, in its own cgroup.
+    """Record a command's resource use: CPU, throttling, memory and network, every 100 ms, in its own cgroup.
 
     Needs root and cgroups. The exit code is 1 if the trace was written but a command failed. Ctrl-C ends the
     commands and writes nothing. For a command that does not end by itself, give --duration.
@@ -128,7 +128,7 @@ def record(
         logs=logs,
         user=user,
         env=env or [],
-        # JSON, CSV and Markdown have standard output for themselves.
+        # JSON, CSV and Markdown use standard output alone.
         stdout=None if form is Format.TABLE else sys.stderr.fileno(),
         progress=not no_progress,
     )
@@ -148,20 +148,22 @@ def _request(command: list[str], containers: list[str], file: Path | None, name:
 
 
 def said_of(user: str | None, job: Identity) -> tuple[str, ...]:
-    """Return the note on who the commands ran as, where that was not asked for and may be unwanted."""
+    """Return a note on the user who ran the commands, if none was given and another one may have been
+    meant.
+    """
     return (AS_ROOT,) if user is None and job.uid == 0 else ()
 
 
 def check_folder(path: Path) -> None:
-    """Raises BackendError if the trace's folder cannot be written, before the recording and not after it. It
-    is written as the user whom the commands run as."""
+    """Raise BackendError before the recording if the trace's folder cannot be written. The trace is written
+    as the user who runs the commands."""
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK, effective_ids=True):
         raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
 
 
 def write_or_keep(trace: UsageTrace, path: Path) -> None:
-    """Write a trace. A command cannot be recorded again as it was, so a trace that cannot be written there,
-    for a full disk, is kept among temporary files. Raises BackendError that says where it is."""
+    """Write a trace. A recording cannot be repeated, so a trace that cannot be written, because the disk is
+    full, is kept among temporary files. Raises BackendError that names the file."""
     from traces import parquet
 
     try:
@@ -181,8 +183,8 @@ def write_or_keep(trace: UsageTrace, path: Path) -> None:
 
 @contextmanager
 def progress_line(*, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """Shows time, samples and missed ticks in one line on a terminal's standard error. Yields None if it
-    is not wanted."""
+    """Show time, samples and missed ticks in one line on a terminal's standard error. Yield None if it is not
+    wanted."""
     if not (wanted and sys.stderr.isatty()):
         yield None
         return

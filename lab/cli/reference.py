@@ -28,7 +28,7 @@ Standard output carries the result and nothing else; a failure is one line on st
 
 
 def document() -> str:
-    """Returns the page as Markdown."""
+    """Return the page as Markdown."""
     root: Any = typer.main.get_command(app)
     verbs = list(_verbs(root, "twinbed"))
     common = {
@@ -91,7 +91,7 @@ def _option(option: Any) -> str:
 
 
 def _escaped(code: str) -> str:
-    """Returns code for a cell of a table, where a bar is escaped too, and a less-than sign is not."""
+    """Return code for a cell of a table, where a bar is escaped too, and a less-than sign is not."""
     return code.replace("|", "\\|")
 
 

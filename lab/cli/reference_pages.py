@@ -32,7 +32,7 @@ _MADE = "<!-- Made by `python -m lab.cli.reference_pages`; edit the code, not th
 
 
 def documents() -> dict[Path, str]:
-    """Returns every generated file, by its path under the repository's root."""
+    """Return every generated file, by its path under the repository's root."""
     return {
         Path("scenarios/schema.json"): schema_json(),
         Path("scenarios/apps/schema.json"): app_schema_json(),
@@ -75,7 +75,7 @@ def _apps() -> str:
 
 
 def _section(model: type[BaseModel]) -> str:
-    """Returns the keys of a section, without the keys that it inherits from another section."""
+    """Return the keys of a section, without the keys that it inherits from another section."""
     text = _one_line(model.__doc__)
     inherited = {key for base in model.__bases__ for key in getattr(base, "model_fields", {})}
     rows = "".join(
@@ -105,7 +105,7 @@ def _inside(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _type(annotation: Any) -> str:
-    """Returns the type in a reader's words: `number`, `list of text`, a section's name."""
+    """Return the type in a reader's words: `number`, `list of text`, a section's name."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type(arguments[0])
@@ -201,7 +201,7 @@ def _api() -> str:
 
 
 def _written(function: Callable[..., Any]) -> Iterator[str]:
-    """Yields a function's parameters as they are written in its signature."""
+    """Yield a function's parameters as text, as in its signature."""
     starred = False
     for spec in inspect.signature(function).parameters.values():
         if spec.kind is spec.KEYWORD_ONLY and not starred:

@@ -1,4 +1,4 @@
-"""`twinbed run`: a scenario file, its policies and seeds, on the twin or for real.
+"""`twinbed run`: a scenario file, its policies and seeds, on the twin or on this machine.
 
 For: the verb's options. Not for: the work, which lab.api does.
 """
@@ -41,7 +41,7 @@ def run(
         int | None,
         option(
             "N",
-            "Number of processes that run side by side if there are several seeds or values that vary. "
+            "Number of parallel processes if there are several seeds or varied values. "
             "Default: the number of CPUs.",
             min=1,
         ),
@@ -51,7 +51,7 @@ def run(
         int,
         option(
             "N",
-            "On the testbed, equal runs differ: the number of this one, which is part of the run's id.",
+            "On the testbed, equal runs differ. This is the run's number; it is part of the run's id.",
             min=0,
         ),
     ] = 0,
@@ -59,10 +59,9 @@ def run(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Run a scenario with every policy, seed and value that varies, and compare the runs.
+    """Run a scenario with every policy, seed and varied value, and compare the runs.
 
-    On the testbed, real containers run it on this machine, one run after another. That needs root and
-    cgroups.
+    On the testbed, real containers run on this machine, one run after another. That needs root and cgroups.
     """
     from lab import api
 

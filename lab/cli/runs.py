@@ -30,7 +30,7 @@ app = typer.Typer(
     help="List, show, explain, tag, remove, export and query stored runs.", no_args_is_help=True
 )
 
-RunArgument = Annotated[str, argument("RUN", "A run id, or the beginning of one if no other run begins so.")]
+RunArgument = Annotated[str, argument("RUN", "A run id, or a unique beginning of one.")]
 _LISTED = (
     Column("id", "Run"),
     Column("policy", "Policy"),
@@ -40,7 +40,7 @@ _LISTED = (
     Column("tags", "Tags"),
     Column("problem", "Problem"),
 )
-"""Columns of a listing for people."""
+"""Columns of the table for people."""
 _TOTALS = (
     Column("name", "Scenario"),
     Column("runs", "Runs"),
@@ -49,7 +49,7 @@ _TOTALS = (
     Column("newest", "Newest (UTC)"),
 )
 _SHOWN = 1_000
-"""Runs in a table for people."""
+"""Largest number of runs in a table for people."""
 
 
 class TableName(StrEnum):
@@ -74,7 +74,7 @@ def list_(
 ) -> None:
     """List runs with their sizes and tags, newest first. JSON and CSV include their metrics.
 
-    A run is listed if it passes all filters that are given.
+    A run is listed if it passes all given filters.
     """
     from lab.runs.upkeep import Tags, age_s, seconds
 
@@ -94,7 +94,7 @@ def list_(
     facts["bytes"] = int(frame["bytes"].sum())
     if form in (Format.TABLE, Format.MARKDOWN):
         if len(frame) > _SHOWN:
-            # Laying out the table of many runs takes longer than listing the store.
+            # Formatting the table of many runs takes longer than listing the store.
             frame = frame.head(_SHOWN)
             facts["shown"] = f"the newest {_SHOWN:,}; --format csv has all"
         frame = frame.assign(created_at=_read_at(frame["created_at"]))
@@ -146,7 +146,7 @@ def explain(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Say which services the slowest 1 % of a run's requests waited for, beside typical requests."""
+    """Show the services for which the slowest 1 % of a run's requests waited, beside typical requests."""
     from lab.containers.run.waiting import explained
 
     emit(explained(open_store(store).open(run)), form)
@@ -156,12 +156,14 @@ def explain(
 def tag(
     run: RunArgument,
     name: Annotated[str, argument("NAME", "A word: letters, digits, '_', '-' and '.'.")],
-    remove: Annotated[bool, flag("--remove", "Take the tag from the run.")] = False,
+    remove: Annotated[bool, flag("--remove", "Remove the tag from the run.")] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Give a run a tag, by which it is listed and kept. A run may have several tags; runs may share a tag."""
+    """Give a run a tag. Runs can be listed and kept by tag. A run may have several tags, and runs may share a
+    tag.
+    """
     from lab.runs.upkeep import Tags
 
     opened = open_store(store)
@@ -236,7 +238,7 @@ def query(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Ask all stored runs a question in SQL (DuckDB)."""
+    """Query all stored runs in SQL (DuckDB)."""
     answer = open_store(store).query(sql)
     for problem in answer.problems:
         typer.echo(f"left out: {problem}", err=True)
@@ -247,7 +249,7 @@ def query(
 def du(
     store: StoreOption = None, form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False
 ) -> None:
-    """Show how much room the runs of every scenario take."""
+    """Show how much space the runs of every scenario take."""
     from lab.runs.upkeep import usage
 
     opened = open_store(store)
@@ -272,7 +274,7 @@ def prune(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove runs to make room, and what dead writers left. Without options no run is removed.
+    """Remove runs to make room, and leftovers of dead writers. Without options, no run is removed.
 
     With both --keep and --older, a run is removed if it is old and not among the newest.
     """
@@ -288,12 +290,12 @@ def prune(
 
 @app.command()
 def quota(
-    size: Annotated[str, argument("SIZE", "The most that the store may hold: 50GiB, or none.")],
+    size: Annotated[str, argument("SIZE", "Largest size of the store: 50GiB, or none.")],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Limit how much a store may hold. A new run that has no room is refused; the others stay."""
+    """Limit the size of a store. A new run that would exceed it is refused; the others stay."""
     from lab.runs.upkeep import size as bytes_of
 
     most, opened = bytes_of(size), open_store(store)
@@ -303,7 +305,7 @@ def quota(
 
 
 def _timeline(run: Any, file: Path) -> Result:
-    """Write a run's timeline, and return what was written."""
+    """Write a run's timeline, and return the result for the user."""
     from lab.runs import timeline
 
     about = {"run": run.id, "scenario": run.manifest["name"], "backend": run.manifest["backend"]}
@@ -319,7 +321,7 @@ def _timeline(run: Any, file: Path) -> Result:
 
 
 def _read_at(moments: Any) -> Any:
-    """Return a Series of moments in ISO 8601 as people read them, to the minute."""
+    """Return a Series of times in ISO 8601 in a form for people, to the minute."""
     return moments.astype(object).fillna("").astype(str).str[:16].str.replace("T", " ")
 
 

@@ -1,4 +1,4 @@
-"""`twinbed spot`: what a job with a deadline costs on spot machines under each policy.
+"""`twinbed spot`: the cost of a job with a deadline on spot machines under each policy.
 
 For: the verb's options and its table. Not for: the comparison itself (lab.cloud.run.spot).
 """
@@ -40,10 +40,10 @@ def spot(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Compare policies for a job that must end by a deadline, on spot machines that come and go.
+    """Compare policies for a job that must end by a deadline, on spot machines that may be taken away.
 
-    Every policy is held against the optimum, which knows the whole trace in advance. No policy
-    that ships misses the deadline.
+    Every policy is compared with the optimum, which knows the whole trace in advance. No shipped policy
+    misses the deadline.
     """
     from control.market.ports import Terms
     from lab.cli.progress import Bar
@@ -62,7 +62,7 @@ def spot(
             _COLUMNS,
             tuple(asdict(row) for row in rows),
             facts={"jobs": len(market.available), "spot there": f"{share:.0%} of the time"},
-            legend="means of a job; late: jobs after the deadline; why: the commonest reasons of decisions",
+            legend="means of a job; late: jobs after the deadline; why: the commonest reasons",
         ),
         form,
     )

@@ -1,7 +1,7 @@
 """Standard input in place of a file: `-` where a verb takes a trace or a scenario.
 
-For: keeping what a pipe says in a file, since readers of traces go back to its beginning, and naming it `-`
-in messages. Not for: reading the text, which obeys the same bounds as a file.
+For: copying standard input to a file, since readers of traces seek in it, and naming it `-` in messages. Not
+for: reading the text, which obeys the same limits as a file.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from twinbed.files import MIB
 NAME = "-"
 _CHUNK = MIB
 _kept: list[str] = []
-"""Paths that stand for standard input in this process."""
+"""Paths that hold standard input in this process."""
 
 
 def trace(context: typer.Context, source: str) -> str:
-    """Return the path of standard input's copy for `-`, which goes when the verb ends; other text unchanged.
+    """Return the path of a copy of standard input for `-`; other text unchanged. The copy is removed when the
+    verb ends.
 
     Raises TraceError if it is empty or larger than a trace may be.
     """
@@ -47,14 +48,14 @@ def trace(context: typer.Context, source: str) -> str:
 
 
 def traces(context: typer.Context, sources: list[str] | None) -> list[str] | None:
-    """Return sources with `-` replaced as by `trace`. Raises TraceError if it stands there twice."""
+    """Return sources with `-` replaced as by `trace`. Raise TraceError if it occurs twice."""
     if sources and sources.count(NAME) > 1:
         raise TraceError("-: standard input can be read once; give `-` once")
     return sources and [trace(context, source) for source in sources]
 
 
 def named(text: str) -> str:
-    """Return a message or a cell that names standard input as the user did."""
+    """Return a message or a cell in which standard input has the name that the user gave."""
     for path in _kept:
         text = text.replace(path, NAME)
     return text

@@ -56,15 +56,13 @@ def sweep(
     ] = None,
     engine: EngineOption = "local",
     jobs: JobsOption = None,
-    resume: Annotated[
-        bool, flag("--resume", "Take the runs that the store has; make those that are missing.")
-    ] = False,
-    shard: Annotated[str, option("I/N", "Make the I-th of N parts; others make the rest.")] = "1/1",
+    resume: Annotated[bool, flag("--resume", "Reuse runs in the store, and make the missing ones.")] = False,
+    shard: Annotated[str, option("I/N", "Make only the I-th of N parts.")] = "1/1",
     until: Annotated[
         str | None,
         option(
             "RULE",
-            "Leave out further seeds of a point where the rule holds: 'ci(METRIC) < 5%' says that half "
+            "Make no further seeds of a point where the rule holds: 'ci(METRIC) < 5%' means that half "
             "the 95 % interval is below 5 % of the mean. Every point has at least 5 seeds.",
         ),
     ] = None,
@@ -81,8 +79,8 @@ def sweep(
 ) -> None:
     """Run a scenario on the twin at many points with many seeds, and compare the means.
 
-    A unit that fails is tried again, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
-    --resume finishes.
+    A unit that fails is repeated once, then listed; the exit code is then 1. Ctrl-C leaves a sweep that
+    --resume can finish.
     """
     from lab import api, kinds
     from lab.runs.files import write_whole

@@ -1,8 +1,8 @@
-"""`twinbed testbed doctor|up|capture|status|down`: examines this machine, raises and removes a testbed.
+"""`twinbed testbed doctor|up|capture|status|down`: examines this machine, sets up and removes a testbed.
 
-For: the verbs, for containers and fabrics. Not for: those that work inside a fabric (testbed_fabric.py),
-examining (the doctors), making (testbed.fabric.up), capturing (testbed.fabric.capture) or removing (the
-modules `leftovers`).
+For: the verbs for containers and fabrics. Not for: verbs inside a fabric (testbed_fabric.py), examining (the
+doctors), setting up (testbed.fabric.up), capturing (testbed.fabric.capture) or removing (the modules
+`leftovers`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FINDINGS = (
     Column("feature", "Feature"),
     Column("status", "Status"),
     Column("found", "Found"),
-    Column("meaning", "What it is for"),
-    Column("cure", "What would mend it"),
+    Column("meaning", "Purpose"),
+    Column("cure", "Cure"),
 )
 _NEEDED = Column("needed", "Needed")
-_FOR_PEOPLE = (*_FINDINGS[:3], Column("about", "Found — what it is for"))
+_FOR_PEOPLE = (*_FINDINGS[:3], Column("about", "Found — purpose"))
 _COMMON = (
     _PILLAR,
     Column("run", "Name"),
@@ -48,7 +48,7 @@ _COMMON = (
 _DETAILS = (
     Column("groups", "Cgroups", decimals=0),
     Column("containers", "OCI bundles", decimals=0),
-    Column("attached", "Limits to put back", decimals=0),
+    Column("attached", "Limits to restore", decimals=0),
     Column("folders", "Temporary folders", decimals=0),
     Column("hosts", "Hosts", decimals=0),
     Column("tors", "ToRs", decimals=0),
@@ -78,13 +78,13 @@ _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
 
 app = typer.Typer(
-    help="The real testbed on this machine: examine, raise, watch and remove it.", no_args_is_help=True
+    help="The real testbed on this machine: examine, set up, watch and remove it.", no_args_is_help=True
 )
 
 
 @app.command("doctor")
 def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
-    """Say what this machine can and cannot do for the testbed, and which command adds what is missing.
+    """Show what this machine can do for the testbed, and the commands that add what is missing.
 
     The exit code is 1 if containers or fabrics cannot run here.
     """
@@ -153,7 +153,7 @@ def up(
             help="Rate of every uplink, bits per second. Default: unlimited.",
         ),
     ] = None,
-    stock: Annotated[bool | None, typer.Option("--stock", help="Run FRR as its package has it.")] = None,
+    stock: Annotated[bool | None, typer.Option("--stock", help="Run FRR with its own defaults.")] = None,
     fast_path: Annotated[
         bool | None,
         typer.Option("--fast-path", help="Let every host leave a dead uplink before routing does."),
@@ -170,7 +170,7 @@ def up(
 ) -> None:
     """Make a fabric of hosts and ToRs in namespaces of this machine, and wait until it has converged.
 
-    It stays until `twinbed testbed down NAME`. Ctrl-C removes what was made by then. Needs root.
+    It stays until `twinbed testbed down NAME`. Ctrl-C removes everything made so far. Needs root.
     """
     from lab.fabric.real.plan_file import plan
     from testbed.fabric.up import up as make
@@ -219,7 +219,7 @@ def capture(
 ) -> None:
     """Capture packets in a fabric that is up, and decode VXLAN, BFD and RoCEv2.
 
-    Packets of other protocols are only counted, but --out has them too. Needs root.
+    Packets of other protocols are only counted, but --out writes them, too. Needs root.
     """
     from testbed.fabric.capture import capture as run_capture
     from testbed.fabric.up import load
@@ -239,9 +239,9 @@ app.command("graph")(testbed_fabric.graph)
 
 @app.command("status")
 def status(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = False) -> None:
-    """List the runs and fabrics on this machine: those that are alive, and what dead ones left.
+    """List the runs and fabrics on this machine: live ones, and leftovers of dead ones.
 
-    The exit code is 1 if something was left, or if a fabric lacks a part.
+    The exit code is 1 if there are leftovers, or if a fabric lacks a part.
     """
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.leftovers import runs
@@ -267,14 +267,14 @@ def down(
         typer.Argument(metavar="[FABRIC]", help="This fabric only. Default: what killed runs left."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also end the runs and fabrics that are live, with what they have.")
+        bool, typer.Option("--all", help="Also end live runs and fabrics, and remove them.")
     ] = False,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove a fabric, or what killed runs left, and restore the limits that they changed.
+    """Remove a fabric, or leftovers of killed runs, and restore the limits that they changed.
 
-    Works after kill -9. Only what carries twinbed's mark is touched.
+    Works after kill -9. Only objects with twinbed's mark are touched.
     """
     from testbed.containers import leftovers as of_containers
     from testbed.containers.cgroup.drivers import detect
@@ -301,14 +301,14 @@ def down(
 
 
 def _teller(*, wanted: bool) -> Callable[[str], None]:
-    """Returns a function that prints the current step on a terminal's standard error."""
+    """Return a function that prints the current step on a terminal's standard error."""
     if not (wanted and sys.stderr.isatty()):
         return lambda _: None
     return lambda what: typer.echo(f"{printable(what)} …", err=True)
 
 
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
-    """Returns the table of a fabric's endpoints. names: what the user's topology calls the hosts and the
+    """Return the table of a fabric's endpoints. names: the user's topology's names of the hosts and the
     ToRs."""
     rows: tuple[Record, ...] = tuple(
         {
@@ -335,19 +335,19 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
 
 
 def _columns(form: Format) -> tuple[Column, ...]:
-    """Returns the columns. The table for people has the details in words."""
+    """Return the columns. The table for people has the details as text."""
     people = form in (Format.TABLE, Format.MARKDOWN)
     return (*_COMMON, *((_BESIDES,) if people else _DETAILS))
 
 
 def _besides(row: Record) -> str:
-    """Returns a row's details as text."""
+    """Return a row's details as text."""
     words = [f"{row[column.key]} {column.title}" for column in _DETAILS if row.get(column.key)]
     return ", ".join(words).lower().replace("tors", "ToRs").replace("oci", "OCI")
 
 
 def _rows(runs: Sequence[Run], fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
-    """Returns a row per run and fabric. look: find out what fabrics lack."""
+    """Return one row per run and fabric. look: find the parts that fabrics lack."""
     rows = (*_runs(runs), *_fabrics(fabrics, look=look))
     return tuple({**row, "besides": _besides(row)} for row in rows)
 
@@ -376,7 +376,7 @@ def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
 
 
 def _unseen(container_runs: Sequence[Run]) -> list[str]:
-    """Returns a note for each run that may be in use where it cannot be seen from here."""
+    """Return a note for each run that may be in use, although this cannot be seen from here."""
     return [
         f"{run.name}: {run.processes} processes inside, and its lock is not in this /run: it may be in use "
         "by a container. Remove it there, or end it from here with all others: twinbed testbed down --all."
@@ -386,8 +386,8 @@ def _unseen(container_runs: Sequence[Run]) -> list[str]:
 
 
 def _missing(fabric: Standing) -> int | None:
-    """Returns the number of missing parts, None for a fabric that is left over or is coming up or going
-    down."""
+    """Return the number of missing parts; None for a fabric that is left over, or is being set up or
+    removed."""
     from testbed.fabric.up import converged, load
     from twinbed import BackendError
 

@@ -20,7 +20,7 @@ class Fault(TyperCommand):
     """`fault`, whose --corrupt may stand without a share."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Returns the arguments that are left, as click's own does; a bare --corrupt gets its share first."""
+        """Return the remaining arguments, as click does. A bare --corrupt gets its share first."""
         words: list[str] = []
         for word, following in zip(args, [*args[1:], "-"], strict=True):
             words += [word, _CORRUPTED] if word == _CORRUPT and following.startswith("-") else [word]
@@ -62,9 +62,9 @@ def fault(
 ) -> None:
     """Impair a link of a fabric that is up: take its carrier, drop all packets, or drop a share of them.
 
-    Without --flap, --at and --for the command returns, and the link stays impaired until --clear. With one of
-    them it waits, and repairs the link at its end or on Ctrl-C. The `impairments` of a plan have the same
-    keys.
+    Without --flap, --at and --for, the command returns, and the link stays impaired until --clear. With one
+    of them, the command waits, and repairs the link at its end or on Ctrl-C. The `impairments` of a plan have
+    the same keys.
     """
     from lab.ask.problems import validated
     from lab.fabric.real.impairments import ImpairmentFile, impairment
@@ -116,7 +116,7 @@ def graph(name: _Name = "fabric") -> None:
 
 
 def diagram(fabric: Fabric) -> str:
-    """Returns the diagram's text."""
+    """Return the diagram's text."""
     lines = ["graph TD"]
     if fabric.plan.peer_link:
         lines.append("  t0[t0] ---|peer| t1[t1]")

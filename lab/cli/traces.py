@@ -1,4 +1,5 @@
-"""`twinbed traces`: lists recordings and formats, inspects a trace, converts one; `import` is beside it.
+"""`twinbed traces`: lists recordings and formats, inspects a trace, converts one; `import` is in
+traces_import.py.
 
 For: the verbs. Not for: reading and checking (traces).
 """
@@ -33,7 +34,7 @@ app.add_typer(traces_import.app, name="import")
 
 _MIB = 1 << 20
 _SHOWN = 30
-"""Number of containers in the table for people. JSON and CSV have all."""
+"""Number of containers in the table for people. JSON and CSV have all containers."""
 
 
 @app.command("list")
@@ -43,7 +44,7 @@ def list_(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = Fa
 
     rows = [{"kind": "recording", "name": name, "about": _about(load(name))} for name in shipped()]
     rows += [{"kind": "format", "name": entry.name, "about": entry.description} for entry in FORMATS.values()]
-    columns = (Column("kind", "Kind"), Column("name", "Name"), Column("about", "What it is"))
+    columns = (Column("kind", "Kind"), Column("name", "Name"), Column("about", "Description"))
     emit(Result(columns, tuple(rows)), form)
 
 
@@ -56,7 +57,7 @@ def inspect(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Show a trace's shape, its usage per container, and what was done to it on reading."""
+    """Show a trace's shape, its usage per container, and the changes made to it on reading."""
     loaded = _load(trace, trace_format, reader_options(trace_option, fill))
     rows = _usage(loaded)
     notes = list(loaded.notes)
@@ -105,7 +106,7 @@ def convert(
         from traces import parquet
 
         parquet.write(loaded, out)
-    columns = (Column("trace", "Trace"), Column("about", "What it is"), Column("bytes", "Size", "bytes"))
+    columns = (Column("trace", "Trace"), Column("about", "Description"), Column("bytes", "Size", "bytes"))
     row: Record = {"trace": str(out), "about": _about(loaded), "bytes": out.stat().st_size}
     emit(Result(columns, (row,), notes=notes), form)
 
@@ -126,8 +127,8 @@ def _load(source: str, trace_format: str | None, options: dict[str, Any]) -> Usa
 
 
 def _usage(trace: UsageTrace) -> list[dict[str, str | float | None]]:
-    """Returns for each container how long it is present, and mean, quantiles and maximum of its use while
-    it is."""
+    """Return for each container the time for which it is present, and mean, quantiles and maximum of its use
+    in that time."""
     import numpy as np
 
     rows = []

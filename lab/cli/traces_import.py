@@ -1,7 +1,7 @@
-"""`twinbed traces import`: a cluster's history, a training job's trace, what nccl-tests printed.
+"""`twinbed traces import`: a cluster's history, a training job's trace, output of nccl-tests.
 
-For: the verbs. Not for: options about a server (lab.cli.prometheus), what series mean (traces.prometheus),
-nor what the twin takes from a traced job (lab.fabric.traced).
+For: the verbs. Not for: options about a server (lab.cli.prometheus), the meaning of series
+(traces.prometheus), nor the scenario of a traced job (lab.fabric.traced).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def prometheus(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Read a cluster's history: usage into FILE, and what was in force (requests, limits, restarts, OOM
-    events, throttling) into a second file beside it. Both are written whole or not at all."""
+    events, throttling) into a second file beside it. Either file is written whole or not at all."""
     from traces.prometheus import kept
 
     _check_out(out)
@@ -70,7 +70,7 @@ def prometheus(
 def kineto(
     trace: Annotated[
         Path,
-        typer.Argument(metavar="TRACE.json[.gz]", help="What PyTorch's profiler exported for one rank."),
+        typer.Argument(metavar="TRACE.json[.gz]", help="Trace of one rank, exported by PyTorch's profiler."),
     ],
     out: ScenarioOut,
     iterations: IterationsOption = 1000,
@@ -126,12 +126,12 @@ def _job(job: TrainingTrace, out: Path, iterations: int, form: Format) -> None:
 @app.command(name="nccl-tests")
 def nccl_tests(
     printed: Annotated[
-        Path, typer.Argument(metavar="OUTPUT.txt", help="What all_reduce_perf, alltoall_perf … printed.")
+        Path, typer.Argument(metavar="OUTPUT.txt", help="Output of all_reduce_perf, alltoall_perf …")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE.toml", help="Calibration to write.")],
     operation: Annotated[
         str,
-        typer.Option("--operation", metavar="NAME", help="The operation, where the output does not tell it."),
+        typer.Option("--operation", metavar="NAME", help="The operation, if the output does not name it."),
     ] = "",
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -150,7 +150,7 @@ def nccl_tests(
 
 
 def _check_out(out: Path) -> None:
-    """Raise before anything is asked if the file could not be written."""
+    """Raise before any request if the file could not be written."""
     if out.suffix != ".parquet":
         raise TraceError(f"{out}: a history is written as .parquet; give the file this suffix")
     if not out.parent.is_dir():

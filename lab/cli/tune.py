@@ -1,4 +1,4 @@
-"""`twinbed tune`: the settings that make a metric best within limits.
+"""`twinbed tune`: searches for the settings with the best value of a metric within limits.
 
 For: the verb's options. Not for: the search (lab.sweep.tuning).
 """
@@ -37,20 +37,19 @@ def tune(
         list[str],
         option(
             "KEY=LOW:HIGH[:log]",
-            "A key, or a policy's parameter, and where its value is searched; KEY=A,B,C for choices. "
-            "Repeatable.",
+            "A key, or a policy's parameter, and its range; KEY=A,B,C for choices. Repeatable.",
         ),
     ],
-    minimise: Annotated[str | None, option("METRIC", "The metric to make small.")] = None,
-    maximise: Annotated[str | None, option("METRIC", "The metric to make large.")] = None,
+    minimise: Annotated[str | None, option("METRIC", "The metric to minimise.")] = None,
+    maximise: Annotated[str | None, option("METRIC", "The metric to maximise.")] = None,
     subject_to: Annotated[
-        list[str] | None, option("LIMIT", "What must be kept on average, 'latency_p99_s <= 0.2'. Repeatable.")
+        list[str] | None, option("LIMIT", "A limit on a mean, 'latency_p99_s <= 0.2'. Repeatable.")
     ] = None,
     trials: Annotated[int, option("N", "Number of trials.", min=1, max=10_000)] = 50,
     seeds: Annotated[str, option("FIRST:END", "Seeds of every trial, END left out.")] = "0:5",
     engine: EngineOption = "local",
     jobs: JobsOption = None,
-    out: Annotated[Path | None, option("FILE", "Write the scenario file that asks for the best.")] = None,
+    out: Annotated[Path | None, option("FILE", "Write a scenario file with the best settings.")] = None,
     set_: SetOption = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
@@ -58,8 +57,8 @@ def tune(
 ) -> None:
     """Search for the settings of a policy that make a metric best within limits.
 
-    Every trial has the same seeds. One that is clearly worse after three of them gets no more. The same
-    command goes on where it was stopped. The exit code is 1 if no trial keeps the limits.
+    Every trial has the same seeds. A trial that is clearly worse after three seeds is ended. The same command
+    continues a search that was stopped. The exit code is 1 if no trial keeps the limits.
     """
     from lab import kinds
     from lab.cli.progress import Rate

@@ -29,7 +29,7 @@ from lab.cli.options import (
 
 _CALIBRATION = Path("calibration.toml")
 _DISAGREE = 1
-"""Exit code when fewer comparisons agree than is aimed at."""
+"""Exit code if fewer comparisons agree than the aim."""
 
 
 def validate(
@@ -37,9 +37,7 @@ def validate(
     repeats: Annotated[int, option("N", "How often this machine runs each policy.", min=1)] = 3,
     seed: SeedOption = None,
     set_: SetOption = None,
-    keep: Annotated[
-        bool, flag("--keep", "Use runs that the store has already instead of making them again.")
-    ] = False,
+    keep: Annotated[bool, flag("--keep", "Reuse runs in the store instead of making them again.")] = False,
     calibrate: Annotated[
         bool,
         flag(
@@ -54,7 +52,7 @@ def validate(
     """Run a scenario on the twin and on this machine, and print the twin's error beside the machine's spread.
 
     For a scenario with a fabric, each repeat causes its fault 20 times on a real fabric. Needs root, and
-    cgroups or FRR. The exit code is 1 if fewer comparisons agree than is aimed at.
+    cgroups or FRR. The exit code is 1 if fewer comparisons agree than the aim.
     """
     from lab import kinds
     from lab.ask.scenario import with_overrides

@@ -41,9 +41,9 @@ def whatif(
     ] = None,
     container: Annotated[list[str] | None, option("NAME", "Replay only this container. Repeatable.")] = None,
     start: Annotated[
-        float | None, option("SECONDS", "Skip this much at the start of the trace.", min=0)
+        float | None, option("SECONDS", "Skip this time at the start of the trace.", min=0)
     ] = None,
-    end: Annotated[float | None, option("SECONDS", "Stop this long after the start of the trace.")] = None,
+    end: Annotated[float | None, option("SECONDS", "Stop this time after the start of the trace.")] = None,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     fill: FillOption = None,
@@ -52,9 +52,7 @@ def whatif(
         option("FACTOR", "Global limits as this factor times the sum of profiled peaks. Default: 1.5."),
     ] = None,
     price: PriceOption = None,
-    name: Annotated[
-        str | None, option("NAME", "Beginning of the run ids. Default: the trace's name.")
-    ] = None,
+    name: Annotated[str | None, option("NAME", "Prefix of the run ids. Default: the trace's name.")] = None,
     seed: SeedOption = None,
     set_: SetOption = None,
     engine: EngineOption = "local",
@@ -64,8 +62,8 @@ def whatif(
 ) -> None:
     """Replay a trace under several policies and compare them.
 
-    Every policy meets the same demand, global limits and random numbers. The runs are kept: twinbed runs
-    list.
+    Every policy meets the same demand, global limits and random numbers. The runs are stored; see twinbed
+    runs list.
     """
     from lab import api
     from twinbed.own import split

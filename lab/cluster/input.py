@@ -15,7 +15,7 @@ from lab.ask.section import Section
 from twinbed import InvariantError, ScenarioError
 
 SOURCES = ("synthetic", "log", "measured")
-"""The sections that say where jobs come from. Every cluster has exactly one of them."""
+"""The sections that define the jobs. Every cluster has exactly one of them."""
 
 MOST_GPUS, MOST_JOBS = 1_000_000, 1_000_000
 
@@ -133,13 +133,13 @@ class MeasuredInput(Section):
 
 
 class FaultsInput(Section):
-    """Servers that fail: at random moments, or as a trace tells."""
+    """Servers that fail: at random moments, or by a trace."""
 
     per_server_day: NonNegativeFloat | None = Field(
-        default=None, description="Faults of each server per day; null: the trace tells."
+        default=None, description="Faults of each server per day; null: as in the trace."
     )
     repair_s: PositiveFloat = Field(
-        default=14_400.0, description="Time until it works again, s; a trace tells it itself."
+        default=14_400.0, description="Time until it works again, s; a trace has its own times."
     )
     trace: str | None = Field(
         default=None,
@@ -162,14 +162,14 @@ class FaultsInput(Section):
 
 
 class EmulationInput(Section):
-    """How a machine's CPUs stand for the cluster: real jobs train, in compressed time."""
+    """How a machine's CPUs emulate the cluster: real jobs train, in compressed time."""
 
     compression: PositiveFloat = Field(
-        description="Seconds of the cluster that a second of the machine stands for. Jobs are that much "
+        description="Seconds of the cluster per second of the machine. Jobs are that much "
         "shorter; starts and restarts of real processes are not, and count that many times."
     )
     gpu_cores: Annotated[float, Field(ge=0.02, le=64)] = Field(
-        description="CPU quota that stands for a GPU on which a job has speed 1, cores."
+        description="CPU quota that emulates a GPU on which a job has speed 1, cores."
     )
     slurm: Literal["no", "runs", "decides"] = Field(
         default="no",
@@ -201,7 +201,7 @@ class ClusterInput(Section):
     )
     goodput: dict[str, GoodputInput] = Field(
         default_factory=dict,
-        description="Goodput by model, which says how fast its jobs are with other numbers of GPUs at their "
+        description="Goodput by model, which gives its jobs' speed with other numbers of GPUs at their "
         "best batches. Policy `pollux` heeds it; jobs of other models have their gang or nothing.",
     )
     synthetic: SyntheticInput | None = Field(default=None, description="Jobs drawn at random.")
@@ -239,12 +239,12 @@ class ClusterInput(Section):
         default=30.0, description="Time without progress after a job's servers changed, s. An assumption."
     )
     checkpoint_s: PositiveFloat = Field(
-        default=600.0, description="Work between two saves, s; a fault loses what came after. An assumption."
+        default=600.0, description="Work between two saves, s; a fault loses later work. An assumption."
     )
     faults: FaultsInput | None = Field(default=None, description="Servers that fail; null: none does.")
     emulation: EmulationInput | None = Field(
         default=None,
-        description="How this machine stands for the cluster on the testbed; models are then names of "
+        description="How this machine emulates the cluster on the testbed; models are then names of "
         "training jobs. The twin takes the time of starts and restarts from the calibration, and restart_s "
         "does not count.",
     )

@@ -16,7 +16,7 @@ _QUEUE = {"waiting": "jobs", "running": "jobs", "busy_gpus": "GPUs"}
 
 
 def tracks(run: Run) -> Tracks:
-    """Returns the jobs of each server, if the run is small enough to have kept them, and the queue."""
+    """Return the jobs of each server, if the run is small enough to have kept them, and the queue."""
     return [*_queue(run), *_servers(run)]
 
 

@@ -1,1 +1,1 @@
-"""Connects to other people's systems: reads what they have. Not for: what it means (traces)."""
+"""Connections to other systems: reading their data. Not for: interpreting it (traces)."""

@@ -1,8 +1,8 @@
-"""Asks an HTTP server of the user's, over TLS if the URL says so, and says in one line why it failed.
+"""Requests to an HTTP server of the user's, over TLS for https URLs, with one-line errors.
 
-For: clients of other people's systems. Not for: what is asked (lab.connect.prometheus). Secrets come from
-files or environment variables, are sent to the one host that the user named, and stand in no message.
-Redirects are not followed and proxies are not used, so nobody else sees them.
+For: clients of other systems. Not for: the requests themselves (lab.connect.prometheus). Secrets come from
+files or environment variables, are sent only to the host that the user named, and appear in no message.
+Redirects are not followed and proxies are not used, so no other host receives them.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ PIECE_BYTES = MIB
 """Bytes of an answer that are read at once."""
 
 MOST_ERROR_BYTES = 64 * 1024
-"""Bytes of an answer that says an error."""
+"""Largest size of an error answer that is read, bytes."""
 
 _MOST_SECRET_BYTES = 64 * 1024
 
-_CUT = "the connection was cut in the middle of the answer; try again, or ask for less"
+_CUT = "the connection was cut in the middle of the answer; try again, or request less"
 
 _CURES = {
     400: "is --selector right?",
     401: "the token or password is missing or wrong; give --token-file or --user",
-    403: "the token or user may not read this; ask for the right to query",
+    403: "the token or user may not read this; request the right to query",
     404: "no Prometheus API there; does the URL need a path, e.g. /prometheus or /select/0/prometheus?",
-    405: "a server or proxy between forbids POST; ask it directly",
+    405: "a server or proxy between forbids POST; use its own address",
     413: "the query is too long; take a narrower --selector",
     422: "the server refuses the query; take a longer --step or a shorter --since",
     429: "the server limits queries; try again later",
@@ -48,12 +48,11 @@ _CURES = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a server is reached.
+    """Access to a server.
 
-    url: its address, with the path under which its API lies
-    authorization: value of the header, "" for none
-    ca_file: certificates that sign the server's, None = the system's
-    timeout_s: longest wait for a connection or the next bytes, s
+    url: its address, with the path of its API authorization: value of the header, "" for none ca_file:
+    certificates that sign the server's, None = the system's timeout_s: longest wait for a connection or the
+    next bytes, s
     """
 
     url: str
@@ -169,13 +168,13 @@ class Server:
         if isinstance(error, ssl.SSLError):
             return f"no TLS ({error.reason or error}); does the server speak https on this port?"
         if isinstance(error, TimeoutError):
-            return f"no answer within {self._access.timeout_s:g} s; raise --timeout or ask for less"
+            return f"no answer within {self._access.timeout_s:g} s; raise --timeout or request less"
         if isinstance(error, http.client.RemoteDisconnected):
             return "closed the connection without an answer; is it an HTTP server, and does it want https?"
         if isinstance(error, http.client.IncompleteRead | ConnectionResetError | BrokenPipeError):
             return _CUT
         if isinstance(error, ConnectionRefusedError):
-            return "nobody listens there; is the server running, and is the port right?"
+            return "no server listens there; is it running, and is the port right?"
         if isinstance(error, http.client.HTTPException):
             return f"does not speak HTTP ({type(error).__name__}); is the port right?"
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -196,7 +195,7 @@ def _checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ScenarioError(f"{url}: expected http://HOST:PORT or https://HOST:PORT")
     if parts.query or parts.fragment:
-        raise ScenarioError(f"{url}: leave out what follows ? or #")
+        raise ScenarioError(f"{url}: leave out the part after ? or #")
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ScenarioError(f"{url!r}: a URL has no blanks and only ASCII characters")
     return url
@@ -220,7 +219,7 @@ def _secret(text: str, where: str) -> str:
 
 
 def _said(body: bytes) -> str:
-    """Return what a server said of its error, as Prometheus and its kin write it; "" for other texts."""
+    """Return a server's error text in the form of Prometheus and similar servers; "" for other texts."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

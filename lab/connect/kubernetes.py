@@ -1,8 +1,8 @@
 """Containers of pods in a Kubernetes cluster, resized in place.
 
 For: reading a pod's resources and changing them through the subresource `resize` (Kubernetes 1.33 and later).
-Not for: the CPU throttling of a pod, which the API does not tell. Tested against an emulated API server only
-(kmock). Source: Kubernetes' documentation, "Resize CPU and Memory Resources assigned to Containers", and
+Not for: the CPU throttling of a pod, which the API does not report. Tested against an emulated API server
+only (kmock). Source: Kubernetes' documentation, "Resize CPU and Memory Resources assigned to Containers", and
 KEP-1287: a resize that does not fit now is Deferred, one that never can is Infeasible.
 """
 
@@ -33,7 +33,7 @@ _PLACES: Mapping[str, tuple[str, str]] = {
 _SUFFIXES = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "n": 1e-9, "u": 1e-6}
 _SUFFIXES |= {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _ATTEMPTS = 5
-"""Patches of a pod that somebody else changes at the same time, before it is given up."""
+"""Attempts to patch a pod that others change at the same time, before an error."""
 
 
 class Cluster:
@@ -213,8 +213,8 @@ def _text(quantity: str, value: float) -> str:
 
 
 def _asked(name: str, ask: Any) -> Any:
-    """Ask, and ask again if somebody else changed the object meanwhile. Raises GroupGoneError for what is not
-    there, BackendError in one line for everything else."""
+    """Send a request, and send it again if the object was changed meanwhile. Raise GroupGoneError for a
+    missing object, and a one-line BackendError for all other errors."""
     import httpx2
     from lightkube.core.exceptions import ApiError
 
@@ -225,13 +225,13 @@ def _asked(name: str, ask: Any) -> Any:
             code = error.status.code or error.response.status_code
             said = printable(" ".join(str(error).split())[:300])
             if code == 404:
-                raise GroupGoneError(f"{name}: is not there ({said})") from None
+                raise GroupGoneError(f"{name}: does not exist ({said})") from None
             if code == 409 and attempt < _ATTEMPTS:
                 continue
             cure = {
                 401: "; is the kubeconfig's user still good?",
                 403: "; the user needs the verbs get, list and patch of pods and pods/resize",
-                409: "; somebody else changes it all the time",
+                409: "; others change it all the time",
             }.get(code, "")
             raise BackendError(f"{name}: the API server refuses ({code}, {said}){cure}") from None
         except httpx2.HTTPStatusError as error:

@@ -1,19 +1,19 @@
 """Reads the history of a cluster's containers from Prometheus, Thanos or VictoriaMetrics.
 
 Source: prometheus.io/docs/prometheus/latest/querying/api. For: `twinbed traces import prometheus`. Not for:
-what the series mean (traces.prometheus), nor HTTP (lab.connect.http).
+the meaning of series (traces.prometheus), nor HTTP (lab.connect.http).
 
-What is asked. /api/v1/series names the containers. Pods are taken in batches, so that memory stays bounded.
-For each batch, query_range asks for usage at every step, in chunks of time below Prometheus' limit of 11,000
-points per series; what rarely changes is asked for every five minutes. A server answers with its last
-sample at each step, up to five minutes old. So `timestamp(…)` is asked, too: a sample that is given twice
-is recognised, and a counter's growth lies between the times at which it was really read.
+Requests. /api/v1/series names the containers. Pods are taken in batches, so that memory stays bounded. For
+each batch, query_range asks for usage at every step, in chunks of time below Prometheus' limit of 11,000
+points per series; series that rarely change are requested every five minutes. A server answers with its last
+sample at each step, up to five minutes old. So `timestamp(…)` is requested, too: a repeated sample is
+recognised, and a counter's growth is counted between the times at which it was really read.
 
-What differs. Start and end are multiples of the step, because VictoriaMetrics and Thanos' frontend would
-move them there. `nocache=1` keeps VictoriaMetrics from doing so anyway. `partial_response=false` makes Thanos
-fail rather than leave stores out; an answer that says `isPartial` is refused, and warnings become notes.
-Targets without stale markers (VictoriaMetrics has none here, cAdvisor's own time stamps prevent them)
-seem to live on for the look-back: their samples' times do not advance, so they end where they ended.
+Differences of servers. Start and end are multiples of the step, because VictoriaMetrics and Thanos' frontend
+would move them there. `nocache=1` keeps VictoriaMetrics from doing so anyway. `partial_response=false` makes
+Thanos fail rather than leave stores out; an answer with `isPartial` is refused, and warnings become notes.
+Targets without stale markers (VictoriaMetrics has none here, cAdvisor's own time stamps prevent them) seem to
+live on for the look-back: their samples' times do not advance, so they end where they ended.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_BYTES = 256 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list that a server gave. data: its entries; warnings: what the server warned of."""
+    """A list from a server. data: its entries; warnings: the server's warnings."""
 
     data: list[object]
     warnings: tuple[str, ...]
@@ -85,7 +85,8 @@ MOST_POINTS = 11_000
 """Points per series that Prometheus gives at most in one answer (web/api/v1/api.go)."""
 
 RARELY_S = 300.0
-"""Distance of the samples of what rarely changes, s: Prometheus' look-back, so that no value is missed."""
+"""Distance of the samples of series that rarely change, s: Prometheus' look-back, so that no value is
+missed."""
 
 BATCH_CELLS = 2_000_000
 """Intervals × containers of a batch: 16 MB per quantity, and answers of at most 60 MB."""
@@ -94,7 +95,7 @@ MOST_PODS = 200
 """Pods of a batch: their names make a query of some 10 kB."""
 
 LONGEST_S = 400 * 86_400.0
-"""Longest history that is asked for, s."""
+"""Longest history that is requested, s."""
 
 _API = "/api/v1"
 _CONTAINERS = 'container!="",container!="POD",pod!=""'
@@ -103,7 +104,7 @@ _MATCHER = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]
 _CADVISOR_ONLY = frozenset(
     ("cpu", "endpoint", "id", "image", "instance", "job", "metrics_path", "name", "node", "service")
 )
-"""Labels that kube-state-metrics has not, or has of itself. Matchers of them are left out there."""
+"""Labels that kube-state-metrics lacks, or has with another meaning. Matchers of them are left out there."""
 
 Progress = Callable[[float], None]
 """Called with the part that is done, 0 to 1."""
@@ -111,12 +112,11 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked for.
+    """A request for a history.
 
-    selector: matchers, `label="text"`, separated by commas; "" for every container
-    start_s, end_s: the time, s since 1970; both are moved to multiples of the step
-    step_s: length of an interval, s
-    replica_labels: labels by which the replicas of one Prometheus differ
+    selector: matchers, `label="text"`, separated by commas; "" for every container start_s, end_s: the time,
+    s since 1970; both are moved to multiples of the step step_s: length of an interval, s replica_labels:
+    labels by which the replicas of one Prometheus differ
     """
 
     selector: str
@@ -183,7 +183,7 @@ def parsed(selector: str) -> list[tuple[str, str]]:
 
 
 class _Reading:
-    """One reading of a server. notes: what the server warned of."""
+    """One reading of a server. notes: the server's warnings."""
 
     def __init__(
         self, server: Server, question: Question, matchers: list[tuple[str, str]], window: Window
@@ -254,7 +254,7 @@ class _Reading:
         return sorted(keys)
 
     def _nothing(self) -> str:
-        """Return why nothing matches: the label or the text that is not there."""
+        """Return why no container matches: the label or the text that does not exist."""
         url, window = self._server.url(""), self._window
         text = (
             f"{url}: no {names.CPU}{{{self._usage}}} in the {window.intervals * window.step_s:g} s asked for"

@@ -21,16 +21,16 @@ _COUNTERS = {
     "limit_bytes": ("memory limit", "MiB", _MIB),
     "memory_bytes": ("memory used", "MiB", _MIB),
 }
-"""Column of the table of periods → name, unit, and what the column's value is divided by."""
+"""Column of the table of periods → name, unit, and divisor of the column's value."""
 
 
 def tracks(run: Run) -> Tracks:
-    """Returns five counters and the events of each container, and the requests by their kind."""
+    """Return five counters and the events of each container, and the requests by their kind."""
     return [*_counters(run), *_events(run), *_requests(run)]
 
 
 def _counters(run: Run) -> Iterator[Counter]:
-    """Yields the counters, which change at the begin of a row of the series."""
+    """Yield the counters, which change at the begin of a row of the series."""
     base = run.frame("periods", ["container", "period"])
     rows = {
         str(name): index
@@ -55,7 +55,7 @@ def _events(run: Run) -> Iterator[Moments]:
 
 
 def _requests(run: Run) -> Iterator[Spans]:
-    """Yields the requests that ended: one without an answer has no latency, and no end."""
+    """Yield the requests that ended: one without an answer has no latency, and no end."""
     if "requests" not in run.tables:
         return
     frame = run.frame("requests", ["at_s", "kind", "latency_s", "status"])

@@ -1,13 +1,13 @@
 """Carries out units on Dask: workers on this machine or on many, behind one scheduler.
 
-For: the engine `dask`. Not for: the order of the units nor trying them again (running.py), nor for starting
-workers on other machines, which Dask's own tools do (`dask scheduler`, `dask worker`, dask-jobqueue, dask-
+For: the engine `dask`. Not for: the order of the units nor repeating them (running.py), nor starting workers
+on other machines, which Dask's own tools do (`dask scheduler`, `dask worker`, dask-jobqueue, dask-
 kubernetes).
 
-A file that a unit reads travels once: as a task whose key is the hash of its content, so that workers hand
-it to each other and the scheduler can make it again when its holder dies. A worker whose code differs is not
-used. A worker may die or fall silent: Dask then gives its units to others (set
-`distributed.scheduler.worker-ttl` on the scheduler, which is how long a silent worker counts as alive).
+A file that a unit reads is sent once: as a task whose key is the hash of its content, so that workers pass it
+on and the scheduler can make it again if its holder dies. A worker whose code differs is not used. A worker
+may die or stop answering: Dask then gives its units to others (set `distributed.scheduler.worker-ttl` on the
+scheduler, which is how long a silent worker counts as alive).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from twinbed import BackendError, ScenarioError, __version__
 from twinbed.files import MIB, open_regular
 
 _dask: Any = distributed
-"""Dask, of which few functions say their types."""
+"""Dask, whose functions mostly have no type annotations."""
 
 REACH_S = 15.0
 """Time in which a scheduler must answer and have a worker, s: Dask's own timeout."""
@@ -47,11 +47,11 @@ MOST_BYTES = 64 * MIB
 """Largest file that travels, bytes. Larger ones belong on a file system that workers share."""
 
 _ANSWER_S = 60.0
-"""Time in which the scheduler and the workers must answer what is no unit, s: a worker answers between two
-units' steps, and a busy machine takes seconds to import what the answer needs."""
+"""Time in which the scheduler and the workers must answer calls other than units, s: a worker answers between
+two units' steps, and a busy machine takes seconds to import the necessary packages."""
 _MOMENT_S = 0.1
 _AHEAD = 2
-"""Units per worker thread that are with Dask: one at work and one at hand."""
+"""Units per worker thread that are with Dask: one running and one waiting."""
 
 
 class Dask:
@@ -67,8 +67,8 @@ class Dask:
 
     @contextmanager
     def session(self, work: Work[Any, Any], progress: Progress | None) -> Iterator[Session]:
-        """Return the engine at work; see lab.engine.ports.Engine."""
-        # Dask tells of every lost connection; what matters of it ends as an error or a retry.
+        """Return the engine, started; see lab.engine.ports.Engine."""
+        # Dask logs every lost connection; relevant ones end as an error or a retry.
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         with ExitStack() as stack:
             address = self._address
@@ -102,7 +102,7 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a worker says of a unit. worker: its address; progress: the last fraction of every label."""
+    """A worker's message about a unit. worker: its address; progress: the last fraction of every label."""
 
     worker: str
     outcome: Outcome[Any] | None
@@ -128,7 +128,7 @@ class _Session:
     def look_at_workers(self) -> None:
         """Find the workers that have this code. Raises BackendError naming the others if none has."""
         deadline_s = time.monotonic() + REACH_S
-        # A worker that has just died is started again by its nanny.
+        # A nanny restarts a worker that has just died.
         while not (found := self._asked(self._client._run, _about, on_error="return")):
             if time.monotonic() > deadline_s:
                 raise BackendError(
@@ -174,7 +174,7 @@ class _Session:
             key=f"twinbed-{self._name}-{self._submitted}",
             priority=-self._submitted,
             workers=usable,
-            # Those may die, and others come; who has other code says so and hands the unit back.
+            # Those may die, and others may join. A worker with other code reports it and returns the unit.
             allow_other_workers=bool(usable),
             pure=False,
         )
@@ -223,8 +223,8 @@ class _Session:
             return Outcome(number, error=BackendError("the connection to the scheduler was lost meanwhile"))
         error = future.exception(timeout=REACH_S)
         if isinstance(error, _dask.KilledWorker):
-            # Dask blames every unit that the dead workers held, so each is tried alone.
-            text = "every worker that it was given to died, perhaps for want of memory"
+            # Dask blames every unit that the dead workers held, so each unit is repeated alone.
+            text = "every worker that it was given to died, perhaps for lack of memory"
             return Outcome(number, error=BackendError(text), lost=True)
         return Outcome(number, error=BackendError(f"{type(error).__name__}: {error}"))
 
@@ -270,14 +270,14 @@ class _Session:
         except (OSError, ValueError):
             raise self._gone() from None
         self._seen_s = now_s
-        # A worker that dies while its nanny is still starting it is not started again; idempotent.
+        # A worker that dies while its nanny is still starting it is not restarted; idempotent.
         self._own()
         usable = sum(count for worker, count in threads.items() if worker not in self._refused)
         if usable:
             self._any_s, self._width = now_s, _AHEAD * usable
         elif now_s - self._any_s > WORKERS_S:
             why = "; ".join(self._refused[worker] for worker in threads) or "all workers are gone"
-            raise BackendError(f"{self._address}: {why}; what is done stays done")
+            raise BackendError(f"{self._address}: {why}; finished runs stay stored")
 
     def _usable(self) -> list[str]:
         threads = self._asked(self._client.scheduler.ncores)
@@ -288,7 +288,7 @@ class _Session:
 
     def _gone(self) -> BackendError:
         return BackendError(
-            f"{self._address}: the connection to the scheduler is lost; what is done stays done"
+            f"{self._address}: the connection to the scheduler is lost; finished runs stay stored"
         )
 
     def _travelling(self, file: str) -> tuple[_Input, Any]:
@@ -382,7 +382,7 @@ def _carry_out(
 
 
 def _placed(about: _Input, content: bytes) -> Path:
-    """Return the file's place on this worker, written whole. Raises OSError."""
+    """Return the file's path on this worker, written whole. Raise OSError."""
     folder = _own_folder() / about.sha256
     place = folder / about.name
     if not place.exists() or hashlib.sha256(place.read_bytes()).hexdigest() != about.sha256:
@@ -394,7 +394,7 @@ def _placed(about: _Input, content: bytes) -> Path:
 
 
 def _own_folder() -> Path:
-    """Return the folder of this user's inputs. Raises OSError if somebody else made what has its name."""
+    """Return the folder of this user's inputs. Raise OSError if another user owns the folder of that name."""
     folder = Path(tempfile.gettempdir()) / f"twinbed-inputs-{os.getuid()}"
     folder.mkdir(exist_ok=True, mode=0o700)
     status = folder.lstat()

@@ -1,12 +1,12 @@
-"""Carries out units in the processes of this machine, and leaves nothing behind when they are stopped.
+"""Carries out units in processes of this machine. Stopped processes leave nothing behind.
 
-For: the engine `local`, and the engine that `--engine` names. Not for: the order of the units nor trying
-them again (running.py). One process means this one.
+For: the engine `local`, and the engine that `--engine` names. Not for: the order of the units nor repeating
+them (running.py). One process means this one.
 
-A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read from
-a pipe that nothing is written to and whose other end only the parent holds, so the end of the pipe means
-either. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes are spawned
-and not forked, because the libraries that we import have threads.
+A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read from a
+pipe to which nothing is written and whose other end only the parent holds, so the end of the pipe means
+either of the two. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes
+are spawned and not forked, because the libraries that we import have threads.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from twinbed import BackendError, InvariantError, ScenarioError
 
 _POLL_S = 0.05
 _UNWIND_S = 10.0
-"""Time in which a stopped worker may clean up; the store sweeps what it leaves after that."""
+"""Time in which a stopped worker may clean up, s. The store sweeps the leftovers after that."""
 
 
 class _StoppedError(BaseException):
-    """The parent wants no more work. It is no Exception, so `except Exception` cannot swallow it."""
+    """The parent has stopped the work. It is not an Exception, so `except Exception` cannot swallow it."""
 
 
 class _Worker:
@@ -48,14 +48,14 @@ class _Worker:
 
 
 class Local:
-    """The engine `local`. jobs: number of processes at work side by side; 1: this process alone."""
+    """The engine `local`. jobs: number of parallel processes; 1: this process alone."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
 
     @contextmanager
     def session(self, work: Work[Any, Any], progress: Progress | None) -> Iterator[Session]:
-        """Return the engine at work; see lab.engine.ports.Engine."""
+        """Return the engine, started; see lab.engine.ports.Engine."""
         if self.jobs == 1:
             yield _Here(work, progress)
             return
@@ -67,7 +67,7 @@ class Local:
 
 
 class _Here:
-    """This process at work: on one unit when it is asked what has ended."""
+    """This process as a worker: `ended` runs one unit."""
 
     width = 1
 
@@ -97,7 +97,7 @@ class _Here:
 
 
 class _Processes:
-    """Several processes at work."""
+    """Several worker processes."""
 
     def __init__(self, work: Work[Any, Any], progress: Progress | None, jobs: int) -> None:
         self._work, self._progress, self.width = work, progress, jobs
@@ -200,11 +200,11 @@ def begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
 
 
 def _watch(end: Connection) -> None:
-    """Wait until nobody holds the other end of the pipe, then end this process.
+    """Wait until no process holds the other end of the pipe, then end this process.
 
-    A signal reaches Python code only when the main thread runs some. A worker that waits for a lock which
-    a sibling died with would never see it. So this thread ends an idle worker, and work that does not
-    unwind in time.
+    A signal reaches Python code only when the main thread runs some. A worker that waits for a lock held by a
+    dead sibling would never see it. So this thread ends an idle worker, and work that does not unwind in
+    time.
     """
     end.poll(None)
     told, deadline = False, time.monotonic() + _UNWIND_S
@@ -227,7 +227,7 @@ def _in_worker(work: Work[Any, Any], number: int, unit: Unit[Any]) -> Outcome[An
         _Worker.working = True
         outcome = portable(carried_out(work, number, unit, _say))
     except _StoppedError:
-        # Nobody waits for the result, and there is nothing left to do.
+        # The result is no longer wanted, and there is nothing left to do.
         os._exit(0)
     finally:
         _Worker.working = False
@@ -260,5 +260,5 @@ def engine(text: str, jobs: int | None = None) -> Engine:
 
 
 def distant(text: str, jobs: int | None = None) -> Engine | None:
-    """Return the engine, or None for `local`, of which a kind says how many processes it usually has."""
+    """Return the engine, or None for `local`, for which a kind defines the usual number of processes."""
     return None if text == LOCAL else engine(text, jobs)

@@ -1,7 +1,7 @@
-"""What an engine must be able to do: carry out units of work, somewhere, several at a time.
+"""The port of engines, which carry out units of work, several at a time.
 
-For: the engines (local.py, dask.py) and what drives them (running.py). Not for: what a unit does, which is
-the caller's function. Units are independent; none knows where it is run.
+For: the engines (local.py, dask.py) and their driver (running.py). Not for: the work of a unit, which is the
+caller's function. Units are independent, and do not know where they run.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ class Unit(Generic[Asked]):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Done]):
-    """How an attempt at a unit ended.
+    """Result of an attempt at a unit.
 
-    number: of the unit, as it was submitted
-    done: what the work returned; None if it failed
-    error: why it failed
-    lost: the worker died, with all units that it was at work on; any of them may be the cause
-    seconds: time that the work took, s
+    number: of the unit, as it was submitted done: result of the work; None if it failed error: its error if
+    it failed lost: the worker died with all of its units; any of them may be the cause seconds: time that the
+    work took, s
     """
 
     number: int
@@ -59,7 +57,7 @@ class Outcome(Generic[Done]):
 
 
 class Session(Protocol):
-    """An engine at work with one function."""
+    """A started engine with one function."""
 
     @property
     def width(self) -> int:
@@ -71,9 +69,9 @@ class Session(Protocol):
         ...
 
     def ended(self) -> Sequence[Outcome[Any]]:
-        """Return what has ended since the last call; wait a moment if nothing has.
+        """Return the results since the last call. If there are none, wait for a moment.
 
-        Raises BackendError if the engine is gone, and what `progress` raises.
+        Raises BackendError if the engine is lost, and the errors of `progress`.
         """
         ...
 
@@ -82,7 +80,7 @@ class Engine(Protocol):
     """A place where units are carried out."""
 
     def session(self, work: Work[Any, Any], progress: Progress | None) -> AbstractContextManager[Session]:
-        """Return the engine at work. Leaving the context stops all work and leaves nothing behind.
+        """Return the engine, started. Leaving the context stops all work and leaves nothing behind.
 
         Raises BackendError if the engine cannot be reached or has no usable worker.
         """

@@ -1,7 +1,6 @@
-"""Carries out units of work on an engine: in which order, and what happens to a unit that fails.
+"""Carries out units of work on an engine, decides their order, and repeats units that fail.
 
-For: `run`, which lab.runs.runner, lab.sweep and the studies call. Not for: where the work is done (local.py,
-dask.py).
+For: `run`, which lab.runs.runner, lab.sweep and the studies call. Not for: the engines (local.py, dask.py).
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ def run(
     *,
     wanted: Callable[[str], bool] = lambda _: True,
 ) -> Generator[Outcome[Done], None, None]:
-    """Yield how each unit ended, in the order in which they end. A failed unit is tried again before.
+    """Yield the result of each unit, in the order in which they end. A failed unit is repeated first.
 
-    Every group's first unit is begun first; then units of the groups whose units were shortest. wanted: asked
-    before a unit is begun; units of a group that is not wanted are left out. Close the iterator to stop all
-    work. Raises BackendError if the engine is gone; whatever `progress` raises, and KeyboardInterrupt, pass
-    through. Then nothing is under way any more.
+    Every group's first unit begins first; then units of the groups whose units were shortest. wanted: called
+    before a unit begins; units of a group that is not wanted are left out. Close the iterator to stop all
+    work. Raises BackendError if the engine is lost. Errors of `progress` and KeyboardInterrupt pass through.
+    In all these cases no unit is left running.
     """
     with engine.session(work, progress) as session:
         yield from _Course(session, units, wanted).outcomes()
@@ -120,7 +119,7 @@ class _Order:
         return None
 
     def ended(self, group: str, seconds: float) -> None:
-        """Count a unit of the group that took so long."""
+        """Record the time of a unit of the group, s."""
         total, count = self._spent.get(group, (0.0, 0))
         self._spent[group] = total + seconds, count + 1
         heapq.heappush(self._shortest, (self._mean(group), group))

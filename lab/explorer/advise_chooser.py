@@ -25,7 +25,7 @@ _LEAST_RISK, _MOST_RISK = 0.5, 25.0
 
 
 def choose(*, running: bool) -> AdviceRequest | None:
-    """Shows the widgets, disabled while a job is running. Returns the request, None if it is not complete.
+    """Show the widgets, disabled while a job is running. Returns the request, None if it is not complete.
 
     Uploads are not lent to it yet: see `lent`.
     """
@@ -68,7 +68,7 @@ def choose(*, running: bool) -> AdviceRequest | None:
 
 
 def _history(source: str | None, request: AdviceRequest, running: bool) -> AdviceRequest | None:
-    """Shows the fields of the chosen source. Returns the request about its history, None if it lacks one."""
+    """Show the fields of the chosen source. Returns the request about its history, None if it lacks one."""
     if source == _OWN:
         return _own(request, running)
     if source == _SERVER:
@@ -78,9 +78,9 @@ def _history(source: str | None, request: AdviceRequest, running: bool) -> Advic
 
 
 def _hosts(running: bool) -> tuple[int | None, float | None]:
-    """Shows the fields of the hosts that containers share. Returns their number, and the cores of each."""
+    """Show the fields of the hosts that containers share. Returns their number, and the cores of each."""
     left, right = st.columns(2)
-    # A whole number of an address may overflow inside the framework; another number may not.
+    # A whole number in an address may overflow inside the framework; another number may not.
     count: float | None = left.number_input(
         "Hosts",
         min_value=1.0,
@@ -91,7 +91,7 @@ def _hosts(running: bool) -> tuple[int | None, float | None]:
         key="advice_hosts",
         bind="query-params",
         disabled=running,
-        help="Let the containers share so many hosts in the rehearsal, placed in turn. Empty: a host for "
+        help="Let the containers share N hosts in the rehearsal, placed in turn. Empty: a host for "
         "each container.",
     )
     cores: float | None = right.number_input(
@@ -108,7 +108,7 @@ def _hosts(running: bool) -> tuple[int | None, float | None]:
 
 
 def lent(request: AdviceRequest) -> AdviceRequest:
-    """Returns the request with the uploads in a folder of their own. Raises TraceError."""
+    """Return the request with the uploads in a folder of their own. Raises TraceError."""
     given = _uploaded()
     if not given or request.source != main_of(given).name:
         return request
@@ -135,13 +135,13 @@ def _own(request: AdviceRequest, running: bool) -> AdviceRequest | None:
 
 
 def _uploaded() -> list[Upload]:
-    """Returns the uploaded files. Raises TraceError for one that is no history."""
+    """Return the uploaded files. Raises TraceError for one that is no history."""
     given = [uploads.received(file) for file in st.session_state.get("advice_files") or []]
     return [uploads.accept(file.name, file.content, file.problem, TYPES) for file in given]
 
 
 def main_of(given: list[Upload]) -> Upload:
-    """Returns the history among the files: the one that does not lie beside another."""
+    """Return the history among the files: the one that does not lie beside another."""
     return min(given, key=lambda upload: upload.name.endswith(kept.SUFFIX))
 
 
@@ -159,5 +159,5 @@ def _server(request: AdviceRequest, running: bool) -> AdviceRequest | None:
     back, interval = st.columns(2)
     since = back.text_input("How far back", "7d", key="advice_since", disabled=running)
     step = interval.text_input("Interval", "30s", key="advice_step", disabled=running)
-    st.caption("A server that wants a token: `twinbed advise --prometheus URL --token-file FILE`.")
+    st.caption("For a server that requires a token: `twinbed advise --prometheus URL --token-file FILE`.")
     return replace(request, url=url, selector=selector, since=since, step=step) if url else None

@@ -41,13 +41,12 @@ _SIGNIFICANT = 5
 
 @dataclass(frozen=True, slots=True)
 class AdviceRequest:
-    """What an advice is made from.
+    """The input of an advice.
 
-    source: a shipped recording's name or a file in `folder`, "" for a server
-    url, selector, since, step: of a Prometheus, in the words of the command line
-    risk: largest accepted share of throttled periods
-    hosts, host_cores: number of the hosts that containers share, and cores of each; None: one for each
-    folder, memory_bytes: see lab.explorer.worker.AnyRequest
+    source: a shipped recording's name or a file in `folder`, "" for a server url, selector, since, step: of a
+    Prometheus, in the words of the command line risk: largest accepted share of throttled periods hosts,
+    host_cores: number of the hosts that containers share, and cores of each; None: one for each folder,
+    memory_bytes: see lab.explorer.worker.AnyRequest
     """
 
     module: ClassVar[str] = "lab.explorer.advise_job"
@@ -69,12 +68,12 @@ class AdviceRequest:
         return [self.source, self.url, self.selector, self.since, self.step, *how]
 
     def to_json(self) -> str:
-        """Returns the request as one line."""
+        """Return the request as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> AdviceRequest:
-        """Returns the request that `to_json` wrote."""
+        """Return the request that `to_json` wrote."""
         return cls(**json.loads(line))
 
 
@@ -113,7 +112,7 @@ def _history(request: AdviceRequest, progress: Any) -> Told:
 
 
 def histories(told: Told) -> dict[str, Any]:
-    """Returns what the largest replica of each row used: the most of each of some hundred stretches.
+    """Return the use of each row's largest replica: the maxima of some hundred stretches.
 
     Keys: at_s, ends of the stretches from the history's begin; cores and bytes, lists by row.
     """
@@ -132,13 +131,13 @@ def histories(told: Told) -> dict[str, Any]:
 
 
 def files(advice: Advice) -> dict[str, dict[str, str]]:
-    """Returns the texts of every form that the advice can take, by form and file name."""
+    """Return the texts of every form that the advice can take, by form and file name."""
     made = {}
     for form in forms.FORMS:
         try:
             made[form] = forms.texts(advice, form)
         except ScenarioError:
-            # The page says which forms this advice does not take.
+            # The page names the forms that cannot express this advice.
             continue
     return made
 

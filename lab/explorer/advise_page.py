@@ -1,4 +1,4 @@
-"""Draws the page "Advise": choose a history and a risk, and see what to set and what would have come of it.
+"""Draws the page "Advise": choose a history and a risk, and see the advised settings and their past effect.
 
 For: the order of this page and its states. Not for: its parts (advise_chooser, advise_results).
 """
@@ -27,7 +27,7 @@ class _Keeper:
 
 
 def _kept() -> Answer | None:
-    """Returns the session's last advice; after a reload the one that the address names."""
+    """Return the session's last advice; after a reload the one that the address names."""
     if _ANSWER not in st.session_state and (name := st.query_params.get(_NAME)):
         st.session_state[_ANSWER] = name, _SHELF.get(name)
         if st.session_state[_ANSWER][1] is None:
@@ -40,7 +40,7 @@ def _kept() -> Answer | None:
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     running.take_finished()
     with st.sidebar:
         request = advise_chooser.choose(running=session.job() is not None)
@@ -55,7 +55,7 @@ def page() -> None:
         if session.job() is None:
             st.markdown(
                 "Choose a history and press **Run**: twinbed replays it under several settings for each "
-                "container, and says what to set, what would have come of it, and whether to apply it. "
+                "container, and shows the advised settings, their past effect, and whether to apply them. "
                 "Nothing is applied."
             )
         return

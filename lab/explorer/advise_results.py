@@ -74,14 +74,14 @@ class Answer:
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Answer:
-        """Returns the answer of a child."""
+        """Return the answer of a child."""
         advice = Advice.model_validate(plain["advice"])
         drawn = {key: np.array(values, np.float32) for key, values in plain["histories"].items()}
         return cls(plain["asked"], advice, drawn, plain["files"], plain["page"])
 
 
 def show(answer: Answer) -> None:
-    """Shows all of it."""
+    """Show all of it."""
     advice = answer.advice
     result = table.result(advice)
     section("What to set")
@@ -131,7 +131,7 @@ def _container(answer: Answer) -> None:
 
 
 def _undrawn(row: Row, *, cpu: bool) -> str:
-    """Returns which lines are not in the chart, and why."""
+    """Return which lines are not in the chart, and why."""
     values = {name: _value(row, name, cpu=cpu) for name in _LINES}
     none = [name.lower() for name, value in values.items() if value == "none"]
     unknown = [name.lower() for name, value in values.items() if value is None]
@@ -140,7 +140,7 @@ def _undrawn(row: Row, *, cpu: bool) -> str:
 
 
 def chart(answer: Answer, index: int, *, cpu: bool) -> alt.LayerChart:
-    """Returns one row's use over time with its requests and limits, now and as advised."""
+    """Return one row's use over time with its requests and limits, now and as advised."""
     row, factor = answer.advice.rows[index], 1.0 if cpu else 1.0 / _MIB
     at_s, used = answer.histories["at_s"], answer.histories["cores" if cpu else "bytes"][index] * factor
     frame = pd.DataFrame({"at_s": at_s, "used": used})
@@ -183,13 +183,13 @@ def chart(answer: Answer, index: int, *, cpu: bool) -> alt.LayerChart:
 
 
 def _level(row: Row, name: str, *, cpu: bool) -> float | None:
-    """Returns the height of a line in the chart's unit, None if there is none."""
+    """Return the height of a line in the chart's unit, None if there is none."""
     value = _value(row, name, cpu=cpu)
     return None if value is None or value == "none" else value * (1.0 if cpu else 1.0 / _MIB)
 
 
 def _value(row: Row, name: str, *, cpu: bool) -> Any:
-    """Returns what the setting says, as in the advice."""
+    """Return the setting's value as in the advice."""
     whose, which, _, _ = _LINES[name]
     return getattr(getattr(row, whose), f"cpu_{which}_cores" if cpu else f"memory_{which}_bytes")
 
@@ -218,7 +218,7 @@ def _downloads(answer: Answer) -> None:
 
 
 def packed(form: str, texts: Mapping[str, str]) -> tuple[str, Any]:
-    """Returns a form's file name and what makes its bytes: the only file, or all of them zipped."""
+    """Return a form's file name and a function that makes its bytes: the only file, or all of them zipped."""
     if len(texts) == 1:
         ((name, text),) = texts.items()
         if "/" not in name:

@@ -1,9 +1,9 @@
 """Answers a question of the page "Cloud" in a child process: `python -m lab.explorer.answering`.
 
-For: recommendations, which take as long as the user has past jobs. The child has bounded memory and time,
-and only some run at once, so that no visitor holds up another. Not for: recommending
-(lab.cloud.run.recommending). The question comes and the answer goes as pickles: both ends are twinbed, and
-what a visitor uploaded was read by another child before (lab.explorer.reading).
+For: recommendations, whose time grows with the user's past jobs. The child has bounded memory and time, and
+the number of children is bounded, so that no visitor blocks another. Not for: recommending
+(lab.cloud.run.recommending). Question and answer are pickles: both ends are twinbed, and another child has
+read the visitor's uploads before (lab.explorer.reading).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUEUE = Queue(limits.shared().workers, limits.shared().waiting)
 
 
 def recommended(question: Question, most: int, present: Callable[[], bool]) -> Answer:
-    """Returns the first `most` rows of the ranking. present: whether the visitor is connected.
+    """Return the first `most` rows of the ranking. present: whether the visitor is connected.
 
     Raises ScenarioError with the text of the command line, BackendError if it takes too long, needs too much
     memory, or has no turn in time.
@@ -49,7 +49,7 @@ def recommended(question: Question, most: int, present: Callable[[], bool]) -> A
 
 
 def _ask(asked: bytes, watch: Watch) -> Answer | str:
-    """Returns the child's answer, or the user's mistake. Raises BackendError if there is none in time."""
+    """Return the child's answer, or the user's mistake. Raises BackendError if there is none in time."""
     deadline = time.monotonic() + limits.ANSWER_S
     command = [sys.executable, "-m", "lab.explorer.answering"]
     first: bytes | None = asked
@@ -80,7 +80,7 @@ def _ask(asked: bytes, watch: Watch) -> Answer | str:
 
 
 def main() -> int:
-    """Answers the question on standard input. Returns 0 if there is an answer or a user's mistake."""
+    """Answer the question on standard input. Returns 0 if there is an answer or a user's mistake."""
     most_bytes, most_s, question, most = pickle.load(sys.stdin.buffer)
     # An orphan ends too: its explorer is not there to end it.
     signal.alarm(round(2 * most_s))

@@ -1,4 +1,4 @@
-"""Keeps in memory what the pages read more than once, between reruns and for all sessions.
+"""Caches data that the pages read more than once, between reruns and for all sessions.
 
 For: bounded caches over lab.charts, traces and applications. Not for: computing. A run is identified by its
 path and its tables' checksums, so a run that was replaced under the same id is read again.
@@ -35,7 +35,7 @@ _RUN: dict[str | type[Any], Callable[[Any], Any]] = {Run: _identity}
 
 
 def _kept(compute: Callable[Asked, Made], most: int) -> Callable[Asked, Made]:
-    """Returns the function with a cache of `most` results."""
+    """Return the function with a cache of `most` results."""
     return st.cache_data(max_entries=most, show_spinner=False, hash_funcs=_RUN)(compute)
 
 
@@ -53,7 +53,7 @@ by_container = _kept(services.by_container, 48)
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def recording(name: str) -> TraceFacts:
-    """Returns the facts of a shipped recording. Raises TraceError, also for the path of another file: a
+    """Return the facts of a shipped recording. Raises TraceError, also for the path of another file: a
     browser may send any text as its choice."""
     if name not in shipped_recordings():
         raise TraceError(f"there is no recording {name!r}")
@@ -62,7 +62,7 @@ def recording(name: str) -> TraceFacts:
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def application(name: str) -> AppSpec:
-    """Returns a shipped application. Raises ScenarioError, also for the path of another file."""
+    """Return a shipped application. Raises ScenarioError, also for the path of another file."""
     if name not in shipped.names("application"):
         raise ScenarioError(f"there is no application {name!r}")
     return load_app(name)
@@ -70,5 +70,5 @@ def application(name: str) -> AppSpec:
 
 @st.cache_data(max_entries=2, show_spinner="Comparing twin and testbed", hash_funcs=_RUN)
 def cells(runs: list[Run]) -> list[Cell]:
-    """Returns the cached result of `both.cells`."""
+    """Return the cached result of `both.cells`."""
     return both.cells(runs)

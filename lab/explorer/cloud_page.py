@@ -1,8 +1,8 @@
-"""The page "Cloud": which cluster trains a job cheapest or fastest, why, and what if a price moves.
+"""The page "Cloud": the cluster that trains a job cheapest or fastest, the reason, and the effect of a price
+change.
 
-For: this page. Not for: recommending (lab.explorer.answering), the left side (cloud_question.py) or
-charts (lab.charts.cloud). An answer may take seconds, so a button asks for it, and it is kept until the next
-one.
+For: this page. Not for: recommending (lab.explorer.answering), the left side (cloud_question.py) or charts
+(lab.charts.cloud). An answer may take seconds, so a button starts it, and it is kept until the next one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def page() -> None:
     pressed = below.button(
         "Recommend", type="primary", width="stretch", disabled=question is None, key="cloud_recommend"
     )
-    # An answered question is answered again when its address is reloaded, or sent to somebody.
+    # A question that was answered is answered again when its address is reloaded or opened by others.
     sent = _KEPT not in st.session_state and _ASKED in st.query_params
     asked = st.session_state.pop(_ASKED, False) or sent
     if (pressed or asked) and question is not None:
@@ -145,7 +145,7 @@ def _beside(best: Recommendation, second: Recommendation) -> str:
     apart = second.cost_usd / best.cost_usd - 1, second.time_s / best.time_s - 1
     cost, time = (f"{abs(share):.0%} {'more' if share >= 0 else 'less'}" for share in apart)
     overlap = second.cost_interval.low <= best.cost_interval.high
-    sure = "their intervals overlap, so only a trial tells" if overlap else "their intervals do not overlap"
+    sure = "their intervals overlap, so only trials tell" if overlap else "their intervals do not overlap"
     return f"Next in the ranking: {second.configuration} costs {cost} and takes {time} time; {sure}."
 
 

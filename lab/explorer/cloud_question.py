@@ -1,7 +1,7 @@
 """The left side of the page "Cloud": the job, the allowed clusters, their market, and the objective.
 
-For: these widgets and the question that they ask. Not for: answering it (lab.cloud.run.recommending) or
-showing the answer (cloud_page.py).
+For: these widgets and their question. Not for: answering it (lab.cloud.run.recommending) or showing the
+answer (cloud_page.py).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OBJECTIVES = {Objective.COST: "Cost", Objective.TIME: "Time"}
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The widgets' values as they were entered; equal choices ask the same question."""
+    """The widgets' values as they were entered. Equal choices are the same question."""
 
     job: str
     job_file: Upload | None
@@ -54,9 +54,9 @@ class Choices:
 
 
 def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
-    """Show the widgets; they offer regions, markets and types that have a price in the catalogue.
+    """Show the widgets. They offer regions, markets and types that have a price in the catalogue.
 
-    Returns the choices and a place for a button, above what is rarely changed. The address keeps the choices.
+    Returns the choices and a place for a button, above rarely changed widgets. The address keeps the choices.
     """
     job, job_file = _job()
     regions = catalogue.distinct("region")
@@ -118,7 +118,7 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
             ["parquet"],
             MAX_MIB,
             "cloud_local_run",
-            about="The file that `twinbed profile` writes. It says how fast the job computes, so that times "
+            about="The file that `twinbed profile` writes. It has the job's computing speed, so that times "
             "are known before the first trial.",
         )
     chosen = Choices(
@@ -139,7 +139,7 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
 
 
 def question(chosen: Choices) -> Question | None:
-    """Return the question that the choices ask, or None while the job's file is not uploaded.
+    """Return the question of the choices, or None while the job's file is not uploaded.
 
     Raises ScenarioError for a file that cannot be used, an invalid deadline, and no workers.
     """
@@ -183,7 +183,7 @@ def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | 
 
 
 def title(name: str) -> str:
-    """Return what a shipped job trains, or its name if the file does not say."""
+    """Return what a shipped job trains, or its name if the file does not state it."""
     return _shipped(name).title or name
 
 

@@ -1,4 +1,5 @@
-"""The page "Cluster": stored questions about clusters, who waited, who ran where, and policies side by side.
+"""The page "Cluster": stored questions about clusters, waiting jobs, GPUs that jobs held, and a comparison of
+policies.
 
 For: this page. Not for: the charts (lab.charts.cluster) or the figures (lab.cluster.metrics). The shipped
 scenario takes some seconds, and runs in a bounded child like the questions of the other pages.
@@ -23,15 +24,15 @@ from lab.explorer.worker import Request
 from lab.runs.store import Run, RunStore
 
 _SCENARIO = "cluster"
-"""The shipped scenario that the Run button asks."""
+"""The shipped scenario that the Run button runs."""
 _MOST_SERVERS = 16
-"""Most servers of a type that a visitor may ask for."""
+"""Largest number of servers of a type that a visitor may enter."""
 _QUESTION, _BESIDE = "cluster_question", "cluster_beside"
 _KEEPER = questions.Keeper("cluster")
 
 
 def ask() -> None:
-    """Start the shipped scenario as it is. This page then shows its progress and its runs."""
+    """Start the shipped scenario unchanged. This page then shows its progress and its runs."""
     running.begin(_KEEPER, lambda: Request.of(load(_SCENARIO), RunStore().root))
 
 
@@ -46,7 +47,7 @@ def page() -> None:
     if not stored:
         st.markdown(
             "No run of a cluster is stored yet. Press **Run**: the shipped jobs queue for 24 GPUs under each "
-            "scheduler, which takes some seconds. This command asks the same:"
+            "scheduler, which takes some seconds. This command does the same:"
         )
         st.code(f"twinbed run {_SCENARIO}", language="sh")
         return
@@ -79,7 +80,7 @@ def _ask() -> None:
 
 
 def _changed(scenario: Scenario, policies: Sequence[str], counts: dict[str, int]) -> Scenario:
-    """Return the shipped scenario as it was changed. Raises ScenarioError."""
+    """Return the shipped scenario with the changes. Raise ScenarioError."""
     # A browser may send any number, whatever its widget allows.
     servers = [f"cluster.servers.{name}.count={min(count, _MOST_SERVERS)}" for name, count in counts.items()]
     return with_overrides(scenario, [*servers, f"policies=[{', '.join(policies)}]"])
@@ -157,6 +158,6 @@ def _show(looks: Sequence[Shown]) -> None:
     picked = st.selectbox("Schedule of", titles, key="cluster_gantt")
     drawn = charts.gantt(looks[titles.index(picked)])
     if drawn is None:
-        st.caption("This run has too many jobs for a chart of who ran where.")
+        st.caption("This run has too many jobs for a chart of the GPUs that they held.")
     else:
         questions.draw(drawn, "cluster-gantt")

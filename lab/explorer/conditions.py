@@ -27,7 +27,7 @@ FIELDS = ("policies", "budget", "seed", "cpu_price", "memory_price")
 
 
 def choose(before: AnyChoices, page: str, *, running: bool) -> tuple[AnyChoices, bool, DeltaGenerator]:
-    """Shows the widgets, disabled while a job is running.
+    """Show the widgets, disabled while a job is running.
 
     page: prefix of the widgets' keys, so that a value entered on one page does not appear on another. Returns
     the choices, whether they can be run, and a place for a button. The place is above the settings, so that
@@ -41,7 +41,7 @@ def choose(before: AnyChoices, page: str, *, running: bool) -> tuple[AnyChoices,
 
 
 def _policies(before: Choices, page: str, running: bool) -> list[PolicySpec] | None:
-    """Returns the chosen policies without their settings, None if one of them cannot be used."""
+    """Return the chosen policies without their settings, None if one of them cannot be used."""
     key = f"{page}policies"
     if key not in st.session_state:
         st.session_state[key] = list(before.policies)
@@ -70,7 +70,7 @@ def _policies(before: Choices, page: str, running: bool) -> list[PolicySpec] | N
 
 
 def _settings(specs: list[PolicySpec], page: str) -> tuple[str, ...] | None:
-    """Shows every policy's settings as fields. Returns the policies' texts, None if a value cannot be
+    """Show every policy's settings as fields. Returns the policies' texts, None if a value cannot be
     used."""
     texts: list[str] = []
     problems: list[str] = []
@@ -90,7 +90,7 @@ def _settings(specs: list[PolicySpec], page: str) -> tuple[str, ...] | None:
 
 
 def _forget_parameters() -> None:
-    """Clears the fields. They are identified by their policy's position, which has just changed."""
+    """Clear the fields. They are identified by their policy's position, which has just changed."""
     for key in [key for key in st.session_state if "parameter-" in str(key)]:
         del st.session_state[key]
 
@@ -154,7 +154,7 @@ def number(
     about: str,
     form: str | None = None,
 ) -> float:
-    """Shows a field for a number of the selection, with the limits that hold in an address too."""
+    """Show a field for a number of the selection, with the limits that hold in an address too."""
     least, most = limits(key)
     entered = st.number_input(
         label,
@@ -178,7 +178,7 @@ _BIG = 1e15
 
 
 def edit(spec: PolicySpec, key: str) -> PolicySpec:
-    """Shows every parameter of the policy and returns the policy with the entered values.
+    """Show every parameter of the policy and return the policy with the entered values.
 
     key: prefix of the widgets' keys. A value equal to the default is left out of the policy's text. Raises
     ScenarioError for a value that the policy refuses.
@@ -197,12 +197,12 @@ def edit(spec: PolicySpec, key: str) -> PolicySpec:
 
 
 def policy_text(value: Value) -> str:
-    """Returns a value as it stands in a policy's text form."""
+    """Return a value in the form of a policy's text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _plain(value: Any) -> Value:
-    """Returns several numbers as one text, `0.1/0.2`, and any other value unchanged."""
+    """Return several numbers as one text, `0.1/0.2`, and any other value unchanged."""
     if isinstance(value, tuple | list):
         return "/".join(str(element) for element in value)
     plain: Value = value
@@ -238,7 +238,7 @@ def _number(parameter: Field[Any], label: str, now: Any, default: float, key: st
 
 
 def _step(default: float) -> float:
-    """Returns a tenth of the default's order of magnitude: 0.2 → 0.01, 60 → 1."""
+    """Return a tenth of the default's order of magnitude: 0.2 → 0.01, 60 → 1."""
     return float(10.0 ** (math.floor(math.log10(abs(default))) - 1)) if default else 0.1
 
 

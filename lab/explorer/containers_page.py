@@ -15,7 +15,7 @@ _KEPT = session.TRACES
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     running.take_finished()
     with st.sidebar:
         chosen, ready, below = trace_chooser.choose(running=session.job() is not None)
@@ -45,7 +45,7 @@ def _results() -> None:
         if not busy:
             st.markdown(
                 "Choose a recording, or bring your own trace, and press **Run**: each policy replays it, "
-                "and you see what it would reserve, throttle and kill."
+                "and you see its reservations, throttling and kills."
             )
         trace_chooser.preview(chosen)
         return
@@ -55,7 +55,7 @@ def _results() -> None:
 
 
 def _stale(runs: list[Run], chosen: TraceChoices) -> bool:
-    """Returns whether the shown runs answer another question than the one that is chosen now."""
+    """Return whether the shown runs answer another question than the one that is chosen now."""
     source = trace_chooser.source_name(chosen)
     of_another = source is not None and runs[0].manifest["inputs"][0].get("source") != source
     return of_another or running.answered(runs, chosen) != chosen

@@ -1,7 +1,7 @@
-"""Offers downloads: the comparison, a container's series, what clients saw and a ranking of clusters as
-CSV, the report as HTML.
+"""Offers downloads: the comparison, a container's series, what clients saw and a ranking of clusters as CSV,
+the report as HTML.
 
-For: the buttons and the bytes behind them. A file is made when the user asks for it. Not for: the content of
+For: the buttons and the bytes behind them. A file is made when its button is pressed. Not for: the content of
 a comparison (lab.runs.compare) or a report (lab.runs.report).
 """
 
@@ -21,7 +21,7 @@ from lab.runs.report import document
 
 
 def _button(place: Any, label: str, text: Callable[[], str], file: str, key: str) -> None:
-    """Shows a button for a file that is made when it is pressed. Pressing it does not redraw the page."""
+    """Show a button for a file that is made when it is pressed. Pressing it does not redraw the page."""
     kind = "text/html" if file.endswith(".html") else "text/csv"
     place.download_button(
         label=label, data=text, file_name=file, mime=kind, on_click="ignore", key=f"download_{key}"
@@ -29,12 +29,12 @@ def _button(place: Any, label: str, text: Callable[[], str], file: str, key: str
 
 
 def comparison_csv(runs: Sequence[Shown]) -> str:
-    """Returns one line per run with every digit, as `twinbed compare --format csv` writes it."""
+    """Return one line per run with every digit, as `twinbed compare --format csv` writes it."""
     return formats.csv(as_result([look.run for look in runs]))
 
 
 def series_csv(runs: Sequence[Shown], container: str) -> str:
-    """Returns every period of one container under every run. Columns: run, policy, then those of
+    """Return every period of one container under every run. Columns: run, policy, then those of
     series.container."""
     frames = []
     for look in runs:
@@ -48,7 +48,7 @@ def series_csv(runs: Sequence[Shown], container: str) -> str:
 
 
 def whole(runs: Sequence[Shown]) -> None:
-    """Shows buttons for the comparison and the report. Pressing one does not redraw the page."""
+    """Show buttons for the comparison and the report. Pressing one does not redraw the page."""
     name = runs[0].run.manifest["name"]
     row = st.container(horizontal=True)
     _button(row, "Comparison (CSV)", lambda: comparison_csv(runs), f"{name}-comparison.csv", "comparison")
@@ -58,7 +58,7 @@ def whole(runs: Sequence[Shown]) -> None:
 
 
 def series(runs: Sequence[Shown], container: str) -> None:
-    """Shows a button for every period of one container, not thinned."""
+    """Show a button for every period of one container, not thinned."""
     name = f"{runs[0].run.manifest['name']}-{container}.csv".replace("/", "-")
     _button(
         st, f"Series of {html.markdown(container)} (CSV)", lambda: series_csv(runs, container), name, "series"
@@ -66,13 +66,13 @@ def series(runs: Sequence[Shown], container: str) -> None:
 
 
 def clients(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> None:
-    """Shows a button for what clients saw over time, as drawn. frames: title → services.over_time."""
+    """Show a button for what clients saw over time, as drawn. frames: title → services.over_time."""
     name = f"{runs[0].run.manifest['name']}-over-time.csv"
     _button(st, "Over time (CSV)", lambda: clients_csv(runs, frames), name, "clients")
 
 
 def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> str:
-    """Returns what clients saw in every stretch of every run. Columns: run, policy, then those of
+    """Return what clients saw in every stretch of every run. Columns: run, policy, then those of
     services.over_time."""
     parts = [
         frames[look.title].assign(run=look.run.id, policy=look.run.policy).set_index(["run", "policy"])
@@ -83,7 +83,7 @@ def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> st
 
 
 def ranking(frame: pd.DataFrame, job: str) -> None:
-    """Shows a button for a ranking of clusters with every digit, as `twinbed recommend --format csv`
+    """Show a button for a ranking of clusters with every digit, as `twinbed recommend --format csv`
     writes it."""
     name = f"{job}-ranking.csv"
     _button(st, "Ranking (CSV)", lambda: frame.to_csv(index=False), name, "ranking")

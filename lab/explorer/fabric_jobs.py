@@ -1,4 +1,4 @@
-"""The part of the page "Fabric" that asks about training jobs, collectives and fleets, and shows their runs.
+"""The part of the page "Fabric" for questions about training jobs, collectives and fleets, and their runs.
 
 For: their widgets, which keep their values in the address, and their answers from the store. Not for: one
 fault (lab.explorer.fabric_page) or the charts (lab.charts.fabric).
@@ -26,14 +26,14 @@ from twin.fabric.model import Scheme
 from twinbed import StoreError
 
 JOBS = {"training": "Training job", "collective": "Collective", "fleet": "Fleet"}
-"""What can be asked, by the key of a fabric scenario that asks it."""
+"""Kinds of questions, by their key in a fabric scenario."""
 
 _SCHEMES = {
     "training": (Scheme.THORN, Scheme.BOND, Scheme.REROUTE, Scheme.NONE),
     "collective": (Scheme.THORN, Scheme.BOND, Scheme.NONE),
     "fleet": (Scheme.NONE, Scheme.BOND, Scheme.REROUTE, Scheme.THORN),
 }
-"""Schemes that are asked at first."""
+"""Schemes that are selected at first."""
 _GPT2 = {"parameters": 124e6, "layers": 12, "activation_bytes": 18_874_368.0}
 _MODELS: dict[str, dict[str, Any]] = {
     "GPT-2, data parallel": {**_GPT2, "micro_batches": 4, "micro_batch_s": 0.11667, "data": 4},
@@ -72,7 +72,9 @@ def ask(job: str) -> None:
 
 
 def _scenario(job: str, part: Mapping[str, Any], schemes: Sequence[str]) -> Scenario:
-    """Return the question. Raises ScenarioError for what a browser may send in spite of the widgets."""
+    """Return the question. Raise ScenarioError for values that a browser sends in spite of the widgets'
+    limits.
+    """
     raw = {"name": job, "title": JOBS[job], "fabric": dict(part), "policies": list(schemes), "seeds": [0]}
     return build(raw, "Fabric")
 
@@ -137,7 +139,7 @@ def show(job: str) -> None:
     if not asked:
         st.markdown(
             f"No {html.markdown(JOBS[job].lower())} is stored yet. Choose one on the left and press "
-            "**Run**: the same faults meet it under each scheme, and you see what they cost it. It takes "
+            "**Run**: the same faults meet it under each scheme, and you see their cost. It takes "
             "some seconds."
         )
         return
@@ -216,7 +218,9 @@ def _fleet_rows(root: str) -> list[dict[str, Any]]:
 
 
 def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add what each run saved against no scheme: the same fleet, days and seed (mean, if run twice)."""
+    """Add each run's saving against no scheme, for the same fleet, days and seed (the mean of repeated
+    runs).
+    """
     same = ["gpus", "days", "seed"]
     alone = frame[frame["scheme"] == Scheme.NONE].groupby(same)["lost_cost"].mean().rename("alone")
     beside = frame.join(alone, on=same)

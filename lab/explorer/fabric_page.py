@@ -1,4 +1,4 @@
-"""The page "Fabric": break a link, see what follows to the millisecond, and what BFD's timers cost.
+"""The page "Fabric": break a link, see each step of the failover, and the cost of BFD's timers.
 
 For: this page. Not for: jobs and fleets (lab.explorer.fabric_jobs), the fault's events (twin.fabric.timeline)
 or the charts (lab.charts.fabric). One fault takes some milliseconds, so the server computes it itself, and it
@@ -60,7 +60,7 @@ def page() -> None:
     running.take_finished()
     with st.sidebar:
         asked = st.selectbox(
-            "What is asked about", [_FAULT, *JOBS], format_func=_titled, key="fabric_ask", bind="query-params"
+            "Question", [_FAULT, *JOBS], format_func=_titled, key="fabric_ask", bind="query-params"
         )
         if asked in JOBS:
             fabric_jobs.ask(asked)
@@ -82,8 +82,7 @@ def _titled(asked: str) -> str:
 
 
 def _choose() -> _Chosen:
-    # A browser may send any number, whatever its widget allows. A whole number of an address may overflow
-    # inside the framework; another number may not.
+    # A browser may send any number, whatever its widget allows. A whole number in an address may overflow
     def number(label: str, least: float, most: float, usual: float, key: str) -> int:
         entered = st.number_input(
             label, least, most, usual, step=1.0, format="%.0f", key=key, bind="query-params"
@@ -140,7 +139,7 @@ def _drawn(topology: Topology, fault: PlannedFault) -> tuple[pd.DataFrame, pd.Da
 
 
 def _schemes(chosen: _Chosen) -> None:
-    """Show what the fault costs under each scheme, the chosen one first."""
+    """Show the cost of the fault under each scheme, the chosen one first."""
     order = [chosen.scheme, *(scheme for scheme in _SCHEMES if scheme is not chosen.scheme)]
     st.html(html.cards_of([_card(scheme, chosen) for scheme in order]))
     queue_pair = chosen.fabric.queue_pair

@@ -47,12 +47,12 @@ _STYLE = """<style>
 _ON_A_PHONE = '<div class="tb-phone">The choices of a page and the other pages are behind » above.</div>'
 """A narrow window hides the side with the Run button, which the pages speak of."""
 
-_NO_OWN_CODE = "code of one's own runs from the command line and the Python API, not here"
+_NO_OWN_CODE = "your own code runs from the command line and the Python API, not here"
 
 
 def show() -> None:
-    """Draws the page that the address names. A mistake of the user becomes one line on it, and a tab too
-    many gets nothing but a line."""
+    """Draw the page that the address names. A user's mistake becomes one line on it. A tab beyond the limit
+    shows only a line."""
     if not session.is_admitted():
         st.error(f"{limits.TABS:d} tabs are open here, which is the most. Reload this one in some minutes.")
         return
@@ -73,7 +73,7 @@ def show() -> None:
     }
     home = st.Page(partial(home_page.page, pages), title="Home", url_path="home", default=True)
     page = st.navigation([home, *pages.values()], position="top")
-    # A chart is checked as a whole when it is drawn; checking its parts as well takes half as long again.
+    # A chart is checked as a whole when it is drawn. Checking its parts, too, takes 50 % more time.
     schemapi.disable_debug_mode()
     st.html(_STYLE)
     st.html(_ON_A_PHONE)

@@ -1,7 +1,7 @@
-"""Draws the home page: what twinbed is, and a question of each pillar that one click answers.
+"""Draws the home page: what twinbed is, and one example question of each pillar that a click answers.
 
 For: this page, and starting the four examples. Not for: the pages that show the answers. An address
-`/?ask=cluster` asks a question like its button, so that a link can lead to an answer.
+`/?ask=cluster` starts a question like its button, so that a link can lead to an answer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _ASK = "ask"
 class _Example:
     """A question with its shipped example.
 
-    title: the question; about: what the example is and what its answer shows; button: what a click does;
-    begin: starts what the answer needs; the page of the answer shows its progress, or why it could not start
+    title: the question.
+    about: the example, and what its answer shows.
+    button: the effect of a click.
+    begin: starts the computation; the page of the answer shows its progress, or why it could not start.
     """
 
     title: str
@@ -73,7 +75,7 @@ _EXAMPLES = {
     ),
     "cluster": _Example(
         "Who waits if another scheduler decides?",
-        "The shipped jobs queue for 24 GPUs under each scheduler. You see how long they wait, who ran where, "
+        "The shipped jobs queue for 24 GPUs under each scheduler. You see how long they wait, their servers, "
         "and how fair it was. It takes some seconds.",
         "Schedule a queue of jobs",
         cluster_page.ask,
@@ -83,7 +85,7 @@ _EXAMPLES = {
 
 
 def page(pages: Mapping[str, StreamlitPage]) -> None:
-    """Draws the page. pages: the explorer's other pages, by their place in the address."""
+    """Draw the page. pages: the explorer's other pages, by their place in the address."""
     running.take_finished()
     asked = _asked()
     st.title("What if your infrastructure decided otherwise?", anchor=False)
@@ -95,7 +97,7 @@ def page(pages: Mapping[str, StreamlitPage]) -> None:
     busy = session.job() is not None
     if asked and asked not in _EXAMPLES:
         known = ", ".join(_EXAMPLES)
-        st.warning(html.markdown(f"The address asks {asked}, which is none of {known}."))
+        st.warning(html.markdown(f"The address asks for {asked}; known are {known}."))
     running.show()
     pressed = _cards(pages, busy) or (asked if asked in _EXAMPLES and not busy else None)
     if pressed:
@@ -110,7 +112,7 @@ def _asked() -> str:
 
 
 def _cards(pages: Mapping[str, StreamlitPage], busy: bool) -> str | None:
-    """Shows a card for each question. Returns the one whose button was pressed."""
+    """Show a card for each question. Returns the one whose button was pressed."""
     pressed = None
     names = list(_EXAMPLES)
     for start in range(0, len(names), _COLUMNS):
@@ -134,7 +136,7 @@ def _cards(pages: Mapping[str, StreamlitPage], busy: bool) -> str | None:
 
 
 def _further(pages: Mapping[str, StreamlitPage]) -> None:
-    """Says where the user's own questions and the twin's errors are."""
+    """Say where the user's own questions and the twin's errors are."""
     stored = len(RunStore().ids())
     own, errors, runs = st.columns(3)
     with own:

@@ -30,7 +30,7 @@ from lab.runs.store import Run
 
 @cache
 def parts() -> Any:
-    """Returns the macros of parts.html.jinja, which escape all text."""
+    """Return the macros of parts.html.jinja, which escape all text."""
     environment = Environment(loader=PackageLoader("lab.explorer", ""), autoescape=True)
     return environment.get_template("parts.html.jinja").module
 
@@ -87,7 +87,7 @@ _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 
 
 def cards(runs: Sequence[Shown]) -> str:
-    """Returns one card per run: mean reserved CPU, the difference to the first static run, and its side
+    """Return one card per run: mean reserved CPU, the difference to the first static run, and its side
     effects."""
     return cards_of(
         Card(
@@ -103,7 +103,7 @@ def cards(runs: Sequence[Shown]) -> str:
 
 
 def service_cards(runs: Sequence[Shown]) -> str:
-    """Returns one card per run with clients: latency, share of answers, and what was reserved for it."""
+    """Return one card per run with clients: latency, share of answers, and reserved resources."""
     return cards_of(
         Card(
             look.color,
@@ -122,7 +122,7 @@ def _latency(shown: Shown, key: str) -> str:
 
 
 def cards_of(cards: Iterable[Card]) -> str:
-    """Returns the cards side by side."""
+    """Return the cards side by side."""
     return str(parts().cards(cards))
 
 
@@ -131,7 +131,7 @@ def _figures(shown: Shown, wanted: Sequence[tuple[str, str]]) -> list[tuple[str,
 
 
 def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
-    """Returns how much a run reserves compared with the first static run."""
+    """Return how much a run reserves compared with the first static run."""
     baseline = next((look for look in runs if look.run.policy.split(":", 1)[0] == "static"), None)
     if baseline is None:
         return ""
@@ -153,19 +153,19 @@ def _answered(metrics: Mapping[str, float]) -> str:
 
 
 def heading(shown: Shown, remark: str) -> str:
-    """Returns the line above one run's chart."""
+    """Return the line above one run's chart."""
     return str(parts().heading(shown, remark))
 
 
 def markdown(text: str) -> str:
-    """Returns text as one line of Markdown that shows it literally: no link, no image, no markup. For all
+    """Return text as one line of Markdown that shows it literally: no link, no image, no markup. For all
     text that others chose: addresses, uploads, stored runs."""
     torn = _ADDRESS.sub(_TEAR, " ".join(text.split()))
     return _SPECIAL.sub(r"\\\g<0>", torn)
 
 
 def table(runs: Sequence[Shown], metrics: Sequence[Metric] = METRICS) -> str:
-    """Returns all figures, one row each, with a column per run. The best figure of a row is marked if they
+    """Return all figures, one row each, with a column per run. The best figure of a row is marked if they
     differ. metrics: those of the runs' kind.
 
     A lower bound is never marked, and prevents a mark on a figure that it may be better than.
@@ -188,7 +188,7 @@ def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: 
     metric, values = _readable(metric, values)
     texts = [_text(metric, value, bound) for value, bound in zip(values, bounds, strict=True)]
     known = [text for text, value in zip(texts, values, strict=True) if not math.isnan(value)]
-    # What reads the same is equally good: nobody is to look for a difference in hidden digits.
+    # Equal texts count as equally good, so that readers need not look for hidden digits.
     differ = len(set(known)) > 1
     able = [value for value in values if not math.isnan(value)]
     best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ else None
@@ -199,7 +199,7 @@ def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: 
 
 
 def _readable(metric: Metric, values: list[float]) -> tuple[Metric, list[float]]:
-    """Returns the metric and its values in a unit that people read, where it is a duration: the row's."""
+    """Return the metric and its values in a unit that people read, where it is a duration: the row's."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     size, name = words.unit(largest)
     if name == "d":  # The rows of a table are compared, too.
@@ -236,12 +236,12 @@ def _currency(runs: Sequence[Shown]) -> str:
 
 
 def _priced_in(run: Run) -> str:
-    """Returns the currency of a run's prices, "" for a kind whose prices are all in USD."""
+    """Return the currency of a run's prices, "" for a kind whose prices are all in USD."""
     return str(run.manifest["spec"].get("price", {}).get("currency", ""))
 
 
 def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
-    """Returns why a container's limit changed, one row per reason, with the number of changes under each
+    """Return why a container's limit changed, one row per reason, with the number of changes under each
     run.
 
     changes: `lab.charts.services.limit_changes` of every run.

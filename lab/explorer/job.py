@@ -30,7 +30,7 @@ _GRACE_S = 5.0
 """Time from SIGTERM, on which the store tidies up, to SIGKILL, s. After SIGKILL, the next opening of the
 store tidies up."""
 _LOOK_S = 0.5
-"""How often a job looks whether its visitor is still there, s."""
+"""Interval at which a job checks whether its visitor is still there, s."""
 
 
 class Queue:
@@ -44,7 +44,7 @@ class Queue:
         self._running: list[object] = []
 
     def enter(self, ticket: object) -> None:
-        """Puts the job at the end of the queue. Raises BackendError if all places are taken."""
+        """Put the job at the end of the queue. Raises BackendError if all places are taken."""
         with self._changed:
             free = self._workers - len(self._running)
             if len(self._waiting) >= self._length + free:
@@ -55,12 +55,12 @@ class Queue:
             self._waiting.append(ticket)
 
     def place(self, ticket: object) -> int:
-        """Returns the job's place among those that wait, 1 for the next one; 0 if it runs or has left."""
+        """Return the job's place among those that wait, 1 for the next one; 0 if it runs or has left."""
         with self._changed:
             return self._waiting.index(ticket) + 1 if ticket in self._waiting else 0
 
     def take(self, ticket: object, timeout_s: float) -> bool:
-        """Waits for the job's turn, at most `timeout_s`. Returns whether it came; `leave` ends it."""
+        """Wait for the job's turn, at most `timeout_s`. Returns whether it came; `leave` ends it."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._is_next(ticket), timeout_s):
                 return False
@@ -70,7 +70,7 @@ class Queue:
             return True
 
     def leave(self, ticket: object) -> None:
-        """Gives up the job's turn or its place."""
+        """Give up the job's turn or its place."""
         with self._changed:
             for tickets in (self._waiting, self._running):
                 if ticket in tickets:
@@ -92,9 +92,9 @@ class Status:
     """The progress of a job.
 
     phase; place: place in the queue while it waits, 1 for the next; label: policy that is being simulated;
-    fraction: share of the whole request that is done, 0 to 1; runs: ids, when done; answer: what else the
-    child found, when done; message: one line, when
-    failed; elapsed_s: time since the job was asked for, up to the end, s.
+    fraction: share of the whole request that is done, 0 to 1; runs: ids, when done; answer: further results
+    of the child, when done; message: one line, when failed; elapsed_s: time since the job was started, up to
+    its end, s.
     """
 
     phase: Phase = "waiting"
@@ -108,7 +108,7 @@ class Status:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether the state is final."""
         return self.phase not in ("waiting", "running")
 
 
@@ -145,7 +145,7 @@ class _Work:
             self._status = replace(self._status, **values, elapsed_s=time.monotonic() - self._began)
 
     def stop(self, reason: str = "") -> None:
-        """Ends the child, if there is one, and waits for its end. reason: why the job has failed, empty if it
+        """End the child, if there is one, and wait for its end. reason: why the job has failed, empty if it
         is cancelled."""
         self._too_late = self._too_late or reason
         self._unwanted.set()
@@ -153,7 +153,7 @@ class _Work:
             _end(self.process)
 
     def finish(self, outcome: dict[str, Any], code: int) -> None:
-        """Sets how the job ended. outcome: the child's last message; code: its exit status."""
+        """Set how the job ended. outcome: the child's last message; code: its exit status."""
         if "runs" in outcome:
             self.change(phase="done", fraction=1.0, runs=tuple(outcome["runs"]))
         elif "answer" in outcome:
@@ -200,16 +200,16 @@ class Job:
         return None if process is None else process.pid
 
     def status(self) -> Status:
-        """Returns the job's progress. Never blocks."""
+        """Return the job's progress. Never blocks."""
         return replace(self._work.read(), place=self._queue.place(self._work))
 
     def cancel(self) -> None:
-        """Ends the child and waits for its end. Nothing half-written stays. Has no effect after the end."""
+        """End the child and wait for its end. Nothing half-written stays. Has no effect after the end."""
         self._work.stop()
         self._thread.join()
 
     def wait(self, timeout_s: float) -> Status:
-        """Blocks until the job has ended, at most `timeout_s` seconds."""
+        """Block until the job has ended, at most `timeout_s` seconds."""
         self._thread.join(timeout_s)
         return self.status()
 
@@ -222,14 +222,14 @@ class Watch:
         self._seen = time.monotonic()
 
     def left(self) -> bool:
-        """Returns whether the visitor has left for good."""
+        """Return whether the visitor has left and will not return."""
         if self._present():
             self._seen = time.monotonic()
         return time.monotonic() - self._seen > self._leave_s
 
 
 def _carry_out(request: AnyRequest, work: _Work, queue: Queue, watch: Watch, run_s: float) -> None:
-    """Waits for the job's turn, runs its child to the end, and removes its folder."""
+    """Wait for the job's turn, run its child to the end, and remove its folder."""
     try:
         while not queue.take(work, _LOOK_S):
             if work.unwanted or watch.left():
@@ -269,10 +269,10 @@ def _run(request: AnyRequest, work: _Work, watch: Watch, run_s: float) -> None:
 def _follow(
     process: subprocess.Popen[str], request: AnyRequest, work: _Work, outcome: dict[str, Any]
 ) -> None:
-    """Hands the request to the child and reads its messages to the end."""
+    """Hand the request to the child and read its messages to the end."""
     assert process.stdout is not None
     assert process.stdin is not None
-    # A child that died at once says why through its exit status.
+    # A child that died at once shows the reason in its exit status.
     with contextlib.suppress(OSError):
         process.stdin.write(request.to_json() + "\n")
         process.stdin.flush()
@@ -297,11 +297,11 @@ def _death(code: int) -> str:
     if code == -signal.SIGKILL:
         return "The simulation was killed by the system, most likely for want of memory."
     how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-    return f"The simulation ended {how} before it was finished; the explorer's own output says more."
+    return f"The simulation ended {how} before it was finished; see the explorer's own output."
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Sends SIGTERM, waits for the child to tidy up, then sends SIGKILL. Returns when the child has ended."""
+    """Send SIGTERM, wait for the child to tidy up, then send SIGKILL. Returns when the child has ended."""
     if process.poll() is not None:
         return
     os.kill(process.pid, signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""States what one visitor and all visitors together may use of the explorer's machine.
+"""Limits on the use of the explorer's machine by one visitor and by all visitors together.
 
-For: every number that bounds work for visitors, and the sentence that tells visitors. Not for: enforcing
+For: every number that bounds work for visitors, and the sentence about it for visitors. Not for: enforcing
 them (queue, job, reading, answering, worker, visitors, uploads). `twinbed explore` passes its options on
 through the environment, because Streamlit's server is a process of its own.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from twinbed import ScenarioError
 
 WORKERS, MEMORY_GB = "TWINBED_EXPLORER_WORKERS", "TWINBED_EXPLORER_MEMORY_GB"
-"""Environment variables: runs at once, and memory of all of them together, GB."""
+"""Environment variables: number of runs at once, and memory of all runs together, GB."""
 _LEAST_BYTES = 512 << 20
 """Least memory of a worker, bytes. Its imports alone take some 200 MiB."""
 _NEARLY_ALL = 0.9
@@ -58,7 +58,7 @@ class Limits:
     waiting: int = 8
 
     def sentence(self) -> str:
-        """Returns the limits as visitors read them."""
+        """Return the limits as visitors read them."""
         return (
             f"A visitor runs one question at a time, for at most {RUN_S / 60:.0f} minutes and with at most "
             f"{self.memory_bytes / 1e9:.1f} GB of memory. All visitors together run {self.workers} at once; "
@@ -68,7 +68,7 @@ class Limits:
 
 
 def of(environment: Mapping[str, str]) -> Limits:
-    """Returns the limits: by default all CPUs but one, and half of the machine's memory.
+    """Return the limits: by default all CPUs but one, and half of the machine's memory.
 
     Raises ScenarioError, naming the option, for values that leave a worker too little.
     """
@@ -86,17 +86,17 @@ def of(environment: Mapping[str, str]) -> Limits:
 
 @cache
 def shared() -> Limits:
-    """Returns the limits of this server."""
+    """Return the limits of this server."""
     return of(os.environ)
 
 
 def bound_memory(most_bytes: int) -> None:
-    """Bounds the memory that this process may write to; beyond it, allocations fail."""
+    """Bound the memory that this process may write to; beyond it, allocations fail."""
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
 
 
 def is_short_of_memory() -> bool:
-    """Returns whether this process uses nearly all memory that `bound_memory` left it. Libraries turn want of
+    """Return whether this process uses nearly all memory that `bound_memory` left it. Libraries turn want of
     memory into errors of every kind."""
     most_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
     status = Path("/proc/self/status").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page "Market": what zones offered, what a job held and did under each policy, and what it cost.
+"""The page "Market": the offers of zones, a job's machines and states under each policy, and its cost.
 
 For: this page. Not for: the charts (lab.charts.market) or the figures (lab.cloud.metrics). The shipped
 scenario takes some seconds, and runs in a bounded child like the questions of the other pages.
@@ -23,9 +23,9 @@ from lab.explorer.worker import Request
 from lab.runs.store import Run, RunStore
 
 _SCENARIO = "market"
-"""The shipped scenario that the Run button asks."""
+"""The shipped scenario that the Run button runs."""
 _LONGEST_H = 200.0
-"""Longest work and deadline that a visitor may ask for, h."""
+"""Longest work and deadline that a visitor may enter, h."""
 _LARGEST_SEED = 10_000
 _QUESTION = "market_question"
 _KEEPER = questions.Keeper("market")
@@ -42,7 +42,7 @@ def page() -> None:
     if not stored:
         st.markdown(
             "No run on a market is stored yet. Press **Run**: the shipped job trains on spot machines under "
-            "each policy, which takes some seconds. This command asks the same:"
+            "each policy, which takes some seconds. This command does the same:"
         )
         st.code(f"twinbed run {_SCENARIO} --set seeds=[0]", language="sh")
         return
@@ -75,7 +75,7 @@ def _ask() -> None:
 def _changed(
     scenario: Scenario, policies: Sequence[str], hours: float, deadline: float, seed: int
 ) -> Scenario:
-    """Return the shipped scenario as it was changed. Raises ScenarioError."""
+    """Return the shipped scenario with the changes. Raise ScenarioError."""
     # A browser may send any number, whatever its widget allows.
     return with_overrides(
         scenario,

@@ -1,4 +1,4 @@
-"""Stored questions, which are runs that differ in their policy alone, and what asks one again.
+"""Stored questions, which are runs that differ only in their policy, and the command that repeats one.
 
 For: the pages "Cluster" and "Market". Not for: their own widgets and charts.
 """
@@ -61,8 +61,8 @@ class Keeper:
 
 @st.cache_data(ttl=_LOOK_AGAIN_S, max_entries=4, show_spinner="Reading the stored runs")
 def stored(root: str, kind: str, policies: tuple[str, ...]) -> list[Question]:
-    """Return the stored questions of a kind, the newest first. policies: the order of a question's runs, in
-    which one's own come last."""
+    """Return the stored questions of a kind, the newest first. policies: the order of a question's runs; the
+    user's own policies come last."""
     store = RunStore(root)
     asked: dict[str, dict[str, Run]] = {}
     for run_id in store.ids():
@@ -117,7 +117,7 @@ def policies(page: str, scenario: Scenario, known: Sequence[str]) -> list[str]:
 
 
 def side_by_side(looks: Sequence[Shown], metrics: Sequence[Metric]) -> None:
-    """Show all figures of the runs, the downloads, and what was assumed."""
+    """Show all figures of the runs, the downloads, and the assumptions."""
     section("Side by side")
     st.html(html.table(looks, metrics))
     st.caption("The best of each line is marked; point at a line for its definition.")

@@ -1,8 +1,8 @@
 """Reads uploads in a child process with bounded memory and time: `python -m lab.explorer.reading`.
 
-For: traces, job files and local runs, which strangers made. A file that makes its reader use all memory, or
-never end, ends the child and nothing else. The child gets one JSON line and gives one. Not for: the formats
-(traces, lab.cloud.input) or what an upload may be called (lab.explorer.uploads).
+For: traces, job files and local runs from untrusted users. A file that makes its reader use all memory, or
+never end, only ends the child. The child reads one JSON line and writes one. Not for: the formats (traces,
+lab.cloud.input) or the names of uploads (lab.explorer.uploads).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _one_at_a_time = threading.Lock()
 
 
 def trace(upload: Upload) -> TraceFacts:
-    """Returns the facts of an uploaded trace. Raises TraceError with the text of the command line."""
+    """Return the facts of an uploaded trace. Raises TraceError with the text of the command line."""
     answer = _answer("trace", "", (upload,))
     if "error" in answer:
         raise TraceError(answer["error"])
@@ -45,7 +45,7 @@ def trace(upload: Upload) -> TraceFacts:
 
 
 def job(name: str, file: Upload | None, local_run: Upload | None) -> Job:
-    """Returns the job of an uploaded file, or the shipped job `name`, with the uploaded local run, if any.
+    """Return the job of an uploaded file, or the shipped job `name`, with the uploaded local run, if any.
 
     Raises ScenarioError naming file and key.
     """
@@ -65,7 +65,7 @@ def job(name: str, file: Upload | None, local_run: Upload | None) -> Job:
 
 @st.cache_data(max_entries=16, show_spinner="Reading the file")
 def _answer(sort: str, wanted: str, given: tuple[Upload, ...]) -> dict[str, Any]:
-    """Returns the child's answer. Raises TraceError if there is none; only answers are kept."""
+    """Return the child's answer. Raises TraceError if there is none; only answers are kept."""
     names = " and ".join(upload.name for upload in given)
     if not _one_at_a_time.acquire(timeout=2 * limits.READ_S):
         raise TraceError(f"{names}: other visitors' files are being read; upload it again in a minute")
@@ -106,12 +106,12 @@ def _too_much() -> str:
 
 
 def main() -> int:
-    """Reads what standard input asks for and writes the answer. Returns 0 if there is one."""
+    """Read the request on standard input and write the answer. Return 0 if there is one."""
     # An orphan ends too: its explorer is not there to end it.
     signal.alarm(round(2 * limits.READ_S))
     most_bytes, sort, wanted, folder, *names = json.loads(sys.stdin.readline())
     limits.bound_memory(most_bytes)
-    # So that messages say the file's name, not where it lay for a moment.
+    # So that messages contain the file's name, not its temporary path.
     os.chdir(folder)
     try:
         answer = facts(load(names[0])).plain() if sort == "trace" else _job(**json.loads(wanted))

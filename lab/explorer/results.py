@@ -25,11 +25,11 @@ _SHARE_BUCKETS = 180
 
 
 def nobody(_container: str) -> None:
-    """Does nothing. For pages that do not remember the chosen container."""
+    """Do nothing, for pages that do not remember the chosen container."""
 
 
 def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = nobody) -> None:
-    """Shows everything about these runs. container: shown first; on_container: called with another choice."""
+    """Show everything about these runs. container: shown first; on_container: called with another choice."""
     entries = shown(runs)
     about(runs)
     st.html(html.cards(entries))
@@ -40,7 +40,7 @@ def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str],
 
 
 def about(runs: Sequence[Run]) -> None:
-    """Shows in one line what the runs are about."""
+    """Show one line about the subject of the runs."""
     facts = runs[0].kind.facts(runs)
     asked = f" Requests: {facts['requests']}." if "requests" in facts else ""
     st.caption(
@@ -51,13 +51,13 @@ def about(runs: Sequence[Run]) -> None:
 
 
 def remarks(runs: Sequence[Run]) -> None:
-    """Shows the remarks that a reader of these runs needs, if there are any."""
+    """Show the remarks that a reader of these runs needs, if there are any."""
     if remarks := runs[0].kind.remarks(runs):
         st.info("  \n".join(html.markdown(remark) for remark in remarks))
 
 
 def figures(entries: Sequence[Shown]) -> None:
-    """Shows all figures, the downloads, and the sources."""
+    """Show all figures, the downloads, and the sources."""
     runs = [look.run for look in entries]
     section("All figures")
     st.html(html.table(entries))
@@ -71,7 +71,7 @@ def figures(entries: Sequence[Shown]) -> None:
 
 @st.fragment
 def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[str], object]) -> None:
-    """Shows one container's limit and use under every run, and why its limit changed."""
+    """Show one container's limit and use under every run, and why its limit changed."""
     section("Limit and use over time")
     names = list(
         dict.fromkeys(name for look in entries for name in look.run.manifest["workload"]["containers"])
@@ -101,7 +101,7 @@ def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[
     window = (begin * size, end * size)
     on_container(str(chosen))
     if window[1] <= window[0]:
-        st.info("The time window is empty: pull its ends apart.")
+        st.info("The time window is empty: move its ends apart.")
         return
     _stacked(entries, str(chosen), "cpu" if quantity == "CPU" else "memory", window)
     if quantity == "CPU":
@@ -110,7 +110,7 @@ def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[
 
 
 def _busiest(run: Run, names: list[str]) -> int:
-    """Returns the index of the container with the most reserved CPU, which shows most."""
+    """Return the index of the container with the most reserved CPU, which shows most."""
     frame = run.frame("containers", ["container", "reserved_core_h"])
     return names.index(str(frame["container"].iloc[int(frame["reserved_core_h"].fillna(0).argmax())]))
 
@@ -170,7 +170,7 @@ def _inside(frame: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
 
 
 def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top: float) -> pd.DataFrame:
-    """Returns the events to mark, with their height `y`: for CPU those that interrupt the container, for
+    """Return the events to mark, with their height `y`: for CPU those that interrupt the container, for
     memory all."""
     frame = cached.events(run, name)
     frame = frame[(frame["at_s"] >= window[0]) & (frame["at_s"] <= window[1])]
@@ -179,7 +179,7 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
         frame = frame.assign(y=frame["kind"].map({"kill": 0.94, "restart": 0.8}).astype(float) * top)
     else:
         frame = frame.assign(y=frame["limit_mib"].fillna(0.93 * top))
-    # A chart cannot tell a thousand events apart. Every kind keeps its share of those that are drawn.
+    # A chart cannot show a thousand events separately. The drawn events keep the shares of all kinds.
     step = max(1, len(frame) // _MOST_EVENTS)
     rare = frame["kind"].isin(["kill", "restart"])
     return pd.concat([frame[rare], frame[~rare].iloc[::step]]).sort_values("at_s", ignore_index=True)
@@ -213,7 +213,7 @@ def _key(quantity: str, kinds: set[str]) -> None:
 
 
 def distributions(entries: Sequence[Shown]) -> None:
-    """Shows the distribution of slack, and where containers were throttled."""
+    """Show the distribution of slack, and where containers were throttled."""
     section("Slack and throttling, all containers")
     left, right = st.columns(2)
     for place, quantity, title, form in (

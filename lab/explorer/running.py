@@ -1,8 +1,8 @@
-"""Leads from the choices on a page to runs and back: the Run button, the start of the job, its progress, the
+"""The steps from the choices on a page to its runs: the Run button, the start of the job, its progress, the
 stored runs.
 
-For: what every page that runs something does in the same way. Not for: the choices (the choosers), the job
-itself (lab.explorer.job) or the look of results.
+For: the common behaviour of all pages that run something. Not for: the choices (the choosers), the job itself
+(lab.explorer.job) or the look of results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbed import StoreError, TwinbedError
 
 
 def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
-    """Shows the Run button, disabled while a job is running or nothing can be run. Returns whether it was
+    """Show the Run button, disabled while a job is running or nothing can be run. Return whether it was
     pressed."""
     busy = session.job() is not None
     pressed: bool = place.button(
@@ -38,14 +38,14 @@ def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
 
 
 def start(owner: session.Owner, request: Callable[[], AnyRequest]) -> None:
-    """Starts the job whose result `owner`'s page will show. A reason against it becomes a line there."""
+    """Start the job whose result `owner`'s page will show. A reason against it becomes a line there."""
     if begin(owner, request):
-        # Redrawn at once, so that the button that was pressed is seen to be out of use.
+        # Redrawn at once, so that the pressed button is shown as disabled.
         st.rerun()
 
 
 def begin(owner: session.Owner, request: Callable[[], AnyRequest]) -> bool:
-    """Starts the job like `start`, and returns whether there is one now. The page is not redrawn."""
+    """Start the job like `start`, and return whether there is a job now. The page is not redrawn."""
     clear()
     try:
         visitor = session.Presence()
@@ -57,7 +57,7 @@ def begin(owner: session.Owner, request: Callable[[], AnyRequest]) -> bool:
 
 
 def opened(ids: Sequence[str]) -> list[Run]:
-    """Returns those of these runs that are stored. A line on the page says how many are missing."""
+    """Return those of these runs that are stored. A line on the page gives the number of missing runs."""
     store = RunStore()
     runs: dict[str, Run] = {}
     missing = 0
@@ -74,7 +74,7 @@ def opened(ids: Sequence[str]) -> list[Run]:
 
 
 def answered(runs: Sequence[Run], chosen: AnyChoices) -> AnyChoices:
-    """Returns `chosen` with the conditions under which these runs were made."""
+    """Return `chosen` with the conditions under which these runs were made."""
     first = runs[0].manifest
     price = first["spec"]["price"]
     return replace(
@@ -88,7 +88,7 @@ def answered(runs: Sequence[Run], chosen: AnyChoices) -> AnyChoices:
 
 
 def say_outdated() -> None:
-    """Shows a line for results that answer another question than the one that is chosen now."""
+    """Show a line for results that answer another question than the one that is chosen now."""
     st.info("The choices on the left have changed since these results: press Run to bring them up to date.")
 
 
@@ -97,7 +97,7 @@ _FAILURE, _CANCELLED = "failure", "cancelled"
 
 
 def take_finished() -> None:
-    """Shows the runs of a job that has ended, or keeps the reason why it failed."""
+    """Show the runs of a job that has ended, or keeps the reason why it failed."""
     job = session.job()
     if job is None:
         return
@@ -114,7 +114,7 @@ def take_finished() -> None:
 
 
 def show() -> None:
-    """Shows the session's job, or why the last one failed."""
+    """Show the session's job, or why the last one failed."""
     if session.job() is not None:
         _follow()
     elif failed := st.session_state.get(_FAILURE):
@@ -124,19 +124,19 @@ def show() -> None:
 
 
 def clear() -> None:
-    """Forgets how the last job ended."""
+    """Forget how the last job ended."""
     for key in (_FAILURE, _CANCELLED):
         st.session_state.pop(key, None)
 
 
 def fail(message: str) -> None:
-    """Says why there is no job."""
+    """Say why there is no job."""
     st.session_state[_FAILURE] = message
 
 
 @st.fragment(run_every=_EVERY_S)
 def _follow() -> None:
-    """Follows the job without redrawing the rest of the page."""
+    """Follow the job without redrawing the rest of the page."""
     job = session.job()
     if job is None:
         return

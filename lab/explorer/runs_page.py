@@ -27,7 +27,7 @@ _COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kil
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     running.take_finished()
     store = RunStore()
     st.title("Runs", anchor=False)
@@ -67,7 +67,7 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table(matching: pd.DataFrame) -> list[str]:
-    """Shows the runs, the newest first. Returns the ids of the ticked ones."""
+    """Show the runs, the newest first. Returns the ids of the ticked ones."""
     # A store with nothing but fabrics has no column of containers' figures.
     columns = [column for column in _COLUMNS if column in matching]
     shown = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
@@ -136,7 +136,7 @@ def _confirm(store: RunStore, picked: list[str]) -> None:
 
 
 def _zipped(store: RunStore, picked: list[str]) -> bytes:
-    """Returns one archive with a folder per run."""
+    """Return one archive with a folder per run."""
     with tempfile.TemporaryDirectory(prefix="twinbed-export-") as folder:
         root = Path(folder) / "runs"
         root.mkdir()
@@ -163,7 +163,7 @@ def _compare(store: RunStore, picked: list[str]) -> None:
 
 
 def _as_table(runs: list[Run]) -> None:
-    """Shows runs of another kind than containers as a table; runs of several kinds are an error."""
+    """Show runs of another kind than containers as a table; runs of several kinds are an error."""
     header, _, lines = grid(as_result(runs))
     st.dataframe(pd.DataFrame(lines, columns=["Figure", *header[1:]]), hide_index=True)
 

@@ -21,7 +21,7 @@ _drawn: ContextVar[list[str] | None] = ContextVar("drawn", default=None)
 
 
 def section(text: str) -> None:
-    """Draws the heading of a section, which others may have chosen, and remembers it for the list."""
+    """Draw the heading of a section, which others may have chosen, and remember it for the list."""
     st.subheader(html.markdown(text), anchor=_anchor(text))
     if (drawn := _drawn.get()) is not None:
         drawn.append(text)
@@ -29,7 +29,7 @@ def section(text: str) -> None:
 
 @contextmanager
 def listed() -> Iterator[None]:
-    """Lists the sections that are drawn within, above them."""
+    """List the sections that are drawn within, above them."""
     place = st.empty()
     drawn: list[str] = []
     token = _drawn.set(drawn)

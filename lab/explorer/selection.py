@@ -1,8 +1,8 @@
-"""Holds what the user chose on a page, as a value that fits into the page's address and back.
+"""The user's choices on a page, as a value that converts to the page's address and back.
 
-For: the one form of choices in the session and in the URL. Not for: widgets (the pages), or the check that a
-recording, an application or a run exists. An address is text that anybody may have typed: a value that cannot
-be used keeps its default and is reported in one line.
+For: the form of choices in the session and in the URL. Not for: widgets (the pages), or the check that a
+recording, an application or a run exists. An address is text that any user may have typed: for a value that
+cannot be used, the default is used and one line is shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.containers.input.services.arrivals import PRESETS
 from twinbed import ScenarioError
 
 MAX_POLICIES = 8
-"""Largest number of policies: as many as the palette can tell apart."""
+"""Largest number of policies: the number of colours of the palette."""
 MAX_RUNS = 24
 
 
@@ -41,7 +41,7 @@ class Choices:
     runs: tuple[str, ...] = ()
 
     def overrides(self) -> list[str]:
-        """Returns what differs from a scenario's defaults, as `KEY=VALUE` for
+        """Return the choices that differ from a scenario's defaults, as `KEY=VALUE` for
         `lab.ask.scenario.with_overrides`."""
         changed = [] if self.budget == Choices().budget else [f"budget_factor={self.budget!r}"]
         price = (self.cpu_price, self.memory_price)
@@ -95,12 +95,12 @@ _RANGES = {
 
 
 def limits(key: str) -> tuple[float, float]:
-    """Returns the smallest and the largest allowed value of a number of a selection."""
+    """Return the smallest and the largest allowed value of a number of a selection."""
     return _RANGES[key]
 
 
 def to_query(chosen: Choices) -> dict[str, str | list[str]]:
-    """Returns the selection as query parameters. A default value is left out."""
+    """Return the selection as query parameters. A default value is left out."""
     query: dict[str, str | list[str]] = {}
     for field in fields(chosen):
         value = getattr(chosen, field.name)
@@ -110,8 +110,7 @@ def to_query(chosen: Choices) -> dict[str, str | list[str]]:
 
 
 def from_query(kind: type[AnyChoices], query: Mapping[str, Sequence[str]]) -> tuple[AnyChoices, list[str]]:
-    """Returns the selection that the parameters (key → values) ask for, and one line per value that cannot
-    be used."""
+    """Return the selection from the parameters (key → values), and one line per value that cannot be used."""
     problems: list[str] = []
     choices: dict[str, Any] = {}
     for field in fields(kind):
@@ -145,7 +144,7 @@ def _text(key: str, text: str, problems: list[str]) -> dict[str, str]:
     if known is None or text in known:
         return {key: text}
     problems.append(
-        f"The address says {key}={text}, which is none of {', '.join(known)}; the default is used."
+        f"The address has {key}={text}, which is none of {', '.join(known)}; the default is used."
     )
     return {}
 
@@ -159,6 +158,6 @@ def _number(key: str, text: str, kind: type[Any], problems: list[str]) -> float 
     if isfinite(value) and least <= value <= most:
         return value
     problems.append(
-        f"The address says {key}={text}, which is no number from {least:g} to {most:g}; the default is used."
+        f"The address says {key}={text}, not a number from {least:g} to {most:g}; the default is used."
     )
     return None

@@ -28,13 +28,13 @@ _START_S = 60.0
 
 
 def command(port: int) -> list[str]:
-    """Returns the command line of the server on a port of this machine."""
+    """Return the command line of the server on a port of this machine."""
     flags = _flags("", tomllib.loads(CONFIG.read_text(encoding="utf-8")))
     return [sys.executable, "-m", "lab.explorer.serving", "run", str(_APP), f"--server.port={port}", *flags]
 
 
 def require_free(port: int) -> None:
-    """Raises BackendError if the port is taken on this machine."""
+    """Raise BackendError if the port is taken on this machine."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
@@ -54,7 +54,7 @@ def serve(port: int) -> NoReturn:
 
 
 def check(port: int) -> None:
-    """Starts the server, waits until it reports that it is healthy, and stops it.
+    """Start the server, wait until it reports that it is healthy, and stop it.
 
     Raises BackendError with the end of the server's output if it ends or stays silent.
     """
@@ -76,7 +76,7 @@ def check(port: int) -> None:
 
 
 def _flags(section: str, settings: dict[str, Any]) -> list[str]:
-    """Returns `--section.key=value` for each setting, sections inside sections included."""
+    """Return `--section.key=value` for each setting, sections inside sections included."""
     flags = []
     for key, value in settings.items():
         if isinstance(value, dict):

@@ -48,12 +48,12 @@ _ARRIVALS = {
     "fixed": ("Fixed", "400 requests a second at equal distances"),
     "exponential": ("Exponential", "300 requests a second at random, exponentially distributed distances"),
     "burst": ("Burst", "50 requests a second, and every 20 s for 10 s another 600 a second"),
-    "alibaba_like": ("Alibaba-like", "a rate that wanders between 56 and 548 requests a second"),
+    "alibaba_like": ("Alibaba-like", "a rate that varies between 56 and 548 requests a second"),
 }
 
 
 def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
-    """Shows the widgets, disabled while a job is running.
+    """Show the widgets, disabled while a job is running.
 
     Returns the choices, whether they can be run, and a place for a button.
     """
@@ -66,7 +66,7 @@ def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
         "arrivals",
         running=running,
         names={key: name for key, (name, _) in _ARRIVALS.items()},
-        about="When clients ask, whether or not the earlier ones have their answer: the four workloads of "
+        about="Times of requests, which do not depend on earlier answers: the four workloads of "
         "Escra's evaluation.",
     )
     st.caption(f"{html.markdown(_ARRIVALS[arrivals][1].capitalize())}.")
@@ -90,7 +90,7 @@ def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
             running=running,
             step=30.0,
             form="%g",
-            about="How long clients ask, in simulated seconds. Default 60; 300 in Escra's evaluation. "
+            about="Length of the load, in simulated seconds. Default 60; 300 in Escra's evaluation. "
             "Policies that look back over minutes need it longer.",
         )
     chosen = replace(before, app=app, arrivals=arrivals, scale=scale, duration_s=duration_s)
@@ -98,7 +98,7 @@ def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
 
 
 def request(chosen: ServiceChoices, store: Path) -> Request:
-    """Returns the request for a worker. Raises ScenarioError."""
+    """Return the request for a worker. Raises ScenarioError."""
     raw = {
         "name": chosen.app,
         "services": {
@@ -113,7 +113,7 @@ def request(chosen: ServiceChoices, store: Path) -> Request:
 
 
 def answered(run: Run, chosen: ServiceChoices) -> ServiceChoices:
-    """Returns `chosen` with the application and the load of this run."""
+    """Return `chosen` with the application and the load of this run."""
     load = next(entry for entry in run.manifest["inputs"] if entry["role"] == "arrivals")
     return replace(
         chosen,
@@ -125,21 +125,21 @@ def answered(run: Run, chosen: ServiceChoices) -> ServiceChoices:
 
 
 def preview(chosen: ServiceChoices) -> None:
-    """Shows the chosen application and its load before it is run."""
+    """Show the chosen application and its load before it is run."""
     app = cached.application(chosen.app)
-    section("What clients will ask")
+    section("Load of the clients")
     st.altair_chart(
         drawing.offered(rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)), key="preview"
     )
     st.caption("Expected requests a second over time; every run draws its own requests from its seed.")
-    section(f"Who calls whom in {app.title or app.name}")
+    section(f"Calls between services of {app.title or app.name}")
     st.graphviz_chart(_calls(app), width="stretch")
-    st.caption(f"Clients on the left, what stands behind it to the right. {html.markdown(app.source)}")
+    st.caption(f"Clients on the left, the services that they call to the right. {html.markdown(app.source)}")
 
 
 def _application(before: ServiceChoices, running: bool) -> str:
     apps = {name: cached.application(name) for name in shipped.names("application")}
-    # What stands in brackets after a title has no room here; the caption below has it.
+    # Text in brackets after a title has no room here; the caption below contains it.
     titles = {
         name: f"{(app.title or name).partition(' (')[0]} · {len(app.container_names())} containers"
         for name, app in apps.items()
@@ -154,7 +154,7 @@ def _application(before: ServiceChoices, running: bool) -> str:
         running=running,
         names=titles,
         about="Service graphs that come with twinbed. Your own is run by `twinbed run` with a scenario that "
-        "names its file; the page Runs shows what came of it.",
+        "names its file; the page Runs shows the result.",
     )
     app = apps[picked]
     st.caption(
@@ -168,7 +168,7 @@ def _application(before: ServiceChoices, running: bool) -> str:
 def _one_of(
     label: str, options: list[str], before: str, key: str, *, running: bool, names: dict[str, str], about: str
 ) -> str:
-    """Shows a choice among names. An unknown name gives the first one and a line that says so."""
+    """Show a choice among names. For an unknown name, show a line and return the first name."""
     widget = f"{_PAGE}{key}"
     if widget not in st.session_state:
         st.session_state[widget] = before if before in options else options[0]
@@ -183,7 +183,7 @@ def _one_of(
 
 
 def _calls(app: AppSpec) -> str:
-    """Returns the graph of calls in Graphviz's language: the services, and before them the requests of
+    """Return the graph of calls in Graphviz's language: the services, and before them the requests of
     clients."""
     lines = [
         "digraph {",
@@ -213,7 +213,7 @@ _STRETCHES = 300
 
 
 def rates(arrivals: str, scale: float, duration_s: float, seed: int) -> pd.DataFrame:
-    """Returns the expected rate of a preset in at most _STRETCHES stretches. Columns: at_s, rps.
+    """Return the expected rate of a preset in at most _STRETCHES stretches. Columns: at_s, rps.
 
     Only the rates of `alibaba_like` are random: one value per second.
     """
@@ -225,7 +225,7 @@ def rates(arrivals: str, scale: float, duration_s: float, seed: int) -> pd.DataF
 
 
 def _expected(spec: ArrivalSpec, duration_s: float, rng: np.random.Generator) -> Callable[[Floats], Floats]:
-    """Returns the expected number of requests up to a time."""
+    """Return the expected number of requests up to a time."""
     match spec:
         case Fixed() | Exponential():
             return lambda at_s: spec.rate_rps * spec.scale * at_s
@@ -242,6 +242,6 @@ def _expected(spec: ArrivalSpec, duration_s: float, rng: np.random.Generator) ->
 
 
 def _bursting_s(spec: Burst, at_s: Floats) -> Floats:
-    """Returns the time before `at_s` that lies in bursts, which end every cycle, s."""
+    """Return the time before `at_s` that lies in bursts, which end every cycle, s."""
     cycles, inside = np.divmod(at_s, spec.every_s)
     return cycles * spec.length_s + np.maximum(0.0, inside - (spec.every_s - spec.length_s))

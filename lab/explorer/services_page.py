@@ -1,4 +1,4 @@
-"""Draws the page "Services": choose an application, a load and policies, and see what its clients get.
+"""Draws the page "Services": choose an application, a load and policies, and see the clients' latency.
 
 For: the order of this page. Not for: its parts (services_chooser, running, services_results).
 """
@@ -15,7 +15,7 @@ _KEPT = session.SERVICES
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     running.take_finished()
     with st.sidebar:
         chosen, ready, below = services_chooser.choose(running=session.job() is not None)
@@ -43,7 +43,7 @@ def _results() -> None:
         if not busy:
             st.markdown(
                 "Choose an application and a workload, and press **Run**: every policy meets the same "
-                "requests, and you see what happens to latency and throughput, and what is reserved for it."
+                "requests, and you see latency, throughput, and the reserved resources."
             )
         services_chooser.preview(chosen)
         return
@@ -53,7 +53,7 @@ def _results() -> None:
 
 
 def _with_clients(runs: list[Run]) -> list[Run]:
-    """Returns the runs in which clients sent requests to a service graph."""
+    """Return the runs in which clients sent requests to a service graph."""
     fitting = [run for run in runs if "services" in run.manifest["spec"]]
     if len(fitting) < len(runs):
         st.warning("Runs in the address that no clients asked for anything are on the page Runs.")
@@ -61,5 +61,5 @@ def _with_clients(runs: list[Run]) -> list[Run]:
 
 
 def _stale(runs: list[Run], chosen: ServiceChoices) -> bool:
-    """Returns whether the shown runs answer another question than the one that is chosen now."""
+    """Return whether the shown runs answer another question than the one that is chosen now."""
     return running.answered(runs, services_chooser.answered(runs[0], chosen)) != chosen

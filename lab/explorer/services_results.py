@@ -1,7 +1,8 @@
-"""Shows the results of runs with clients: latency, throughput, cost, slack, who waits, why limits changed.
+"""Shows the results of runs with clients: latency, throughput, cost, slack, waiting services, reasons of
+limit changes.
 
 For: the part that the pages "Services" and "Runs" share. Not for: choosing runs (the pages), reading
-(lab.charts.services), drawing (lab.charts.services_drawing), or what runs of traces show too
+(lab.charts.services), drawing (lab.charts.services_drawing), or results that runs of traces have, too
 (lab.explorer.results).
 """
 
@@ -32,13 +33,13 @@ _NOTHING_CHOSEN = ServiceChoices()
 
 
 def _forget(**_looked_at: str) -> None:
-    """Does nothing. For pages that do not remember what is shown."""
+    """Do nothing, for pages that do not remember what is shown."""
 
 
 def show(
     runs: Sequence[Run], chosen: ServiceChoices = _NOTHING_CHOSEN, keep: Callable[..., object] = _forget
 ) -> None:
-    """Shows everything about these runs.
+    """Show everything about these runs.
 
     chosen: what to show first (container, percentile); keep: called with another choice, by the field's name.
     """
@@ -134,7 +135,7 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
 
 
 def _picked(entries: Sequence[Shown], key: str) -> Run:
-    """Shows the policies, and returns the run of the one that is picked."""
+    """Show the policies, and return the run of the one that is picked."""
     runs = {look.title: look.run for look in entries}
     title = st.segmented_control(
         "Policy", list(runs), default=entries[0].title, format_func=html.markdown, required=True, key=key

@@ -13,7 +13,7 @@ from lab.explorer.uploads import BoundedUploads
 
 
 def main() -> None:
-    """Runs Streamlit's command line."""
+    """Run Streamlit's command line."""
     streamlit_server.MemoryUploadedFileManager = BoundedUploads  # type: ignore[attr-defined]
     cli.main(prog_name="streamlit")
 

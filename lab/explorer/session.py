@@ -24,14 +24,14 @@ from lab.explorer.uploads import Upload
 
 _UPLOAD, _JOB, _KEPT_JOB = "upload", "job", "kept_job"
 _NAMED = (_UPLOAD, _JOB)
-"""Parts of an address that name what a server keeps. They stand on every page."""
+"""Parts of an address that name objects kept by a server. Every page has them."""
 
 
 class Owner(Protocol):
-    """A page that gets what its job found."""
+    """A page that receives a job's result."""
 
     def take(self, status: Status) -> None:
-        """Keeps the result of a job that is done."""
+        """Keep the result of a job that is done."""
 
 
 class Kept(Generic[AnyChoices]):
@@ -42,8 +42,8 @@ class Kept(Generic[AnyChoices]):
         self._selection, self._problems = f"selection-{kind.__name__}", f"problems-{kind.__name__}"
 
     def selection(self) -> AnyChoices:
-        """Returns the session's selection. When the page is shown first, this is what its address asks
-        for."""
+        """Return the session's selection. When the page is first shown, it is the selection in the
+        address."""
         if self._selection not in st.session_state:
             query = {key: st.query_params.get_all(key) for key in st.query_params}
             st.session_state[self._selection], st.session_state[self._problems] = from_query(
@@ -53,30 +53,30 @@ class Kept(Generic[AnyChoices]):
         return chosen
 
     def change(self, **values: Any) -> AnyChoices:
-        """Changes fields of the selection and returns it. `publish` then changes the address."""
+        """Change fields of the selection and return it. `publish` then changes the address."""
         st.session_state[self._selection] = replace(self.selection(), **values)
         return self.selection()
 
     def reset(self, selection: AnyChoices) -> None:
-        """Replaces the whole selection, whatever the address says."""
+        """Replace the whole selection, whatever the address says."""
         st.session_state[self._selection], st.session_state[self._problems] = selection, []
 
     def take(self, status: Status) -> None:
-        """Shows the runs of a job that is done."""
+        """Show the runs of a job that is done."""
         self.change(runs=status.runs)
         st.session_state.pop("shown_window", None)
 
     def publish(self) -> None:
-        """Writes the selection into the address if it differs: each write is a message to the browser."""
+        """Write the selection into the address if it differs: each write is a message to the browser."""
         write_address(to_query(self.selection()))
 
     def address_problems(self) -> list[str]:
-        """Returns one line per part of the address that could not be used."""
+        """Return one line per part of the address that could not be used."""
         problems: list[str] = st.session_state.get(self._problems, [])
         return problems
 
     def keep(self, **values: Any) -> None:
-        """Changes fields of the selection and the address. Has no effect if nothing differs."""
+        """Change fields of the selection and the address. Has no effect if nothing differs."""
         before = self.selection()
         if self.change(**values) != before:
             self.publish()
@@ -89,7 +89,7 @@ SERVICES = Kept(ServiceChoices)
 
 
 def write_address(wanted: Mapping[str, str | list[str]]) -> None:
-    """Writes a page's parameters into the address if they differ: each write is a message to the browser.
+    """Write a page's parameters into the address if they differ: each write is a message to the browser.
     What names a job or an upload stays."""
     shown = {key: st.query_params.get_all(key) for key in st.query_params}
     whole = dict(wanted) | {key: value[-1] for key, value in shown.items() if key in _NAMED}
@@ -98,7 +98,7 @@ def write_address(wanted: Mapping[str, str | list[str]]) -> None:
 
 
 def _name(key: str, name: str | None) -> None:
-    """Writes the name of what a server keeps into the address, or removes it."""
+    """Write the name of an object kept by a server into the address, or remove it."""
     if name is None:
         st.query_params.pop(key, None)
     elif st.query_params.get(key) != name:
@@ -106,7 +106,7 @@ def _name(key: str, name: str | None) -> None:
 
 
 def upload() -> Upload | None:
-    """Returns the trace that the user uploaded, if any; after a reload the one that the address names."""
+    """Return the trace that the user uploaded, if any; after a reload the one that the address names."""
     if _UPLOAD not in st.session_state and (name := st.query_params.get(_UPLOAD)):
         st.session_state[_UPLOAD] = name, UPLOADS.get(name)
     kept: Upload | None = st.session_state.get(_UPLOAD, (None, None))[1]
@@ -114,13 +114,13 @@ def upload() -> Upload | None:
 
 
 def keep_upload(upload: Upload | None) -> None:
-    """Remembers the uploaded trace, also while another page is shown."""
+    """Remember the uploaded trace, also while another page is shown."""
     st.session_state[_UPLOAD] = (None, None) if upload is None else (UPLOADS.put(upload), upload)
 
 
 @dataclass(frozen=True, slots=True)
 class _KeptJob:
-    """A job, the page that gets its result, and its visitor, who is another session after a reload."""
+    """A job, the page that receives its result, and its visitor, who is another session after a reload."""
 
     job: Job
     owner: Owner
@@ -132,7 +132,7 @@ _JOBS: Shelf[_KeptJob] = Shelf(limits.shared().workers + limits.shared().waiting
 
 
 def job() -> Job | None:
-    """Returns the session's only job: waiting, running, or ended and not yet removed by `drop_job`. After a
+    """Return the session's only job: waiting, running, or ended and not yet removed by `drop_job`. After a
     reload this is the one that the address names."""
     if _KEPT_JOB not in st.session_state and (name := st.query_params.get(_JOB)):
         found = _JOBS.get(name)
@@ -144,14 +144,14 @@ def job() -> Job | None:
 
 
 def keep_job(started: Job, owner: Owner, visitor: Presence) -> None:
-    """Makes this the session's job. The page that has `owner` will show its result. visitor: what the job was
-    given to look after."""
+    """Make this the session's job. The page that has `owner` will show its result. visitor: the presence that
+    the job checks."""
     kept = _KeptJob(started, owner, visitor)
     st.session_state[_KEPT_JOB] = _JOBS.put(kept), kept
 
 
 def publish() -> None:
-    """Writes the names of the session's job and upload into the address, on every page."""
+    """Write the names of the session's job and upload into the address, on every page."""
     for key, state in ((_JOB, _KEPT_JOB), (_UPLOAD, _UPLOAD)):
         name, kept = st.session_state.get(state, (None, None))
         _name(key, None if kept is None else name)
@@ -164,11 +164,11 @@ class Presence:
         self._connected = [_presence()]
 
     def follow(self) -> None:
-        """Looks after the session of this script run, too."""
+        """Look after the session of this script run, too."""
         self._connected = [*self._connected, _presence()]
 
     def __call__(self) -> bool:
-        """Returns whether the visitor is connected."""
+        """Return whether the visitor is connected."""
         return any(is_connected() for is_connected in self._connected)
 
 
@@ -181,13 +181,13 @@ def _presence() -> Callable[[], bool]:
 
 
 def is_admitted() -> bool:
-    """Returns whether this tab has a place among those that may be open at once."""
+    """Return whether this tab has a place among those that may be open at once."""
     context = get_script_run_ctx()
     return context is None or TABS.admit(context.session_id, _presence())
 
 
 def drop_job() -> Owner:
-    """Removes a job that has ended, and returns its owner."""
+    """Remove a job that has ended, and return its owner."""
     name, kept = st.session_state[_KEPT_JOB]
     st.session_state[_KEPT_JOB] = None, None
     _JOBS.drop(name)
@@ -204,7 +204,7 @@ class Tabs:
         self._present: dict[str, Callable[[], bool]] = {}
 
     def admit(self, tab: str, present: Callable[[], bool]) -> bool:
-        """Returns whether the tab has a place, and gives it one that is free. present: whether it is
+        """Return whether the tab has a place, and give it one that is free. present: whether it is
         connected; a tab that is not gives up its place."""
         with self._lock:
             self._present = {name: is_there for name, is_there in self._present.items() if is_there()}

@@ -1,7 +1,7 @@
-"""Keeps things in the server's memory for addresses that name them, so that a reload finds them again.
+"""Keeps objects in the server's memory under names in addresses, so that a reload finds them again.
 
-For: jobs, uploads and answers, which do not fit into an address. Not for: what a session keeps
-(lab.explorer.session). A name cannot be guessed: who has the address may see the thing.
+For: jobs, uploads and answers, which do not fit into an address. Not for: the state of a session
+(lab.explorer.session). A name cannot be guessed; a user with the address may see the object.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Shelf(Generic[Thing]):
         self._kept: dict[str, tuple[float, Thing]] = {}
 
     def put(self, thing: Thing) -> str:
-        """Keeps the thing and returns its new name."""
+        """Keep the thing and return its new name."""
         name = secrets.token_urlsafe(12)
         with self._lock:
             self._use(name, thing)
         return name
 
     def get(self, name: str) -> Thing | None:
-        """Returns the thing of this name, None if it is not here any more. A thing that is used stays."""
+        """Return the thing of this name, None if it is not here any more. A thing that is used stays."""
         with self._lock:
             if name not in self._kept:
                 return None
@@ -40,12 +40,12 @@ class Shelf(Generic[Thing]):
             return thing
 
     def drop(self, name: str) -> None:
-        """Forgets the thing."""
+        """Forget the thing."""
         with self._lock:
             self._kept.pop(name, None)
 
     def clear(self) -> None:
-        """Forgets all things, to make room."""
+        """Forget all things, to make room."""
         with self._lock:
             self._kept.clear()
 

@@ -24,7 +24,7 @@ from lab.sweep.page import figures
 from lab.sweep.result import INTERVALS, differing, means
 
 _EVERY_S = 3.0
-"""How often a sweep that goes on is looked at, s."""
+"""Interval at which an unfinished sweep is read again, s."""
 _COMMAND = "twinbed sweep cluster --vary cluster.synthetic.per_hour=3,6,9 --seeds 0:5"
 
 
@@ -72,11 +72,11 @@ def _titled(asked: Noted | Tuning) -> str:
 
 
 def _show_tuning(root: Path, drawn: Tuning) -> None:
-    """Show how far a tuning is. drawn: as it was when the page was drawn as a whole."""
+    """Show the progress of a tuning. drawn: its state when the whole page was drawn."""
     now = next((tuning for tuning in tunings(root) if tuning.id == drawn.id), drawn)
     if now.ended != drawn.ended:
         st.rerun()
-    state = "Ended" if now.ended else "Going on, or stopped: the same command goes on"
+    state = "Ended" if now.ended else "Running, or stopped: the same command continues it"
     share = min(1.0, now.done / max(now.trials, 1))
     st.progress(share, html.markdown(f"{state}. {now.done:,} of {now.trials:,} trials."))
     section("Best so far, and the Pareto front")
@@ -95,12 +95,12 @@ def _course(root: Path, sweep: Noted, kind: Kind) -> Course:
 
 
 def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
-    """Show how far a sweep is. whole: whether it was when the page was drawn as a whole."""
+    """Show the progress of a sweep. whole: whether it was complete when the whole page was drawn."""
     now = _course(root, sweep, kind)
     if now.whole != whole:
         st.rerun()
     done, total = len(now.frame), len(sweep.labels) * sweep.seeds
-    state = "Ended" if whole else "Going on, or stopped: the same command with --resume goes on"
+    state = "Ended" if whole else "Running, or stopped: the same command with --resume continues it"
     st.progress(min(1.0, done / max(total, 1)), html.markdown(f"{state}. {done:,} of {total:,} runs."))
     if len(now.failures):
         with st.expander(f"{len(now.failures)} units failed"):

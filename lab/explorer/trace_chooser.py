@@ -32,7 +32,7 @@ _OWN_TITLE = "Upload your own trace…"
 
 
 def choose(*, running: bool) -> tuple[TraceChoices, bool, DeltaGenerator]:
-    """Shows the widgets, disabled while a job is running.
+    """Show the widgets, disabled while a job is running.
 
     Returns the choices, whether they can be run, and a place for a button. The place is above the settings,
     so that the button does not move when they are unfolded.
@@ -44,7 +44,7 @@ def choose(*, running: bool) -> tuple[TraceChoices, bool, DeltaGenerator]:
 
 
 def request(chosen: TraceChoices, store: Path) -> Request:
-    """Returns the request for a worker. Raises TraceError if an upload cannot be written to disk."""
+    """Return the request for a worker. Raises TraceError if an upload cannot be written to disk."""
     source = source_name(chosen)
     if source is None:
         raise TraceError("no trace uploaded yet")
@@ -55,7 +55,7 @@ def request(chosen: TraceChoices, store: Path) -> Request:
 
 
 def source_name(chosen: TraceChoices) -> str | None:
-    """Returns the name of the chosen trace in a run's manifest, None if none is chosen."""
+    """Return the name of the chosen trace in a run's manifest, None if none is chosen."""
     if chosen.recording != OWN:
         return chosen.recording
     upload = session.upload()
@@ -63,7 +63,7 @@ def source_name(chosen: TraceChoices) -> str | None:
 
 
 def problem(chosen: TraceChoices) -> str:
-    """Returns one line on what is wrong with the chosen trace, empty if nothing is, or none is chosen."""
+    """Return one line about the error of the chosen trace, empty if there is none or no trace is chosen."""
     if chosen.recording == OWN:
         return str(st.session_state.get("upload_problem", ""))
     try:
@@ -74,7 +74,7 @@ def problem(chosen: TraceChoices) -> str:
 
 
 def preview(chosen: TraceChoices) -> None:
-    """Shows the chosen trace's demand before it is replayed."""
+    """Show the chosen trace's demand before it is replayed."""
     trace = _chosen_trace(chosen)
     if trace is None:
         return
@@ -101,7 +101,7 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
         disabled=running,
         help="Recordings that come with twinbed, or a trace of your own.",
     )
-    # Places that are always there: what stands below neither moves nor is drawn twice for a moment.
+    # Places that always exist: widgets below neither move nor are drawn twice for a moment.
     uploader, description = st.container(), st.container()
     if recording == OWN:
         with uploader:
@@ -158,7 +158,7 @@ def _uploader(running: bool) -> None:
 
 
 def _read(upload: uploads.Upload) -> bool:
-    """Keeps the facts of an uploaded trace, or the reason why it cannot be used. Returns whether it can."""
+    """Keep the facts of an uploaded trace, or the reason why it cannot be used. Returns whether it can."""
     try:
         st.session_state["upload_trace"] = reading.trace(upload)
     except TraceError as error:
@@ -168,7 +168,7 @@ def _read(upload: uploads.Upload) -> bool:
 
 
 def _chosen_trace(chosen: TraceChoices) -> TraceFacts | None:
-    """Returns the facts of the trace, None if there is none or it cannot be used (`problem` says why)."""
+    """Return the facts of the trace, None if there is none or it cannot be used (see `problem`)."""
     if chosen.recording == OWN:
         trace: TraceFacts | None = st.session_state.get("upload_trace")
         return trace

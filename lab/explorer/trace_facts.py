@@ -32,12 +32,12 @@ class TraceFacts:
     demand: pd.DataFrame
 
     def plain(self) -> dict[str, Any]:
-        """Returns the facts as JSON can hold them."""
+        """Return the facts as JSON can hold them."""
         return {**vars(self), "demand": self.demand.to_dict("list")}
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> TraceFacts:
-        """Returns the facts that `plain` gave."""
+        """Return the facts that `plain` gave."""
         return cls(
             tuple(plain["containers"]),
             plain["duration_s"],
@@ -48,7 +48,7 @@ class TraceFacts:
 
 
 def facts(trace: UsageTrace) -> TraceFacts:
-    """Returns the facts of a trace."""
+    """Return the facts of a trace."""
     return TraceFacts(
         tuple(trace.containers),
         float(trace.duration_s),
@@ -59,7 +59,7 @@ def facts(trace: UsageTrace) -> TraceFacts:
 
 
 def _thin(trace: UsageTrace) -> pd.DataFrame:
-    """Returns means over at most _POINTS stretches."""
+    """Return means over at most _POINTS stretches."""
     length, count = trace.shape
     width = -(-length // _POINTS)
     starts = np.arange(0, length, width)

@@ -55,11 +55,11 @@ SHELF: Shelf[Upload] = Shelf(limits.SHELF, limits.SHELF_S)
 
 
 class BoundedUploads(MemoryUploadedFileManager):
-    """Streamlit's store of uploads, with a bound on all of them together. A file for which there is no room
-    is stored without its content, so that its page can say why."""
+    """Streamlit's store of uploads with a limit on their total size. A file that exceeds it is stored without
+    its content, so that its page can show the reason."""
 
     def add_file(self, session_id: str, file: UploadedFileRec) -> None:
-        """Keeps the file. Raises HTTPException if there are too many files to keep even its name."""
+        """Keep the file. Raises HTTPException if there are too many files to keep even its name."""
         if sum(map(len, list(self.file_storage.values()))) >= limits.UPLOADS:
             raise HTTPException(507, "too many uploads")
         if self._held_bytes() + len(file.data) > limits.UPLOADS_BYTES:
@@ -69,7 +69,7 @@ class BoundedUploads(MemoryUploadedFileManager):
         super().add_file(session_id, file)
 
     def _held_bytes(self) -> int:
-        """Returns the bytes of all uploads in this process, each object once."""
+        """Return the bytes of all uploads in this process, each object once."""
         uploads = [upload for kept in list(_kept.values()) if (upload := kept()) is not None]
         contents = {id(upload.content): len(upload.content) for upload in uploads}
         for files in list(self.file_storage.values()):
@@ -78,7 +78,7 @@ class BoundedUploads(MemoryUploadedFileManager):
 
 
 def received(given: Any) -> Upload:
-    """Returns what a file_uploader gave, with a problem if there was no room for it."""
+    """Return the file of a file_uploader, with a problem if there was no room for it."""
     name = harmless(given.name) or "file"
     if given.type != _NO_ROOM:
         return Upload(name, given.getvalue())
@@ -91,7 +91,7 @@ def received(given: Any) -> Upload:
 
 
 def accept(name: str, content: bytes, problem: str = "", types: Sequence[str] = TYPES) -> Upload:
-    """Returns the upload. Raises TraceError with its problem, or if it is too large, empty, or not of one of
+    """Return the upload. Raises TraceError with its problem, or if it is too large, empty, or not of one of
     the types."""
     if problem:
         raise TraceError(problem)
@@ -110,12 +110,12 @@ def accept(name: str, content: bytes, problem: str = "", types: Sequence[str] = 
 
 
 def harmless(name: str) -> str:
-    """Returns the last part of a name, without characters that a file system or a terminal interprets."""
+    """Return the last part of a name, without characters that a file system or a terminal interprets."""
     return re.sub(r"[^\w.-]+", "-", PurePath(name.replace("\\", "/")).name).lstrip(".-")[-80:]
 
 
 def lend(*uploads: Upload) -> Path:
-    """Returns a new folder with the uploads, readable by this user only. The caller removes it.
+    """Return a new folder with the uploads, readable by this user only. The caller removes it.
 
     Raises TraceError if the folder cannot be written.
     """

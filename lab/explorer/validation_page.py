@@ -30,7 +30,7 @@ _COMMAND = "sudo .venv/bin/twinbed validate scenarios/validation/step.yaml"
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     running.take_finished()
     st.title("Validation", anchor=False)
     running.show()
@@ -62,7 +62,7 @@ def _shipped() -> None:
     )
     quantities = [quantity for quantity in QUANTITIES if (frame["quantity"] == quantity.title).any()]
     st.caption(
-        "Green: inside the limit. Blue: inside what the testbed's own repeats spread over, which is the "
+        "Green: inside the limit. Blue: inside the spread of the testbed's own repeats, which is the "
         "noise floor and the grey line through each point. Orange: outside. Pale band: a relative limit."
     )
     # Row by row, so that a phone keeps the order.
@@ -88,11 +88,11 @@ def _empty(store: RunStore) -> None:
         "the twin and on this machine; that needs root and cgroups, and takes some four minutes:"
     )
     st.code(_COMMAND, language="sh")
-    st.caption("Runs go into the store of the user who runs it: point `TWINBED_STORE` at this one.")
+    st.caption("Runs go into the store of the user who runs it; set `TWINBED_STORE` to this store.")
 
 
 def _choose(cells: Sequence[Cell]) -> Cell:
-    """Returns the chosen cell. The address remembers it."""
+    """Return the chosen cell. The address remembers it."""
     scenario, load, policy = st.columns([3, 4, 5])
     names = list(dict.fromkeys(cell.scenario for cell in cells))
     name = scenario.selectbox("Scenario", names, index=_asked(names, "scenario"), key="validated_scenario")
@@ -171,7 +171,7 @@ def _runs(cell: Cell, place: st.delta_generator.DeltaGenerator) -> dict[str, Run
 
 
 def _repeat(cell: Cell) -> Run:
-    """Returns the testbed's run that is shown. Another cell may have fewer repeats."""
+    """Return the testbed's run that is shown. Another cell may have fewer repeats."""
     index = int(st.session_state.get("validated_repeat", 0))
     return cell.testbed[min(index, len(cell.testbed) - 1)]
 
@@ -210,14 +210,14 @@ _COLORS = {
 
 
 def table(cell: Cell) -> str:
-    """Returns one row per compared quantity: twin, testbed, error, spread, limit, verdict."""
+    """Return one row per compared quantity: twin, testbed, error, spread, limit, verdict."""
     heads = ("Quantity", "Twin", "Testbed", "Error", "Error (%)", "Spread of the testbed", "Limit", "Verdict")
     rows = [_row(judgement) for judgement in cell.judgements if judgement.verdict.counts]
     return str(parts().verdicts(heads, rows))
 
 
 def overview(cells: Sequence[Cell]) -> str:
-    """Returns one row per cell, with a column for each quantity that any cell has. An entry is the verdict
+    """Return one row per cell, with a column for each quantity that any cell has. An entry is the verdict
     in words."""
     shown = [
         index
@@ -237,7 +237,7 @@ def overview(cells: Sequence[Cell]) -> str:
 
 
 def _row(judgement: Judgement) -> tuple[str, Sequence[str], Sequence[tuple[str, str]]]:
-    """Returns the quantity, the texts of its figures, and the colour and words of its verdict."""
+    """Return the quantity, the texts of its figures, and the colour and words of its verdict."""
     quantity = judgement.quantity
     unit = "" if quantity.unit == "1" else f" ({quantity.unit})"
     texts = (

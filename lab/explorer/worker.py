@@ -1,8 +1,8 @@
 """Simulates for the explorer in a child process: `python -m lab.explorer.worker`.
 
 For: one request (a JSON line on standard input), its runs into the store, and its progress as JSON lines on
-standard output. Not for: starting or watching it (lab.explorer.job). It ends itself, and leaves nothing
-half-written, on SIGTERM and when its standard input closes, which tells it that the explorer died.
+standard output. Not for: starting or watching it (lab.explorer.job). It ends, and leaves nothing
+half-written, on SIGTERM and when its standard input closes, which means that the explorer died.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ class _CancelledError(BaseException):
 
 
 class AnyRequest(Protocol):
-    """What a page may ask of a child process.
+    """A page's request to a child process.
 
-    module: the module whose `carry_out` does it
-    folder: holds uploads and is removed at the end, "" for none
-    memory_bytes: most memory that the child may write to, bytes
+    module: the module whose `carry_out` executes it folder: holds uploads and is removed at the end, "" for
+    none memory_bytes: most memory that the child may write to, bytes
     """
 
     @property
@@ -56,7 +55,7 @@ Asked = TypeVar("Asked", bound=AnyRequest)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker runs.
+    """The request to a worker.
 
     scenario: plain data for lab.ask.scenario.build (paths in it are relative to `folder` if that is given);
     store: root of the run store; folder: holds an uploaded trace and is removed at the end ("" for none);
@@ -71,16 +70,16 @@ class Request:
 
     @classmethod
     def of(cls, scenario: Scenario, store: Path, folder: str = "") -> Request:
-        """Returns the request for all runs of a scenario."""
+        """Return the request for all runs of a scenario."""
         return cls(scenario.model_dump(mode="json", exclude_unset=True), str(store.absolute()), folder)
 
     def to_json(self) -> str:
-        """Returns the request as one line."""
+        """Return the request as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> Request:
-        """Returns the request that `to_json` wrote."""
+        """Return the request that `to_json` wrote."""
         return cls(**json.loads(line))
 
 
@@ -93,12 +92,12 @@ class Channel:
         self._sent_s = -_MOST_OFTEN_S
 
     def send(self, **message: Any) -> None:
-        """Sends a message."""
+        """Send a message."""
         self._out.write(json.dumps(message) + "\n")
         self._out.flush()
 
     def reached(self, label: str, fraction: float) -> None:
-        """Sends what is being done and the share of the whole that is done, not more often than needed."""
+        """Send the present label and the finished share of the request, not more often than needed."""
         if fraction < 1 and time.monotonic() - self._sent_s < _MOST_OFTEN_S:
             return
         self._sent_s = time.monotonic()
@@ -106,7 +105,7 @@ class Channel:
 
 
 def carry_out(read: Callable[[str], Asked], work: Callable[[Asked, Channel], dict[str, Any]]) -> int:
-    """Reads a request, works in its folder, and sends the result. Returns 0 if there is one, 1 otherwise; a
+    """Read a request, work in its folder, and send the result. Returns 0 if there is one, 1 otherwise; a
     message gives the reason."""
     # Ctrl-C in the terminal reaches the explorer, which then ends its children in its own order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -119,9 +118,9 @@ def carry_out(read: Callable[[str], Asked], work: Callable[[Asked, Channel], dic
         threading.Thread(target=_watch_parent, daemon=True).start()
         limits.bound_memory(request.memory_bytes)
         if folder:
-            # So that messages and the manifest say the file's name, not where it lay for a minute.
+            # So that messages and the manifest contain the file's name, not its temporary path.
             os.chdir(folder)
-        with own.forbidden("code of one's own is not run for the explorer"):
+        with own.forbidden("your own code does not run in the explorer"):
             channel.send(**work(request, channel))
     except _CancelledError:
         return 1

@@ -1,1 +1,1 @@
-"""Questions about the fabric: scenarios, their runs on the twin, and what the reference figures say."""
+"""Questions about the fabric: scenarios, and their runs on the twin and on a real fabric."""

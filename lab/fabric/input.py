@@ -1,4 +1,4 @@
-"""The input of a fabric scenario: hosts and switches, what breaks, and what is measured.
+"""The input of a fabric scenario: hosts and switches, faults, and the measurement.
 
 For: the `fabric` section of a scenario file. Not for: running it (lab.fabric.run.runner), nor the calibrated
 values that it may replace (lab.fabric.calibrate.values).
@@ -20,7 +20,7 @@ from twin.fabric.steps import BY_NCCL
 from twinbed import InvariantError, ScenarioError
 
 MEASURES = ("sends", "collective", "training", "fleet")
-"""The sections that say what is measured. Every fabric scenario has exactly one of them."""
+"""The sections that define the measurement. Every fabric scenario has exactly one of them."""
 
 
 def _known(values: dict[str, dict[str, float]]) -> Replaced:
@@ -71,7 +71,7 @@ class FaultsInput(Section):
     per_day: dict[Literal["port", "link", "nic", "tor"], NonNegativeFloat] = Field(
         default_factory=dict, description="Random faults: faults of each single device per day, by kind."
     )
-    silent: bool = Field(default=True, description="Links keep their carrier, so nobody is told of a fault.")
+    silent: bool = Field(default=True, description="Links keep their carrier, so a fault is not reported.")
     at_s: PositiveFloat | None = Field(
         default=None, description="Begin of the first fault, s; null: the middle (`single`), or after `up_s`."
     )
@@ -203,7 +203,7 @@ class PlanInput(Section):
     )
     cold: int = Field(default=16, ge=0, description="Spare nodes that must start first.")
     requeue_s: NonNegativeFloat | None = Field(
-        default=None, description="Time to start all nodes anew, s; null: ByteRobust's at this size."
+        default=None, description="Time to restart all nodes, s; null: ByteRobust's at this size."
     )
     update_s: NonNegativeFloat | None = Field(
         default=None, description="Time to restart in place, s; null: ByteRobust's at this size."
@@ -240,7 +240,7 @@ class PlanInput(Section):
 
 
 class FleetInput(Section):
-    """A synchronous job on a whole fleet for days. Hosts have 8 GPUs, each with an adapter of its own.
+    """A synchronous job on a whole fleet for days. Hosts have 8 GPUs, each with its own adapter.
 
     The scenario's topology and faults are ignored, except `faults.silent`.
     """
@@ -371,7 +371,9 @@ class FabricInput(Section):
 
 
 class FabricScenario(Scenario):
-    """A scenario about a fabric. Its policies say how the fabric meets faults at its edge."""
+    """A scenario about a fabric. Its policies are the schemes by which the fabric handles faults at its
+    edge.
+    """
 
     policies: list[PolicyText] = policies_by_default(
         [str(scheme) for scheme in Scheme if scheme not in BY_NCCL]

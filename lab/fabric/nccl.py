@@ -1,9 +1,9 @@
-"""NCCL's defaults by version: what it sets on its queue pairs, and what a scenario changes of it.
+"""NCCL's defaults by version: its settings of queue pairs, and a scenario's changes to them.
 
-For: `defaults` of a version, and `settings` with a scenario's own variables. Not for: what queue pairs do
-with them (twin.fabric). nccl_defaults.csv ships: variable, first version with this default, default, unit.
-The names without a prefix are no variables: NCCL sets these values itself. −1 and −2 mean that NCCL chooses.
-Source: NCCL's tagged sources, 2.3.5 to 2.30.7 (NCCL_PARAM in transport/net_ib and misc/ibvwrap).
+For: `defaults` of a version, and `settings` with a scenario's own variables. Not for: the behaviour of queue
+pairs (twin.fabric). nccl_defaults.csv ships: variable, first version with this default, default, unit. Names
+without a prefix are not variables: NCCL sets these values itself. −1 and −2 mean that NCCL chooses. Source:
+NCCL's tagged sources, 2.3.5 to 2.30.7 (NCCL_PARAM in transport/net_ib and misc/ibvwrap).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def table() -> tuple[Default, ...]:
 def defaults(version: str) -> Settings:
     """Return each variable of a version with its default. `2.18` is the last release of that line.
 
-    Raises ScenarioError for what is no version, and for versions before FIRST and after LAST.
+    Raises ScenarioError for text that is not a version, and for versions before FIRST and after LAST.
     """
     wanted = _known(version)
     return {row.variable: row.default for row in sorted(table(), key=_first) if row.first <= wanted}
@@ -103,17 +103,17 @@ def queue_pairs() -> dict[str, tuple[int, int]]:
 
 
 def notes(variables: Settings) -> Sequence[str]:
-    """Return what a user should know of these variables, a sentence each."""
+    """Return notes for the user about these variables, one sentence each."""
     return [f"{name} changes nothing: NCCL never reads it." for name in variables if name == UNUSED]
 
 
 def failover_of(
     version: str, variables: Settings, *, recovery: bool, receiver_lag_s: float = 0.0
 ) -> PortFailover:
-    """Return how this version moves traffic off one of two ports that died, and back with `recovery`.
+    """Return how this version moves traffic off a dead port of two, and back with `recovery`.
 
-    The scheme switches the library's failover and recovery on, whatever their variables say. Raises
-    ScenarioError as `settings`, and for a version without them.
+    The scheme switches the library's failover and recovery on, whatever their variables. Raises ScenarioError
+    as `settings`, and for a version without them.
     """
     set_to = settings(version, variables)
     needed = _RECOVERY if recovery else _FAILOVER

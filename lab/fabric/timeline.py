@@ -1,4 +1,4 @@
-"""What happened in a run of a fabric, as tracks of a timeline: outages by cause, and what was measured.
+"""The events of a fabric's run as tracks of a timeline: outages by cause, and the measurements.
 
 For: `Kind.timeline`. Not for: writing a file (lab.runs.timeline), or each step of one fault
 (twin.fabric.timeline).
@@ -17,9 +17,9 @@ from twinbed import ScenarioError
 
 
 def tracks(run: Run) -> Tracks:
-    """Returns the outages of each fault, and the iterations, collectives or messages that met them.
+    """Return the outages of each fault, and the iterations, collectives or messages that met them.
 
-    Raises ScenarioError for a run of a whole fleet, which keeps days and not what happened in them.
+    Raises ScenarioError for a run of a whole fleet, which stores days without their events.
     """
     if "series" not in run.tables or run.manifest["spec"]["fabric"].get("fleet"):
         raise ScenarioError(f"run {run.id}: a run of a fleet keeps no timeline")
@@ -37,7 +37,7 @@ def _measured(run: Run) -> Iterator[Spans]:
 
 
 def _outages(run: Run) -> Iterator[Spans]:
-    """Yields where packets were lost, and until when the sender did not know."""
+    """Yield the times at which packets were lost, and at which the sender did not yet know."""
     if "outages" not in run.tables:
         return
     frame = run.frame("outages")

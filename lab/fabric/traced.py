@@ -36,9 +36,9 @@ _GRADIENTS = ("all_reduce", "reduce_scatter")
 
 
 def table(trace: TrainingTrace) -> Result:
-    """Return a line per collective and size, and what a step is made of.
+    """Return a row per collective and size, and the parts of a step.
 
-    link_bytes: what a ring sends from each rank to the next in a step, B.
+    link_bytes: bytes that a ring sends from each rank to the next in a step.
     """
     groups: dict[tuple[str, float, int], list[Collective]] = defaultdict(list)
     for call in trace.collectives:
@@ -73,7 +73,7 @@ def gradient_bytes(trace: TrainingTrace) -> float:
 
 
 def scenario(trace: TrainingTrace, name: str, iterations: int) -> str:
-    """Return the text of a scenario: the job on the twin's fabric, and a port that falls silent.
+    """Return the text of a scenario: the job on the twin's fabric, and a port that fails silently.
 
     A step without what its communication alone took is the work of a micro-batch, so that the twin's own
     network adds its time. Raises ScenarioError for a trace without gradients, and for a bad name.
@@ -106,12 +106,12 @@ def scenario(trace: TrainingTrace, name: str, iterations: int) -> str:
         },
         "policies": [str(scheme) for scheme in (Scheme.THORN, Scheme.BOND, Scheme.REROUTE, Scheme.NONE)],
     }
-    build(document, f"scenario {name!r}")  # What no scenario may be is said now.
+    build(document, f"scenario {name!r}")  # An invalid scenario is reported now.
     return yaml.safe_dump(document, sort_keys=False)
 
 
 def calibration(times: NcclTimes, operation: str, name: str) -> tuple[str, Result]:
-    """Return a calibration file with the α and the rate that the times tell, and how well they fit.
+    """Return a calibration file with α and the rate fitted to the times, and the quality of the fit.
 
     All other values are those that ship. Raises ScenarioError for an unknown operation.
     """
@@ -125,7 +125,7 @@ def calibration(times: NcclTimes, operation: str, name: str) -> tuple[str, Resul
         raise ScenarioError(f"{name}: the times do not grow with the size; measure up to 1 GB (-e 1G)")
     default = values.load_calibration()
     pair = values.fabric(default, {}).queue_pair
-    # The twin takes what a link carries with headers.
+    # The twin's rate is that of a link, headers included.
     rate_bps = line.rate_bps / goodput_bps(1.0, pair.mtu_bytes, Scheme.THORN)
     source = f"measured: nccl-tests {operation}, {times.ranks} ranks, {len(times.size_bytes)} sizes"
     changed = dict(default.values)

@@ -1,7 +1,7 @@
 """The hash of the code that can influence a result.
 
 For: a run's identity (lab.runs.manifest), and refusing workers that have other code (lab.engine.dask). Not
-for: code that only asks, shows or distributes, which may change without making other runs.
+for: code that only asks, shows or distributes, because it does not change results.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _TWIN = (
     "control", "lab/ask", "lab/cloud", "lab/cluster", "lab/containers", "lab/fabric", "lab/kinds.py",
     "lab/runs/manifest.py", "lab/runs/metric.py", "traces", "twin", "twinbed",
 )  # fmt: skip
-"""What a run on the twin is made by."""
+"""Packages that determine a run on the twin."""
 _TESTBED = ("kernel", "testbed")
-"""What a run on this machine is made by as well."""
+"""Packages that, in addition, determine a run on this machine."""
 _SUFFIXES = (".c", ".csv", ".py", ".toml")
 
 

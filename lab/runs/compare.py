@@ -1,8 +1,7 @@
-"""Runs beside each other: one row per run, one per policy over its seeds, and how to read the table.
+"""Comparison of runs: one row per run, one row per policy over its seeds, and how to read the table.
 
-For: the table of `whatif`, `run` and `compare`, the report and the explorer. Not for: what a kind says of
-its runs, such as metrics, facts and remarks (lab.kinds), or how a table is written out (lab.runs.formats).
-Reads stored runs only.
+For: the table of `whatif`, `run` and `compare`, the report and the explorer. Not for: the metrics, facts and
+remarks of a kind (lab.kinds), nor writing tables (lab.runs.formats). Reads stored runs only.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ _INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval
 
 
 _MOST_IDS = 8
-"""Number of run ids that people see below a table. Machines get all of them in the records."""
+"""Number of run ids below a table for people. The records hold all of them."""
 
 
 def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return (mean, half-width of its 95 % confidence interval by Student's t), NaN where values are too
-    few."""
+    """Return (mean, half-width of its 95 % confidence interval by Student's t); NaN with too few values."""
     if values.size == 0:
         return math.nan, math.nan
     mean = float(values.mean())
@@ -50,7 +48,7 @@ def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def kind_of(runs: Sequence[Run]) -> Kind:
-    """Return the runs' kind. Raises StoreError for no runs, a run that is given twice, and runs of several
+    """Return the runs' kind. Raise StoreError for no runs, a run that is given twice, or runs of several
     kinds."""
     if not runs:
         raise StoreError("no runs to compare; give one or more")
@@ -68,11 +66,11 @@ def kind_of(runs: Sequence[Run]) -> Kind:
 
 
 def comparison(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return one row per run, in the order given.
+    """Return one row per run, in the given order.
 
-    Columns: label (what tells this run's policy and conditions from the others'), run (id), name, policy,
-    seed, currency ("" for kinds without prices), every metric of the kind, NaN where it has no meaning for
-    the run, and KEY_censored for those that may be bounds: whether the value is a lower bound. Raises as
+    Columns: label (distinguishes this run's policy and conditions from the others'), run (id), name, policy,
+    seed, currency ("" for kinds without prices), every metric of the kind, NaN if it does not apply to the
+    run, and KEY_censored for metrics that may be bounds: whether the value is a lower bound. Raises as
     `kind_of`.
     """
     kind = kind_of(runs)
@@ -124,8 +122,7 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_result(runs: Sequence[Run]) -> Result:
-    """Return the comparison ready to be written: metrics by policy, facts, legend, remarks, notes and run
-    ids."""
+    """Return the comparison as a result: metrics by policy, facts, legend, remarks, notes and run ids."""
     kind, frame = kind_of(runs), comparison(runs)
     repeated = bool(frame["label"].duplicated().any())
     shown = over_seeds(frame) if repeated else frame
@@ -150,8 +147,7 @@ def as_result(runs: Sequence[Run]) -> Result:
 
 
 def summary(run: Run) -> Result:
-    """Return a run's metrics with title, value, unit, and whether the value is a lower bound, one per
-    line."""
+    """Return a run's metrics with title, value, unit, and whether the value is a lower bound, one per row."""
     columns = (
         Column("metric", "Metric"),
         Column("title", "Title"),
@@ -189,7 +185,7 @@ def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:
         metric.key,
         metric.title,
         unit_of(metric, currency),
-        # The mean of a count over seeds is no count.
+        # The mean of a count over seeds is not a count.
         max(metric.decimals, 1) if repeated else metric.decimals,
         percent=metric.key.endswith("_share"),
         spread=f"{metric.key}_ci95" if repeated else "",

@@ -1,6 +1,6 @@
 """Writes a file whole or not at all.
 
-For: what verbs write beside the store, such as reports and converted traces. Not for: runs (lab.runs.store).
+For: files of verbs outside the store, such as reports and converted traces. Not for: runs (lab.runs.store).
 """
 
 from __future__ import annotations

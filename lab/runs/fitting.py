@@ -1,6 +1,6 @@
 """Fits a grid of texts into the width of a terminal.
 
-For: the written form `table` (lab.runs.formats). Not for: what the texts say, or which quantities there are.
+For: the written form `table` (lab.runs.formats). Not for: the contents.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ _GAP = 3
 """Spaces between two columns of a table: two of padding and the box's own."""
 
 _LEAST_PROSE, _LEAST_NAME = 24, 10
-"""Least width of prose before names are broken for it, and of names before lines get longer, characters."""
+"""Least width of prose before names are broken to make room for it, and of names before lines get longer,
+characters."""
 
 _SENTENCE = 30
-"""Least length of a text that a table says once below itself instead of in many rows, characters."""
+"""Least length of a text that is moved from many rows of a table into a note below it, characters."""
 
 _LEAST_LABEL = 28
-"""Least width of the names of quantities before records come in more tables for it, characters."""
+"""Least width of the names of quantities before records are split into more tables, characters."""
 
 _HEAD_LINES = 5
-"""Lines that the head of a table takes, about."""
+"""Approximate number of lines of the head of a table."""
 
 
 def said_once(
@@ -36,8 +37,8 @@ def said_once(
 ) -> tuple[list[str], list[bool], list[list[str]], list[str]]:
     """Return a grid without its repeated sentences, and the notes that hold them.
 
-    A sentence that all rows share leaves the table with its column. Where at most half of a column's
-    sentences differ, each becomes a number.
+    A sentence that all rows share is removed with its column. If at most half of a column's sentences differ,
+    each is replaced by a number.
     """
     kept, notes = list(range(len(header))), []
     lines = [list(line) for line in lines]
@@ -70,12 +71,12 @@ def rows(
     titles = _wrapped(header, right, lines)
     wide = _widths(titles, lines)
     names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
-    # Figures always stay in one piece. Ids and names, which people copy, do so if prose has room left.
+    # Figures are never broken. Ids and names, which people copy, are not broken if prose has room left.
     both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
     rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
     parts = [list(range(len(titles)))]
     if _least(wide, rigid, _LEAST_NAME) > width:
-        # Too many figures come below each other, each time beside the names of their rows.
+        # Too many figures are put into several tables, each with the names of the rows.
         parts, rigid = list(_parts(wide, both, right, width)), both
     for part in parts:
         some = [[line[index] for index in part] for line in lines]
@@ -83,15 +84,15 @@ def rows(
         drawn = _table([titles[index] for index in part], rigid_of, right_of, some, [False] * len(lines))
         needed = _least([wide[index] for index in part], rigid_of, _LEAST_NAME)
         if needed > width:
-            # Names and a figure that do not fit make a wider table rather than a cut one.
+            # Names and figures that do not fit make a wider table instead of a cut one.
             drawn.width = needed
         yield drawn
         yield Text()
 
 
 def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) -> Iterator[list[int]]:
-    """Yield the columns of each of the tables that show all figures within `width`: those before the first
-    figure, which say what a row is about, and at least one more."""
+    """Yield the columns of each table that shows all figures within `width`: the columns before the first
+    figure, which name the row, and at least one more."""
     first = right.index(True) if True in right else len(right)
     heads, further = list(range(first)), list(range(first, len(right)))
     room = width - _least([wide[index] for index in heads], [rigid[index] for index in heads], _LEAST_PROSE)
@@ -108,7 +109,9 @@ def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) ->
 
 
 def _wrapped(header: list[str], right: list[bool], lines: list[list[str]]) -> list[str]:
-    """Return the titles, those of figures in lines no wider than the figures where words allow it."""
+    """Return the titles. Titles of figures are broken into lines that are no wider than the figures, if words
+    allow it.
+    """
     rooms = [
         max(map(len, (*title.split(), *(line[index] for line in lines))))
         for index, title in enumerate(header)
@@ -120,7 +123,7 @@ def _wrapped(header: list[str], right: list[bool], lines: list[list[str]]) -> li
 
 
 def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
-    """Return the width in characters that each column of a table would like, with its gap."""
+    """Return the preferred width of each column of a table, with its gap, characters."""
     return [
         _GAP + max(len(text) for text in (*title.split("\n"), *(line[index] for line in lines)))
         for index, title in enumerate(titles)
@@ -128,7 +131,7 @@ def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
 
 
 def _least(wide: list[int], rigid: list[bool], least: int) -> int:
-    """Return the width that a table needs when its columns that are not rigid are narrowed to `least`."""
+    """Return the width of a table whose columns that are not rigid are narrowed to `least`."""
     return sum(
         width if in_one_piece else min(width, least) for width, in_one_piece in zip(wide, rigid, strict=True)
     )
@@ -139,14 +142,14 @@ def aside(
 ) -> Iterator[RenderableType]:
     """Yield one table, or several below each other if the records do not fit side by side.
 
-    lines: one for each quantity; sections: the section of each, between which a gap is left.
-    Where more than two would be needed, and one record per line makes fewer lines, the table is turned.
+    lines: one for each quantity; sections: the section of each line, between which a gap is left. If more
+    than two tables would be needed, and one record per line needs fewer lines, the table is turned.
     """
     from rich.text import Text
 
     if not lines:
         return
-    # Names of quantities wrap if then fewer tables are needed.
+    # Names of quantities wrap if that makes fewer tables.
     blocks = min((list(_blocks(header, lines, width, most)) for most in (width, _LEAST_LABEL)), key=len)
     turned = [[name, *(line[index] for line in lines)] for index, name in enumerate(header) if index]
     titles, right = ["", *(line[0] for line in lines)], [False, *(True for _ in lines)]

@@ -32,25 +32,22 @@ _WIDEST = 10_000
 """Largest width of a table, characters."""
 
 JSON_SCHEMA = 1
-"""Version of the layout of JSON results. It grows when a key goes or changes its meaning."""
+"""Version of the layout of JSON results. It increases when a key is removed or changes its meaning."""
 
 ABSENT = "–"
-"""What people see in place of a figure that has no meaning for its row."""
+"""The text that people see in place of a figure that does not apply to its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One quantity of a result's records.
 
-    key: in JSON, CSV and records
-    title, unit: for people; the unit is also in JSON, where "1" is a pure number
-    decimals: digits after the point; None: text, or a number as it is
-    percent: people see the share as a percentage
-    spread: key of the half-width that is printed as `± x` beside the value
-    censored: key of the flag that says that the value is a lower bound, which is printed as `> x`
-    upto: key of the upper end of an interval whose lower end is the value, which is printed as `x to y`
-    digits: key of the record's own `decimals`, where records have different units
-    section: in a table of metrics, a gap is left where it changes
+    key: in JSON, CSV and records title, unit: for people; the unit is also in JSON, where "1" is a pure
+    number decimals: digits after the point; None: text, or an unrounded number percent: people see the share
+    as a percentage spread: key of the half-width that is printed as `± x` beside the value censored: key of
+    the flag for a lower bound, which is printed as `> x` upto: key of the upper end of an interval whose
+    lower end is the value, which is printed as `x to y` digits: key of the record's own `decimals`, if
+    records have different units section: a table of metrics has a gap where it changes
     """
 
     key: str
@@ -66,20 +63,18 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """Title with the unit that people see."""
+        """Title with the unit in the form for people."""
         unit = "%" if self.percent else self.unit
         return self.title if unit in ("", "1") else f"{self.title} ({unit})"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a verb found out: records over columns, with facts before and notes after them.
+    """The result of a verb: records over columns, with facts before and notes after them.
 
-    facts: name → value, what the table is about
-    legend: how to read the table, one line
-    notes: one or two sentences each
-    aside: key of the column that names the records where these stand side by side, with one record per table
-    column and one quantity per line; None: one record per line
+    facts: name → value, the subject of the table legend: how to read the table, one line notes: one or two
+    sentences each aside: key of the column that names the records where these stand side by side, with one
+    record per table column and one quantity per line; None: one record per line
     """
 
     columns: tuple[Column, ...]
@@ -194,8 +189,8 @@ def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
 
 
 def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:
-    """Return a value as people see it: rounded, a dash if it has no meaning, `<0.001` rather than a false
-    0."""
+    """Return a value in the form for people: rounded, a dash if it does not apply, `<0.001` instead of a
+    false 0."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ABSENT
     if isinstance(value, bool):
@@ -214,7 +209,7 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 
 
 def cell(row: Record, column: Column) -> str:
-    """Return a record's value under a column as people see it, with its spread, as a bound or as an
+    """Return a record's value under a column in the form for people: with its spread, as a bound or as an
     interval."""
     own = row.get(column.digits) if column.digits else None
     decimals = own if isinstance(own, int) else column.decimals

@@ -1,8 +1,9 @@
-"""Remembers what was read of manifests, so that a store of many runs is listed without reading each again.
+"""Caches the contents of manifests, so that a store of many runs is listed without reading each manifest
+again.
 
-For: `list` and `query` of the stores. Not for: what there is: a row counts only while its stamp is that of
-the run's manifest as it stands, which the store says. An index that is lost, damaged or made by other code
-is made again from the manifests.
+For: `list` and `query` of the stores. Not for: deciding which runs exist: a row counts only while its stamp
+equals that of the run's present manifest, which the store reads. An index that is lost, damaged or made by
+other code is made again from the manifests.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ HEAD = ("id", "name", "policy", "seed", "created_at")
 _ENDS = ("bytes", "censored", "problem")
 _OWN = ("tables", "stamp", "read_s")
 DIGITS = 16
-"""Hex digits of a table's hash that tell it from others of its name."""
+"""Hex digits of a table's hash that distinguish it from other tables of its name."""
 _SETTLED_S = 2.0
-"""Age from which on a file's time of change tells its content: a file system's clock may be so coarse."""
+"""Age from which a file's time of change identifies its content: a file system's clock may be coarse."""
 
 
 def stamps(root: Path, names: Iterable[str], manifest: str) -> dict[str, int]:
-    """Return for each folder a number that changes with what stands in its manifest and with the names beside
-    it; 0 where the next change may have the same time, and where there is no manifest."""
+    """Return for each folder a number that changes with the content of its manifest and with the names beside
+    it. It is 0 if the next change may have the same time, and if there is no manifest."""
     newest_ns = int((time.time() - _SETTLED_S) * 1e9)
     return {name: _stamp(f"{root}/{name}", manifest, newest_ns) for name in names}
 
 
 def _stamp(folder: str, manifest: str, newest_ns: int) -> int:
     try:
-        # Paths made of Path take longer than what is asked of the system.
+        # Paths made of Path take longer than the system calls.
         around, file = os.stat(folder), os.stat(f"{folder}/{manifest}")  # noqa: PTH116
     except OSError:
         return 0
@@ -74,7 +75,7 @@ def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
 
 
 def _measured(path: Path) -> int:
-    """Return the bytes of the files of a run whose manifest does not tell them; 0 if they are not here."""
+    """Return the bytes of the files of a run whose manifest does not state them; 0 if they are not here."""
     try:
         return sum(file.stat().st_size for file in path.iterdir())
     except OSError:
@@ -82,7 +83,7 @@ def _measured(path: Path) -> int:
 
 
 def together(parts: Sequence[pd.DataFrame], rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return frames and rows as one frame."""
+    """Return frames and rows combined into one frame."""
     new = pd.DataFrame(list(rows))
     full = [part for part in (*parts, new) if len(part)]
     if not full:
@@ -91,7 +92,7 @@ def together(parts: Sequence[pd.DataFrame], rows: Iterable[Mapping[str, Any]]) -
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return what a user sees of rows, newest first."""
+    """Return the columns of rows that a user sees, newest first."""
     metrics = [key for key in frame if key not in (*HEAD, *_ENDS, *_OWN)]
     ordered = frame.reindex(columns=[*HEAD, *metrics, *_ENDS])
     ordered["bytes"] = ordered["bytes"].fillna(0).astype("int64")
@@ -115,10 +116,10 @@ class Index:
         return []
 
     def read(self, files: Sequence[str]) -> pd.DataFrame:
-        """Return the rows of files, of each run the one that was read last."""
+        """Return the rows of files. If a run has several rows, the one read last counts."""
         parts = []
         for name in files:
-            # A damaged file is as good as none, and another reader may have replaced it.
+            # A damaged file counts as missing, and another reader may have replaced it.
             with suppress(StoreError, OSError, pa.ArrowException, ValueError, KeyError):
                 part = pd.read_parquet(io.BytesIO(self._shelf.read(name)))
                 part[[*HEAD, "bytes", "censored", *_OWN]]
@@ -129,7 +130,9 @@ class Index:
         return frame
 
     def write(self, frame: pd.DataFrame, instead_of: Sequence[str]) -> bool:
-        """Keep the rows in place of files. Return whether they are kept: a store may be read-only or full."""
+        """Store the rows in place of files. Return whether they are stored: a store may be read-only or
+        full.
+        """
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False, compression="zstd")
         try:

@@ -1,4 +1,4 @@
-"""What tells runs apart: their policies and, where they differ, their conditions.
+"""Labels that distinguish runs: their policies and, where they differ, their conditions.
 
 For: naming runs in tables and charts. Not for: comparing their figures (lab.runs.compare). Reads manifests
 only.
@@ -21,12 +21,12 @@ _LONGEST_VALUE = 24
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return what tells each run from the others: its policy and, where they differ, name and conditions.
+    """Return a label for each run: its policy and, if they differ, its name and conditions.
 
-    A condition is called by the last part of its key where that is clear: `app=teastore` for
-    `services.app`. Runs that differ in the seed alone share a label. Where more than three conditions differ,
-    a label lists those in which its run differs from most. Where that does not tell the runs apart either,
-    the label holds the run's id.
+    A condition is named by the last part of its key if that is unique: `app=teastore` for `services.app`.
+    Runs that differ only in the seed share a label. If more than three conditions differ, a label lists those
+    in which its run differs from most others. If that does not distinguish the runs either, the label holds
+    the run's id.
     """
     names = [str(run.manifest["name"]) for run in runs]
     known = [{"name": name, **conditions(run)} for name, run in zip(names, runs, strict=True)]
@@ -58,7 +58,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def conditions(run: Run) -> dict[str, str]:
-    """Return what determined the run besides policy, seed and name: dotted key → value as text."""
+    """Return the conditions of the run besides policy, seed and name: dotted key → value as text."""
     spec = {
         key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "seed", "name")
     }
@@ -69,7 +69,9 @@ def conditions(run: Run) -> dict[str, str]:
 
 
 def _shortened(value: str) -> str:
-    """Return the value without spaces, which part a label's conditions, cut where it is long."""
+    """Return the value without spaces, because spaces separate a label's conditions, and cut if it is
+    long.
+    """
     text = value.replace(" ", "")
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 

@@ -1,7 +1,7 @@
-"""What every run's manifest says: its identity, what was asked, by which versions, and what it amounts to.
+"""The manifest of every run: its identity, its question, the versions that made it, and its metrics.
 
-For: the runners of all kinds, which write manifests, and the store, which checks them. Not for: what a kind
-adds to the manifest, nor for files (lab.runs.store).
+For: the runners of all kinds, which write manifests, and the store, which checks them. Not for: the fields
+that a kind adds, nor files (lab.runs.store).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DIGITS = 10
 
 
 def _time(text: str) -> str:
-    """Return the text. Raises ValueError if it is no time with a zone, which times are compared by."""
+    """Return the text. Raise ValueError if it is not a time with a zone, because times are compared."""
     if datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("has no time zone")
     return text
@@ -53,7 +53,7 @@ class _Part(BaseModel):
 
 
 class _Input(_Part):
-    """What went in. role: what for; sha256: of its content; source: where it came from."""
+    """An input of the run. role: its purpose; sha256: hash of its content; source: where it came from."""
 
     role: str
     sha256: str
@@ -61,7 +61,7 @@ class _Input(_Part):
 
 
 class _Calibration(_Part):
-    """The parameters of the machine. Its values are checked by who reads them."""
+    """The parameters of the machine. Readers check the values."""
 
     name: str
     kernel: str
@@ -78,9 +78,9 @@ class _Versions(_Part):
 
 
 class Manifest(_Part):
-    """The fields that the manifest of every kind has; docs/reference/runs.md says what they mean.
+    """The fields of every kind's manifest; docs/reference/runs.md describes them.
 
-    A kind's own fields are kept as they are. `created_at` is a time with its zone.
+    A kind's own fields are kept unchanged. `created_at` is a time with its zone.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -124,8 +124,8 @@ def identified(
 ) -> dict[str, Any]:
     """Return the manifest's schema, id, identity_sha256 and spec.
 
-    resolved: the conditions, in JSON types; input_sha256: hash of the contents that went in; beyond: what
-    else the run depends on, with `backend` if it is not the twin.
+    resolved: the conditions, in JSON types; input_sha256: hash of the input's contents; beyond: further
+    dependencies of the run, with `backend` if it is not the twin.
     """
     identity = {
         "spec": resolved,
@@ -155,9 +155,9 @@ def store_run(
 ) -> Run:
     """Store a finished run and return it, replacing an earlier run of the same id.
 
-    identity: as of `identified`; about: what the kind says of the run, with `backend`, `inputs` and `notes`;
-    values: the run's metrics, NaN where one has no meaning; began: `time.perf_counter()` at its start;
-    censored: keys of the metrics whose value is a lower bound.
+    identity: as of `identified`; about: the kind's fields, with `backend`, `inputs` and `notes`; values: the
+    run's metrics, NaN if one does not apply; began: `time.perf_counter()` at its start; censored: keys of the
+    metrics whose value is a lower bound.
     """
     calibration = spec.calibration
     manifest = {

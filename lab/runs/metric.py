@@ -1,4 +1,4 @@
-"""What a metric is, and the table `summary` in which every run stores its metrics.
+"""The class of metrics, and the table `summary` in which every run stores its metrics.
 
 For: the pillars' tables of metrics (lab.containers.metrics, lab.fabric.metrics). Not for: computing values.
 """
@@ -15,12 +15,16 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure that a run is judged by.
+    """A figure for judging a run.
 
-    key: its name in tables; title, unit: for people; decimals: digits to print after the point; better:
-    which way is better; definition: what it means, one or two sentences; section: metrics of one section
-    stand together in a table; per_container: whether the table `containers` has it too; may_be_bound:
-    whether a run may know only a lower bound of it, because it counts what never ended
+    key: its name in tables
+    title, unit: for people
+    decimals: digits after the point
+    better: whether lower or higher values are better
+    definition: its meaning, in one or two sentences
+    section: metrics of one section are shown together in a table
+    per_container: whether the table `containers` has it, too
+    may_be_bound: whether a run may know only a lower bound of it, because it counts requests that never ended
     """
 
     key: str
@@ -35,15 +39,15 @@ class Metric:
 
 
 def censored_key(key: str) -> str:
-    """Return the key of the flag that stands beside a metric's value: whether it is a lower bound."""
+    """Return the key of the flag of a metric's value: whether it is a lower bound."""
     return f"{key}_censored"
 
 
 def summary(
     metrics: Sequence[Metric], values: Mapping[str, float], currency: str = "", censored: Collection[str] = ()
 ) -> pa.Table:
-    """Return one row per metric: metric, value (float64, NaN where it has no meaning), unit, and censored
-    (bool: the value is a lower bound)."""
+    """Return one row per metric: metric, value (float64, NaN if it does not apply), unit, and censored (bool:
+    the value is a lower bound)."""
     return pa.table(
         {
             "metric": pa.array([metric.key for metric in metrics], pa.string()),
@@ -55,5 +59,5 @@ def summary(
 
 
 def unit_of(metric: Metric, currency: str) -> str:
-    """Return the metric's unit, the currency's name for a price."""
+    """Return the metric's unit; for a price, the name of the currency."""
     return currency if metric.unit == "currency" else metric.unit

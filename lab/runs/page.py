@@ -1,8 +1,8 @@
-"""The frame and the parts of an HTML page that explains itself and needs no network.
+"""Frame and parts of an HTML page that needs no network.
 
 For: every report that is one file (lab.runs.report, studies.experiments.present). Not for: its contents. The
-parts are the macros of page.html.jinja. They escape text, whatever names it holds; markup that another
-part returned goes in as it is. Vega draws the charts, which stand in the page as images.
+parts are the macros of page.html.jinja. They escape text; markup that another part returned is inserted
+unchanged. Vega draws the charts, which are images in the page.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _parts() -> Any:
 
 
 def page(title: str, body: Iterable[Markup]) -> str:
-    """Return the whole page; body: the parts in order, of which empty ones are left out."""
+    """Return the whole page. body: the parts in order; empty ones are left out."""
     return str(_parts().page(title, body))
 
 
@@ -63,6 +63,6 @@ def figure(title: str, caption: str, chart: alt.TopLevelMixin) -> Markup:
 def svg(chart: alt.TopLevelMixin) -> str:
     """Return a chart as SVG text; the same chart gives the same text."""
     text = vl_convert.vegalite_to_svg(chart.to_json(), allowed_base_urls=[])
-    # Vega numbers clipping paths over all charts of a process; the numbers of each chart start at 0 instead.
+    # Vega numbers clipping paths over all charts of a process. Here the numbers of each chart start at 0.
     numbers: dict[str, int] = {}
     return _CLIP.sub(lambda path: f"{path[1]}{numbers.setdefault(path[2], len(numbers))}", text)

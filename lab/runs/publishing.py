@@ -1,6 +1,6 @@
-"""Puts the directory of a run into a store and takes it out, so that it is whole or not there.
+"""Puts the directory of a run into a store and removes it, so that the run is always either whole or absent.
 
-For: what touches the directory of a store. Not for: what a run contains (lab.runs.store). Any number of
+For: all changes of a store's directory. Not for: the contents of a run (lab.runs.store). Any number of
 processes may read, write and remove at the same time, in different PID namespaces, containers and machines,
 as far as the lock of twinbed/ownership.py holds among them; see there for NFS.
 
@@ -45,11 +45,11 @@ _LOCK, _STORE_LOCK = "lock", ".lock"
 _HIDDEN = re.compile(r"\.(?P<kind>new|old|gone)-(?P<machine>[0-9a-f]{8})[0-9a-f]{8}-(?P<id>.+)")
 
 ELSEWHERE_S = 24 * 3600.0
-"""Age at which what another machine left counts as left, s: no run takes so long to write."""
+"""Age at which files of another machine count as left over, s: no run takes that long to write."""
 
 
 class Working:
-    """A new hidden directory of a run, which its writer fills. It is there from `make` until `discard`."""
+    """A new hidden directory of a run, which its writer fills. It exists from `make` until `discard`."""
 
     def __init__(self, root: Path, run_id: str) -> None:
         self._root, self._home = root, root / run_id
@@ -64,10 +64,10 @@ class Working:
             self._lock = take(self.folder / _LOCK)
 
     def install(self) -> None:
-        """Make the directory visible, in place of a run of the same id. Raises OSError; the former run then
-        stays, except where the very last sync fails."""
+        """Make the directory visible, in place of a run of the same id. Raise OSError; the former run then
+        stays, unless the last sync fails."""
         with locked(self._root):
-            # Released first: NFS keeps a file that is removed while it is open, under another name.
+            # Released first: NFS keeps a file that is removed while it is open under another name.
             self._release()
             (self.folder / _LOCK).unlink()
             _sync(self.folder)
@@ -78,7 +78,7 @@ class Working:
                     self._home.rename(former)
                 self.folder.rename(self._home)
             finally:
-                # Only what this changed: to look through a store of many runs takes long.
+                # Only the names that this call changed: listing a store of many runs takes long.
                 if former.exists():
                     gone = _placed(former, self._home)
             _sync(self._root)
@@ -86,7 +86,7 @@ class Working:
             _discard(gone)
 
     def discard(self) -> None:
-        """Remove what was not installed. Idempotent."""
+        """Remove the directory if it was not installed. Idempotent."""
         _discard(self.folder)
         self._release()
 
@@ -96,7 +96,7 @@ class Working:
 
 
 def retire(run: Path) -> None:
-    """Remove a run. Raises OSError where it cannot be taken out of the store; it then stays."""
+    """Remove a run. Raise OSError if it cannot be removed; it then stays."""
     gone = _hidden(run.parent, "gone", run.name)
     with locked(run.parent):
         run.rename(gone)
@@ -105,10 +105,10 @@ def retire(run: Path) -> None:
 
 
 def sweep(root: Path, elsewhere_s: float = ELSEWHERE_S) -> int:
-    """Remove what writers left that died; a former run whose place is free goes back. A store that may only
-    be read stays as it is. Return how many leftovers there were.
+    """Remove leftovers of dead writers. A former run returns if its place is free. A read-only store stays
+    unchanged. Return the number of leftovers.
 
-    elsewhere_s: age at which what another machine left counts as left, s.
+    elsewhere_s: age at which files of another machine count as left over, s.
     """
     left = 0
     with suppress(OSError):
@@ -133,8 +133,8 @@ def locked(root: Path) -> Iterator[None]:
 
 @contextmanager
 def settled(root: Path) -> Iterator[None]:
-    """Let no name change, so that a run which is being replaced is seen. A store that may only be read, or
-    that no process has written to, is read as it is."""
+    """Let no name change inside the block, so that a run that is being replaced is seen. A store that is
+    read-only, or to which no process has written, is read without a lock."""
     lock = None
     with suppress(OSError):
         if (root / _STORE_LOCK).exists():
@@ -162,8 +162,8 @@ def write_table(path: Path, table: pa.Table) -> str:
 
 
 def encode(table: pa.Table, handle: BinaryIO) -> None:
-    """Write a table as Parquet, in the one way that all stores have. Raises what Arrow and the file raise."""
-    # Dictionary pages pay off for the container column only; floats compress as well without.
+    """Write a table as Parquet, in the same way for all stores. Raise the errors of Arrow and of the file."""
+    # Dictionary pages only pay off for the container column; floats compress as well without them.
     encoded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
     pq.write_table(
         table, handle, compression="zstd", compression_level=1, use_dictionary=encoded, row_group_size=1 << 18
@@ -190,7 +190,9 @@ def _hidden(root: Path, kind: str, run_id: str) -> Path:
 
 @cache
 def machine() -> str:
-    """Return 8 digits that this machine has until it is booted again; its containers have the same."""
+    """Return 8 digits that identify this machine until it is booted again. Its containers have the same
+    digits.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -199,7 +201,9 @@ def machine() -> str:
 
 
 def _is_left(entry: Path, elsewhere_s: float) -> bool:
-    """Return whether nobody is at work on a hidden directory. Certain only under the store's lock."""
+    """Return whether no process works on a hidden directory. The answer is only certain under the store's
+    lock.
+    """
     match = _HIDDEN.fullmatch(entry.name)
     if match is None or match["kind"] != "new":
         return match is not None
@@ -209,7 +213,7 @@ def _is_left(entry: Path, elsewhere_s: float) -> bool:
 
 
 def _age_s(folder: Path) -> float:
-    """Return the time since something in a directory changed, s; 0 if it cannot be told."""
+    """Return the time since the last change in a directory, s; 0 if unknown."""
     try:
         return time.time() - max(entry.stat().st_ctime for entry in (folder, *folder.iterdir()))
     except OSError:
@@ -223,7 +227,7 @@ def _leftovers(root: Path) -> list[Path]:
 
 
 def _settle(root: Path, elsewhere_s: float) -> None:
-    """Give every hidden directory that nobody is at work on its place: home, or among what is gone."""
+    """Move every hidden directory without a writer to its place, or mark it for deletion."""
     for entry in _leftovers(root):
         match = _HIDDEN.fullmatch(entry.name)
         if match is None or match["kind"] == "gone" or not _is_left(entry, elsewhere_s):
@@ -235,7 +239,9 @@ def _settle(root: Path, elsewhere_s: float) -> None:
 
 
 def _placed(former: Path, home: Path) -> Path | None:
-    """Give a former run its place back if that is free. Return where it is otherwise, among what is gone."""
+    """Return a former run to its place if that is free. Otherwise return its new path among the deleted
+    ones.
+    """
     place = _hidden(home.parent, "gone", home.name) if home.exists() else home
     former.rename(place)
     return None if place == home else place
@@ -257,5 +263,5 @@ def _sync(directory: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Remove what can be removed, without an error: the next opening of the store tries again."""
+    """Remove as much as possible, without an error: the next opening of the store tries again."""
     shutil.rmtree(path, ignore_errors=True)

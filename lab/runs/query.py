@@ -1,4 +1,4 @@
-"""DuckDB's answer to a question over the runs of a listing.
+"""Answers queries over the runs of a listing with DuckDB.
 
 For: RunStore.query. Not for: which runs are healthy (lab.runs.store).
 """
@@ -14,11 +14,11 @@ from lab import kinds
 from lab.runs import index
 
 MISTAKES = (duckdb.ParserException, duckdb.CatalogException)
-"""What DuckDB raises of a question that is wrong whatever the runs are."""
+"""DuckDB's errors for a query that is wrong regardless of the runs."""
 
 
 def tables_of(sql: str) -> set[str]:
-    """Return the tables of runs that a question needs. Raises duckdb.Error if it cannot be parsed."""
+    """Return the tables of runs that a query needs. Raise duckdb.Error if it cannot be parsed."""
     every = set(kinds.tables())
     with duckdb.connect() as connection:
         try:
@@ -33,10 +33,10 @@ def tables_of(sql: str) -> set[str]:
 def answered(
     sql: str, listing: pd.DataFrame, file_of: Callable[[str, str], str], connection: duckdb.DuckDBPyConnection
 ) -> pd.DataFrame:
-    """Return the answer. Raises duckdb.Error.
+    """Return the answer. Raise duckdb.Error.
 
-    listing: rows of healthy runs, as lab.runs.index has them; file_of(run, table): where DuckDB finds a
-    table, NAME.HASH.
+    listing: rows of healthy runs, as in lab.runs.index. file_of(run, table): path or URL of a table,
+    NAME.HASH, for DuckDB.
     """
     for name in sorted(tables_of(sql)):
         files = [
@@ -57,7 +57,7 @@ def answered(
 
 
 def _check_alike(name: str, quoted: str, count: int, connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise duckdb.BinderException if the files share no column: runs may lack some, but not all."""
+    """Raise duckdb.BinderException if the files share no column. Runs may lack some columns, but not all."""
     shared = connection.execute(
         f"SELECT name FROM parquet_schema([{quoted}]) WHERE num_children IS NULL GROUP BY name "
         f"HAVING count(DISTINCT file_name) = {count}"

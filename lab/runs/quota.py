@@ -1,8 +1,8 @@
-"""The most bytes that a store may hold.
+"""The largest size of a store.
 
-For: refusing a run that has no room, before it is there. Not for: removing runs (lab.runs.upkeep). Each
-writer adds up what it writes and looks at the whole store every LOOK_S, so that several writers together
-may exceed the quota by what they write in that time.
+For: refusing a run that exceeds the quota before it is stored. Not for: removing runs (lab.runs.upkeep). Each
+writer sums its own bytes and measures the whole store every LOOK_S. So several writers together may exceed
+the quota by the bytes that they write in that time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lab.runs.store import RunStore
 
 LOOK_S = 30.0
-"""Time after which the store's size is added up again, s: it lists the whole store."""
+"""Time after which the store's size is measured again, s: this lists the whole store."""
 
 _SHELF, _FILE = ".quota", "bytes"
 
@@ -30,12 +30,12 @@ class Quota:
         self._looked_s, self._most, self._used = -math.inf, math.inf, 0
 
     def get(self) -> int | None:
-        """Return the most bytes, or None if there is no quota."""
+        """Return the quota in bytes, None if there is none."""
         shelf = self._store.shelf(_SHELF)
         return int(shelf.read(_FILE)) if _FILE in shelf.names() else None
 
     def set(self, most: int | None) -> None:
-        """Let the store hold at most so many bytes; None: as many as there is room for."""
+        """Set the quota in bytes; None: no quota."""
         shelf = self._store.shelf(_SHELF)
         if most is None:
             shelf.remove(_FILE)
@@ -43,7 +43,7 @@ class Quota:
             shelf.write(_FILE, str(most).encode())
 
     def claim(self, more: int) -> None:
-        """Count bytes that are about to be written. Raises StoreError if they have no room."""
+        """Count bytes that are about to be written. Raise StoreError if they exceed the quota."""
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_S:
             most = self.get()

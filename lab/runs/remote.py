@@ -1,15 +1,15 @@
-"""A run store on object storage: S3, and whatever else fsspec reaches.
+"""A run store on object storage: S3, and other systems that fsspec supports.
 
 For: `--store s3://BUCKET/PREFIX`. Not for: folders (lab.runs.store). A table is stored under its run as
 NAME.SHA256.parquet, and the manifest, which names the hashes, last: it is one object, so writing it is the
 commit. A reader that has read a manifest finds the tables that belong to it. Two writers of the same run
-write the same objects, and the last manifest counts. What a writer leaves that died before its commit is no
-run; `twinbed runs prune` removes it.
+write the same objects, and the last manifest counts. The objects of a writer that died before its commit are
+not a run; `twinbed runs prune` removes them.
 
-To list many objects takes long, so `list` and `query` have an index (lab.runs.index). A writer announces
-which manifest it is about to write or remove, and a reader reads the announced ones again. An announcement
-goes when an index has what it announced, or after a day. `twinbed runs prune` drops the index, and the next
-reader makes it from all manifests, as it does where there is none.
+Listing many objects takes long, so `list` and `query` have an index (lab.runs.index). A writer announces the
+manifest that it is about to write or remove, and a reader reads the announced manifests again. An
+announcement is removed when an index contains its manifest, or after a day. `twinbed runs prune` drops the
+index, and the next reader builds it from all manifests, as if there were none.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from twinbed import StoreError, TwinbedError
 from twinbed.text import printable
 
 _TOGETHER = 256
-"""Manifests that are read at the same time: a server answers so many at once, and each is a few kilobytes."""
+"""Number of manifests that are read at the same time: a server answers this many at once, and each is a few
+kilobytes."""
 _DIGITS = indexing.DIGITS
 """Hex digits of a hash in an object's name."""
 _SAID, _GONE = ".said", "gone"
 
 
 class RemoteRun(Run):
-    """A run on object storage. Its tables are fetched when its path is asked for."""
+    """A run on object storage. Its tables are fetched when its path is requested."""
 
     __slots__ = ("_store",)
     _store: ObjectStore
@@ -62,7 +63,7 @@ class RemoteRun(Run):
 
     @property
     def path(self) -> Path:
-        """A folder of this machine with the run's files, there until the process ends."""
+        """A folder of this machine with the run's files. It exists until the process ends."""
         return self._store.fetched(self.manifest)
 
 
@@ -73,9 +74,9 @@ class ObjectStore(RunStore):
         self.location = url.rstrip("/")
         self.root = Path(self.location)
         with self._spoken():
-            # Another process may write at any time, so no listing is kept.
+            # Another process may write at any time, so no listing is cached.
             self._fs, self._prefix = fsspec.core.url_to_fs(self.location, use_listings_cache=False)
-            # Looking for a name says more than `exists`, which takes every error for a no.
+            # `exists` takes every error for "no"; listing a name reports the error.
             with suppress(FileNotFoundError):
                 self._fs.info(self._at(MANIFEST))
             bucket = self._prefix.partition("/")[0]
@@ -88,7 +89,7 @@ class ObjectStore(RunStore):
         return sorted(run for run, files in self._found().items() if MANIFEST in files)
 
     def open_all(self, run_ids: Sequence[str]) -> list[Run]:
-        """Return the runs with exactly these ids, read side by side."""
+        """Return the runs with exactly these ids, read in parallel."""
         read = dict(self._manifests(run_ids))
         missing = [run_id for run_id in run_ids if read.get(run_id) is None]
         if missing:
@@ -102,18 +103,18 @@ class ObjectStore(RunStore):
         run = self.open(run_id)
         with self._spoken():
             self._fs.pipe_file(self._at(_SAID, f"{_GONE}.{run.id}"), b"")
-            # Without its manifest it is gone; the rest is rubbish.
+            # Without its manifest the run is removed; the remaining objects are leftovers.
             self._fs.rm_file(self._at(run.id, MANIFEST))
             for file in self._fs.find(self._at(run.id)):
                 self._fs.rm_file(file)
 
     def sweep(self, older_s: float) -> int:
-        """Remove objects that no manifest names and that are so old."""
+        """Remove objects of at least this age that no manifest names."""
         now_s, left = time.time(), 0
         for run, files in self._found().items():
             named = {MANIFEST}
             if MANIFEST in files:
-                # What is damaged is for people to look at.
+                # Damaged objects are left for people to examine.
                 if not self.has(run):
                     continue
                 named |= {_object(name, sha) for name, sha in self._read(run).manifest["tables"].items()}
@@ -124,7 +125,7 @@ class ObjectStore(RunStore):
                     left += 1
         old = [path for path, (*_, made_s) in self._announced().items() if now_s - made_s > older_s]
         with self._spoken():
-            # Made anew by the next reader, from all manifests.
+            # The next reader builds it from all manifests.
             for path in (*self._fs.find(self._at(indexing.SHELF)), *old):
                 self._fs.rm_file(path)
         return left
@@ -177,7 +178,7 @@ class ObjectStore(RunStore):
 
     def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
         for run_id, text in self._manifests(self.names() if names is None else names):
-            # A run that was removed at this moment is none.
+            # A run that was removed at this moment does not exist.
             if text is not None:
                 yield self._judged(run_id, text)
 
@@ -190,7 +191,7 @@ class ObjectStore(RunStore):
 
     def _listing(self) -> pd.DataFrame:
         index = indexing.Index(self.shelf(indexing.SHELF))
-        # Listed before any manifest is read: what is written meanwhile stays announced to the next reader.
+        # Listed before any manifest is read: later writes stay announced to the next reader.
         said, now_s = self._announced(), time.time()
         files = index.files()
         known = index.read(files)
@@ -218,8 +219,8 @@ class ObjectStore(RunStore):
         return there.astype({"seed": "int64"}) if there["seed"].notna().all() else there
 
     def _announced(self) -> dict[str, tuple[str, str, float]]:
-        """Return for each announcement the stamp of the manifest that it is of, the run, and when it was
-        made, s."""
+        """Return for each announcement the stamp of its manifest, the run, and the time at which it was made,
+        s."""
         table = {}
         with self._spoken():
             for path, about in self._fs.find(self._at(_SAID), detail=True).items():
@@ -228,7 +229,7 @@ class ObjectStore(RunStore):
         return table
 
     def _manifests(self, run_ids: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-        """Yield each run with its manifest's text, None where there is none."""
+        """Yield each run with its manifest's text, None if it has none."""
         for first in range(0, len(run_ids), _TOGETHER):
             some = run_ids[first : first + _TOGETHER]
             with self._spoken():
@@ -256,7 +257,7 @@ class ObjectStore(RunStore):
         return str(self._fs.unstrip_protocol(self._at(run_id, f"{stored}.parquet")))
 
     def _tables_of(self, run_id: str) -> set[str]:
-        """Return the objects that the run's manifest names; none if there is no whole run."""
+        """Return the objects that the run's manifest names; none if the run is not whole."""
         try:
             tables = self._read(run_id).manifest["tables"]
         except StoreError:
@@ -264,13 +265,13 @@ class ObjectStore(RunStore):
         return {_object(name, sha) for name, sha in tables.items()}
 
     def _discard(self, run_id: str, files: set[str]) -> None:
-        """Remove what can be removed. What stays is no part of a run."""
+        """Remove as much as possible. Objects that stay belong to no run."""
         for file in files:
             with suppress(Exception):
                 self._fs.rm_file(self._at(run_id, file))
 
     def _found(self) -> dict[str, dict[str, Mapping[str, Any]]]:
-        """Return name of a run → name of its object → what the storage says of it."""
+        """Return name of a run → name of its object → the storage's metadata of it."""
         table: dict[str, dict[str, Mapping[str, Any]]] = {}
         with self._spoken():
             for path, about in self._fs.find(self._prefix, detail=True).items():
@@ -284,7 +285,7 @@ class ObjectStore(RunStore):
 
     @contextmanager
     def _spoken(self) -> Iterator[None]:
-        """Turn what the storage's library raises, each its own, into a StoreError of one line."""
+        """Convert the storage library's various errors into a StoreError of one line."""
         try:
             yield
         except TwinbedError:
@@ -330,19 +331,21 @@ def _object(name: str, sha: str) -> str:
 
 
 def _stamp(text: bytes) -> str:
-    """Return what tells a manifest from every other, in an object's name."""
+    """Return the manifest's part of an object's name, which identifies its content."""
     return sha256(text).hexdigest()[:_DIGITS]
 
 
 def _made_s(about: Mapping[str, Any]) -> float:
-    """Return when an object was made by what the storage says of it, s; this moment if it does not say."""
+    """Return the time at which an object was made, s, by the storage's metadata; the present time if
+    unknown.
+    """
     made = about.get("LastModified") or about.get("created") or time.time()
     return made.timestamp() if isinstance(made, datetime) else float(made)
 
 
 @cache
 def _kept() -> Path:
-    """Return the folder of what this process has fetched. It goes when the process ends."""
+    """Return the folder of the objects that this process has fetched. It is removed when the process ends."""
     folder = Path(tempfile.mkdtemp(prefix="twinbed-fetched-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,8 +1,7 @@
-"""Runs as one HTML page: comparison, charts, notes, parameters, conditions, and where the inputs come from.
+"""Runs as one HTML page: comparison, charts, notes, parameters, conditions, and the sources of the inputs.
 
 For: `twinbed report` and the explorer's download. Not for: the figures (lab.runs.compare), the charts
-(lab.kinds) or a page to click through (lab.explorer). The page needs no network, runs no script and can be
-printed.
+(lab.kinds) or interactive pages (lab.explorer). The page needs no network, runs no script and can be printed.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def document(runs: Sequence[Run]) -> str:
 
 
 def _one_per_label(runs: Sequence[Run]) -> list[Run]:
-    """Return the first seed of each policy and its conditions, which a chart over time can show."""
+    """Return the first seed of each policy and its conditions, for charts over time."""
     first = {label: run for run, label in reversed(list(zip(runs, labels(runs), strict=True)))}
     return [first[label] for label in dict.fromkeys(labels(runs))]
 
@@ -62,12 +61,12 @@ def _parameters(runs: Sequence[Run]) -> Markup:
     for run in {run.policy: run for run in runs}.values():
         policy = run.manifest["spec"]["policy"]
         for key, value in policy["parameters"].items():
-            # The file of a user's own policy says more than this table could.
+            # The file of a user's own policy contains more than this table.
             fields = {} if "code_sha256" in policy else POLICIES[policy["name"]][0].__dataclass_fields__
             about = fields[key].metadata if key in fields else {"unit": "", "why": ""}
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             lines.append([run.policy, key, text, about["unit"], about["why"]])
-    return _texts(["Policy", "Parameter", "Value", "Unit", "Why this default"], lines) if lines else Markup()
+    return _texts(["Policy", "Parameter", "Value", "Unit", "Reason"], lines) if lines else Markup()
 
 
 def _conditions(runs: Sequence[Run]) -> Markup:

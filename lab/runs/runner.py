@@ -1,8 +1,8 @@
-"""Runs scenarios on the twin: a question in, stored runs out.
+"""Runs scenarios on the twin and stores the runs.
 
 For: dividing a scenario's runs into units of work, and carrying them out on an engine (lab.engine). Runs that
-differ in the policy alone form a unit, because they share their input. Not for: making a run, which is
-the work of its kind's runner (lab.kinds).
+differ only in the policy form a unit, because they share their input. Not for: making a run, which its kind's
+runner does (lab.kinds).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lab.runs.stores import store_at
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Every policy of one variant with one seed, as a worker is asked for them.
+    """A unit of work for a worker: every policy of one variant with one seed.
 
-    store: location of the store; fresh: False opens a run that the store has already
-    call: which call of this module asks; the input of a runner is kept within a call only, as files may
-    change
+    store: location of the store
+    fresh: False reuses a run that is in the store
+    call: number of the call of this module; a runner caches its input only within a call, as files may change
     """
 
     specs: tuple[RunSpec, ...]
@@ -42,7 +42,7 @@ class Together:
 
 
 def units(groups: Sequence[Sequence[RunSpec]], store: RunStore, *, fresh: bool) -> list[ports.Unit[Together]]:
-    """Return the units of work that make these runs, which differ in the policy alone within a group."""
+    """Return the units of work that make these runs. Within a group, runs differ only in the policy."""
     call = secrets.token_hex(8)
     return [
         ports.Unit(
@@ -53,8 +53,7 @@ def units(groups: Sequence[Sequence[RunSpec]], store: RunStore, *, fresh: bool) 
 
 
 def files_of(scenario: Scenario) -> tuple[str, ...]:
-    """Return the files and folders that a scenario names and that are there, policies of one's own among
-    them."""
+    """Return the existing files and folders that a scenario names, including the user's own policies."""
     named = [path for path in paths_in(scenario).values() if Path(path).exists()]
     return tuple(dict.fromkeys([*named, *policy.files(scenario.policies)]))
 
@@ -79,10 +78,9 @@ def run_scenario(
 ) -> list[Run]:
     """Return all runs of a scenario, in `expand` order. Runs that finish before a failure stay in the store.
 
-    jobs: number of processes at work at once; by default as the kind has it. A single unit is run by this
-    process.
-    fresh: False opens a run that the store has already instead of simulating it again.
-    engine: where the work is done; by default processes of this machine.
+    jobs: number of parallel processes; by default that of the kind. A single unit runs in this process.
+    fresh: False reuses a run that is in the store. engine: where the work is done; by default processes of
+    this machine.
     """
     specs, kind = expand(scenario), kinds.of(scenario)
     places: dict[tuple[str, int], list[int]] = {}
@@ -101,11 +99,11 @@ def run_scenario(
 
 
 _of_thread = threading.local()
-"""The runners of a worker's thread, by kind: units that follow each other mostly share their input."""
+"""The runners of a worker's thread, by kind: consecutive units mostly share their input."""
 
 
 def make(asked: Together, places: Places, progress: Progress) -> list[str]:
-    """Make a unit's runs, and return their ids. It is the work that engines are given."""
+    """Make a unit's runs, and return their ids. Engines execute this function."""
     specs = [
         replace(spec, scenario=with_paths(spec.scenario, places), policy=spec.policy.with_file_at(places))
         for spec in asked.specs

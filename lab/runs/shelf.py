@@ -1,6 +1,6 @@
 """A folder of small files beside the runs of a store, each written whole or not at all.
 
-For: what sweeps note down while they go on (lab.sweep.book). Not for: runs.
+For: the notes of sweeps (lab.sweep.book). Not for: runs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The run store: one directory per run with manifest.json and Parquet tables, written whole or not at all.
 
-For: publishing, listing, opening, exporting, removing and querying runs. Not for: computing anything in
-them (lab.runs.runner and the pillars), nor for the steps in which a directory appears and disappears
-(lab.runs.publishing, which also says who may share a store). A run that cannot be read is named with its
-cause, and the others are read.
+For: publishing, listing, opening, exporting, removing and querying runs. Not for: computing anything in them
+(lab.runs.runner and the pillars), nor for the steps in which a directory appears and disappears
+(lab.runs.publishing, which also describes the sharing of a store). A run that cannot be read is named with
+the cause, and the others are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from twinbed.text import printable
 
 MANIFEST = "manifest.json"
 INDEX_FROM = 200
-"""Number of runs from which on an index is kept: fewer are read as fast as it is."""
+"""Number of runs from which an index is kept. Fewer runs are read as fast as the index."""
 
 
 def default_root() -> Path:
@@ -83,13 +83,13 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The run's metrics: key of its kind's metrics → value, NaN where it has no meaning."""
+        """The run's metrics: key of its kind's metrics → value, NaN if it does not apply."""
         stored: dict[str, float | None] = self.manifest["metrics"]
         return {key: float("nan") if value is None else value for key, value in stored.items()}
 
     @property
     def censored(self) -> frozenset[str]:
-        """Keys of the metrics of which only a lower bound is known, which stands in `metrics`."""
+        """Keys of the metrics whose value in `metrics` is a lower bound."""
         return frozenset(self.manifest.get("censored", ()))
 
     @property
@@ -131,7 +131,7 @@ class Run:
 
 
 class Answer(NamedTuple):
-    """A query's answer. problems: a line for each run that was left out, `NAME: what is wrong with it`."""
+    """A query's answer. problems: one line for each run that was left out, `NAME: problem`."""
 
     frame: pd.DataFrame
     problems: tuple[str, ...]
@@ -140,8 +140,9 @@ class Answer(NamedTuple):
 class RunStore:
     """All runs under one root directory, by default `default_root()`. It is created by the first run.
 
-    Opening a store removes what writers that died left behind. Several processes may use a store at once.
-    location: what lab.runs.stores.store_at opens the same store by, in any process of this machine.
+    Opening a store removes the leftovers of dead writers. Several processes may use a store at once.
+    location: argument with which lab.runs.stores.store_at opens the same store in any process of this
+    machine.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -157,7 +158,7 @@ class RunStore:
         return [run.id for _, run, _ in self._scan() if run is not None]
 
     def names(self) -> list[str]:
-        """Return the sorted names of all that may be a run, without reading any."""
+        """Return the sorted names of all directories that may be a run, without reading any."""
         try:
             return sorted(entry.name for entry in os.scandir(self.root) if not entry.name.startswith("."))
         except FileNotFoundError:
@@ -166,11 +167,11 @@ class RunStore:
             raise StoreError(f"{self.root}: cannot be listed: {_one_line(error)}") from None
 
     def open_all(self, run_ids: Sequence[str]) -> list[Run]:
-        """Return the runs with exactly these ids. Raises StoreError if one is not there."""
+        """Return the runs with exactly these ids. Raise StoreError if one does not exist."""
         return [self._read(run_id) for run_id in run_ids]
 
     def shelf(self, name: str) -> Shelf:
-        """Return the shelf of this name beside the runs; a name that begins with a dot is no run's."""
+        """Return the shelf of this name beside the runs. No run has a name that begins with a dot."""
         return FolderShelf(self.root / name)
 
     def has(self, run_id: str) -> bool:
@@ -185,9 +186,9 @@ class RunStore:
         """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, bytes,
         censored, problem.
 
-        bytes: of its files; censored: keys of the metrics that are lower bounds, separated by spaces.
-        A directory that is no run or a damaged run has a row too: its name as id, and what is wrong as
-        `problem`, which is empty for healthy runs.
+        bytes: of its files; censored: keys of the metrics that are lower bounds, separated by spaces. A
+        directory that is no run or a damaged run has a row, too: its name as id, and the error as `problem`,
+        which is empty for healthy runs.
         """
         return indexing.shown(self._listing())
 
@@ -237,10 +238,10 @@ class RunStore:
     def query(self, sql: str) -> Answer:
         """Return DuckDB's answer to a query over all healthy runs.
 
-        There is a view per table, over the runs that have it, with the column `run` for the id, and the
-        view `runs` with what `list` shows. Runs that cannot be read are left out and named; where DuckDB
-        fails, so are runs whose tables differ from their manifest. Raises StoreError with the first line of
-        DuckDB's error.
+        There is a view per table, over the runs that have it, with the column `run` for the id, and the view
+        `runs` with the columns of `list`. Runs that cannot be read are left out and named. If DuckDB fails,
+        runs whose tables differ from their manifest are left out, too. Raises StoreError with the first line
+        of DuckDB's error.
         """
         listing = self._listing()
         bad = listing["problem"] != ""
@@ -269,16 +270,16 @@ class RunStore:
             return answered(sql, listing, self._table_file, connection)
 
     def sweep(self, older_s: float) -> int:
-        """Remove what writers left that died at least so long ago, and return how many leftovers there were.
+        """Remove leftovers of writers that died at least older_s ago, and return the number of leftovers.
 
-        Opening the store has removed what died on this machine.
+        Opening the store has removed those of this machine.
         """
         return publishing.sweep(self.root, older_s)
 
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
         """Write a run under manifest["id"], replacing a run of the same id, and return it.
 
-        tables: by name, all that its kind requires. The manifest gains their SHA-256 and bytes. On any
+        tables: all tables that its kind requires, by name. The manifest gains their SHA-256 and bytes. On any
         failure, and on KeyboardInterrupt, nothing is left behind. An OSError (a full disk) becomes a
         StoreError that names the path.
         """
@@ -305,10 +306,10 @@ class RunStore:
         return Run(self.root / run_id, full)
 
     def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
-        """Yield each visible directory by its printable name: as a run, or with what is wrong with it. Raises
-        StoreError if the root cannot be listed.
+        """Yield each visible directory by its printable name: as a run, or with its error. Raise StoreError
+        if the root cannot be listed.
 
-        names: of the directories to look at; None: all.
+        names: of the directories to read; None: all.
         """
         for name in self._visible() if names is None else names:
             try:
@@ -322,11 +323,11 @@ class RunStore:
             return self.names()
 
     def _listing(self) -> pd.DataFrame:
-        """Return a row for each visible directory; see lab.runs.index. Those without a run have id and
-        problem."""
+        """Return one row for each visible directory; see lab.runs.index. Directories without a run have id
+        and problem."""
         names = self._visible()
         index = indexing.Index(self.shelf(indexing.SHELF))
-        # Taken before the manifests are read: what changes meanwhile is read again the next time.
+        # Taken before the manifests are read: a manifest that changes later is read again the next time.
         stamps = indexing.stamps(self.root, names, MANIFEST)
         files = index.files() if len(names) >= INDEX_FROM else []
         known = index.read(files)
@@ -351,7 +352,7 @@ class RunStore:
         """Let DuckDB read the store's files."""
 
     def _table_file(self, run_id: str, stored: str) -> str:
-        """Return where DuckDB finds a run's table, NAME.HASH; its folder has the run's name."""
+        """Return the path or URL of a run's table, NAME.HASH, for DuckDB. Its folder has the run's name."""
         return f"{self.root}/{run_id}/{stored.partition('.')[0]}.parquet"
 
     def _stands(self, run_id: str) -> bool:
@@ -417,7 +418,7 @@ def manifest_of(text: bytes, where: str, name: str) -> tuple[Mapping[str, Any], 
 
 
 def _discard(path: Path) -> None:
-    """Remove what can be removed, without an error: the one that led to the removal is the one to report."""
+    """Remove as much as possible, without an error: the error that led to the removal is reported."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

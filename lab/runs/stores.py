@@ -1,6 +1,6 @@
 """Opens the store at a location: a folder, or a prefix on object storage.
 
-For: whoever is told by a user, or by another process, where the runs are. Not for: what a store does.
+For: locations given by a user or by another process. Not for: the stores themselves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Writes what happened in a run as a timeline that Perfetto's and Chrome's viewers open.
+"""Writes the events of a run as a timeline for the viewers of Perfetto and Chrome.
 
-For: counters, spans and moments on named tracks, bounded in number, as Trace Event JSON. Not for: what a
-pillar puts on its tracks (`Kind.timeline`). Source: "Trace Event Format" (Google, 2016), "JSON Object
-Format"; times are in microseconds.
+For: counters, spans and moments on named tracks, bounded in number, as Trace Event JSON. Not for: the
+contents of tracks (`Kind.timeline`). Source: "Trace Event Format" (Google, 2016), "JSON Object Format"; times
+are in microseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 MOST_EVENTS = 300_000
 """Most events of a file, about 40 MB of JSON: Perfetto opens that in seconds."""
 _MOST_LANES = 200
-"""Most spans of a track that may lie over each other, as rows of the viewer."""
+"""Most rows of a track for spans that overlap in time."""
 _US = 1e6
 
 
@@ -33,8 +33,8 @@ _US = 1e6
 class Counter:
     """A quantity over time. process: the group of tracks; name, unit: of the quantity.
 
-    at_s, value: float64[n], when it changed and to what. A value holds until the next one; NaN leaves the
-    quantity as it was.
+    at_s, value: float64[n], time of each change, s, and new value. A value holds until the next one; NaN
+    leaves the quantity unchanged.
     """
 
     process: str
@@ -46,9 +46,10 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """What lasted. process, track: where it is drawn; name: of every span; begin_s, end_s: [n], end ≥ begin.
+    """Spans of time. process, track: where they are drawn; name: of every span; begin_s, end_s: [n], end ≥
+    begin.
 
-    Spans of a track may lie over each other. about: further columns that the viewer shows, [n] each.
+    Spans of a track may overlap. about: further columns that the viewer shows, [n] each.
     """
 
     process: str
@@ -61,7 +62,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What happened at a moment. process: where it is drawn; name: of every moment; at_s: [n]."""
+    """Moments. process: where they are drawn; name: of every moment; at_s: times, s, [n]."""
 
     process: str
     name: Sequence[str]
@@ -73,17 +74,20 @@ Tracks = Sequence[Counter | Spans | Moments]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a file holds. events: number of events in it; left_out: events for which it had no room."""
+    """Contents of a written file. events: number of events in it; left_out: number of events for which it had
+    no room.
+    """
 
     events: int
     left_out: int
 
 
 def write(tracks: Tracks, path: Path, about: dict[str, str]) -> Written:
-    """Writes the tracks to a file, compressed if its name ends in .gz. about: facts of the run.
+    """Write the tracks to a file, compressed if its name ends in .gz. about: facts of the run.
 
-    Each track gets an equal part of MOST_EVENTS. A counter with too many changes keeps the least and the
-    greatest of equally many values; of too many spans the longest are kept. Raises as `write_whole`.
+    Each track gets an equal part of MOST_EVENTS. A counter with too many changes is divided into groups of
+    equally many values, of which the least and the greatest are kept. Of too many spans, the longest are
+    kept. Raises as `write_whole`.
     """
     processes = {name: number for number, name in enumerate(dict.fromkeys(t.process for t in tracks), 1)}
     events: list[dict[str, Any]] = [
@@ -123,7 +127,7 @@ def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 
 
 def _changes(counter: Counter, most: int) -> tuple[list[tuple[float, float]], int]:
-    """Returns time and value of each change, at most `most`, and how many changes were left out."""
+    """Return time and value of each change, at most `most`, and how many changes were left out."""
     known = np.isfinite(counter.value)
     at_s, value = counter.at_s[known], counter.value[known]
     changed = np.append(True, value[1:] != value[:-1]) if len(value) else np.empty(0, np.bool_)
@@ -134,7 +138,7 @@ def _changes(counter: Counter, most: int) -> tuple[list[tuple[float, float]], in
 
 
 def _extremes(value: Floats, most: int) -> NDArray[np.int64]:
-    """Returns the rows, in order, of the least and the greatest value of equally many values each."""
+    """Return the rows, in order, of the least and the greatest value of each group of equally many values."""
     if len(value) <= most:
         return np.arange(len(value))
     rows: set[int] = set()
@@ -144,8 +148,8 @@ def _extremes(value: Floats, most: int) -> NDArray[np.int64]:
 
 
 def _spans(spans: Spans, most: int, pid: int, first: int) -> tuple[list[dict[str, Any]], int, int]:
-    """Returns the events of the spans and of the names of their rows, how many spans were left out, and how
-    many rows they use, numbered from `first`."""
+    """Return the events of the spans and of the names of their rows, the number of spans left out, and the
+    number of rows used, which are numbered from `first`."""
     longest = np.argsort(spans.begin_s - spans.end_s, kind="stable")[:most]
     order = longest[np.argsort(spans.begin_s[longest], kind="stable")]
     events: list[dict[str, Any]] = []
@@ -165,9 +169,9 @@ def _spans(spans: Spans, most: int, pid: int, first: int) -> tuple[list[dict[str
 
 
 def _in_lanes(spans: Spans, order: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yields each row in order of its begin with the lowest lane that is free then; none if all are taken.
+    """Yield each row in order of its begin with the lowest free lane; none if all are taken.
 
-    A viewer takes spans of one row for calls inside each other, which these are not.
+    A viewer shows overlapping spans of one row as nested calls, which these are not.
     """
     free: list[int] = []
     busy: list[tuple[float, int]] = []

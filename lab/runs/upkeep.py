@@ -1,4 +1,4 @@
-"""The tags of a store's runs, what runs take, and which of them go to make room.
+"""Tags of a store's runs, sizes of runs, and removal of runs to make room.
 
 For: `twinbed runs tag`, `du` and `prune`. Not for: refusing runs that have no room (lab.runs.quota).
 """
@@ -46,14 +46,14 @@ class Tags:
         self._shelf.write(f"{tag}@{run_id}", b"\n")
 
     def remove(self, run_id: str, tag: str) -> None:
-        """Take a tag from a run. Raises ScenarioError if the run does not have it."""
+        """Remove a tag from a run. Raise ScenarioError if the run does not have it."""
         present = self.all().get(run_id, [])
         if tag not in present:
             raise ScenarioError(f"run {run_id}: no tag {tag!r}; it has {', '.join(present) or 'none'}")
         self._shelf.remove(f"{tag}@{run_id}")
 
     def forget(self, run_id: str) -> None:
-        """Take all tags from a run that is removed."""
+        """Remove all tags of a run that is removed."""
         for tag in self.all().get(run_id, []):
             self._shelf.remove(f"{tag}@{run_id}")
 
@@ -96,8 +96,8 @@ def usage(store: RunStore) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was removed. runs: ids; bytes: of these runs; leftovers: number of things that dead writers
-    left."""
+    """Removed objects. runs: ids; bytes: bytes of these runs; leftovers: number of leftovers of dead
+    writers."""
 
     runs: tuple[str, ...]
     bytes: int
@@ -107,12 +107,11 @@ class Collected:
 def collect(
     store: RunStore, keep: int | None, older_s: float | None, *, keep_tagged: bool = False
 ) -> Collected:
-    """Remove runs, and what writers left that died more than a day ago.
+    """Remove runs, and leftovers of writers that died more than a day ago.
 
-    keep: the newest so many runs of each scenario stay; older_s: runs that were made within this time stay;
-    keep_tagged: runs with a tag stay.
-    A run goes if nothing keeps it; without keep and older_s, no run goes. Runs that cannot be read stay:
-    they are for people to look at.
+    keep: this many newest runs of each scenario stay. older_s: runs made within this time stay. keep_tagged:
+    runs with a tag stay. A run is removed if none of these rules keeps it; without keep and older_s, no run
+    is removed. Runs that cannot be read stay, for people to examine.
     """
     frame = _sized(store)
     made = _made(frame["created_at"])
@@ -133,7 +132,7 @@ def collect(
 
 
 def age_s(created_at: pd.Series[str]) -> pd.Series[float]:
-    """Return the age of runs by their times of making, s; NaN where there is none."""
+    """Return the age of runs by the times at which they were made, s; NaN if unknown."""
     return (pd.Timestamp.now(tz="UTC") - _made(created_at)).dt.total_seconds()
 
 

@@ -1,8 +1,8 @@
-"""The book of a sweep: which runs it has, with their metrics, kept beside the runs in the store.
+"""The book of a sweep: its runs and their metrics, stored beside the runs.
 
-For: going on with a sweep, the one compacted table that it ends with, and the sweeps and tunings that the
-explorer shows. Not for: what is run next. New rows are written in parts; when the sweep ends they become one
-table, `metrics.parquet`, or one per shard. A row that is lost costs nothing but looking at its run again.
+For: resuming a sweep, its final compacted table, and the sweeps and tunings that the explorer shows. Not for:
+choosing the next run. New rows are written in parts; when the sweep ends they become one table,
+`metrics.parquet`, or one per shard. If a row is lost, its run is only read again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lab.sweep.plan import Plan
 from twinbed import StoreError
 
 _EVERY_S, _EVERY_ROWS = 5.0, 2_000
-"""A part is written when it is so old or so long: what a kill may cost, against the number of files."""
+"""Age and number of rows at which a part is written: the loss at a kill against the number of files."""
 
 
 class Book:
@@ -78,7 +78,7 @@ class Book:
             self._new = []
 
     def tidy(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return rows with what the plan says of their cells: parameters × metrics × seed."""
+        """Return rows with the plan's columns for their cells: parameters × metrics × seed."""
         return tidied(rows, self._plan.keys, self._plan.labels)
 
     def finish(self, failures: pd.DataFrame) -> None:
@@ -118,10 +118,10 @@ _AnyNote = TypeVar("_AnyNote")
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What a sweep asks.
+    """The question of a sweep.
 
-    id: of its plan; title: of its scenario; kind: name of its row in lab.kinds; keys: those that vary
-    labels: the keys' values and policy by cell; seeds: number of them
+    id: id of its plan; title: title of its scenario; kind: name of its row in lab.kinds; keys: varied keys;
+    labels: the keys' values and policy by cell; seeds: number of seeds
     """
 
     id: str
@@ -134,10 +134,10 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How far a sweep is.
+    """Progress of a sweep.
 
-    frame: one row per point, policy and seed, as Swept has it; failures: as Swept has them
-    whole: whether nobody is making runs of it: no part lies beside its compacted tables
+    frame: one row per point, policy and seed, as in Swept; failures: as in Swept
+    whole: whether no process makes runs of it: no part exists beside its compacted tables
     """
 
     frame: pd.DataFrame
@@ -146,7 +146,7 @@ class Course:
 
 
 def note(plan: Plan, store: RunStore) -> None:
-    """Write down what a sweep asks."""
+    """Store the question of a sweep."""
     scenario = plan.points[0].scenario
     told = Noted(
         plan.id, scenario.title or plan.name, plan.kind.name, plan.keys, plan.labels, len(plan.seeds)
@@ -160,7 +160,7 @@ def sweeps(root: Path) -> list[Noted]:
 
 
 def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
-    """Return how far a sweep is. metrics: keys of its kind's metrics."""
+    """Return the progress of a sweep. metrics: keys of its kind's metrics."""
     shelf = FolderShelf(root / _FOLDER / sweep.id)
     columns = ["cell", "seed", "run", "seconds", *metrics]
     frames, failures = [pd.DataFrame(columns=columns)], [pd.DataFrame()]
@@ -181,13 +181,13 @@ def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How far a tuning is, in words; lab.sweep.tuned writes it down after each batch of trials.
+    """Progress of a tuning, in words; lab.sweep.tuned stores it after each batch of trials.
 
-    id: of its question; title: of its scenario; aim: what is made best within which limits
-    done, trials: numbers of trials; ended: whether its best was run with other seeds, or none was found
-    header, lines: the table of the best and the Pareto front; notes: how sure it is
-    axes: titles of the metric and of the first limit's, none without a limit
-    points: of each trial with all seeds both means, its values, and whether it is on the front
+    id: of its question; title: of its scenario; aim: what is made best within which limits done, trials:
+    numbers of trials; ended: whether its best was run with other seeds, or none was found header, lines: the
+    table of the best and the Pareto front; notes: how sure it is axes: titles of the metric and of the first
+    limit's, none without a limit points: of each trial with all seeds both means, its values, and whether it
+    is on the front
     """
 
     id: str
@@ -212,7 +212,7 @@ def note_tuning(tuning: Tuning, store: RunStore) -> None:
 
 
 def tunings(root: Path) -> list[Tuning]:
-    """Return the tunings of the store in a folder, the one that went on last first."""
+    """Return the tunings of the store in a folder, the one with the latest progress first."""
     return _notes(root, f"{_TUNINGS}/*.json", Tuning)
 
 

@@ -1,7 +1,7 @@
-"""A sweep as one HTML page: the table of means, charts, what failed, and what the figures mean.
+"""A sweep as one HTML page: the table of means, charts, failures, and definitions of the figures.
 
-For: `twinbed sweep --html`, and the charts of the explorer. Not for: drawing (lab.charts.sweep) nor the
-parts of a page (lab.runs.page).
+For: `twinbed sweep --html`, and the charts of the explorer. Not for: drawing (lab.charts.sweep) nor the parts
+of a page (lab.runs.page).
 """
 
 from __future__ import annotations

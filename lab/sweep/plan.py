@@ -1,7 +1,7 @@
-"""What a sweep makes: cells (a point under a policy), and units of work (a point with a seed).
+"""The parts of a sweep: cells (a point under a policy), and units of work (a point with a seed).
 
-For: dividing a sweep into units, each run once. Not for: carrying it out (sweep.py). Cells that ask the same,
-such as a policy at points where only another policy's parameter differs, share their runs.
+For: dividing a sweep into units, each run once. Not for: carrying it out (sweep.py). Equal cells, such as a
+policy at points where only another policy's parameter differs, share their runs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """What tells its files from those of other shards, or ""."""
+        """Part of its files' names that distinguishes shards, or ""."""
         return f"-{self.number + 1}of{self.count}" if self.count > 1 else ""
 
 

@@ -1,6 +1,6 @@
-"""The points of a sweep: which values its keys have, from `--vary`, a CSV file and the scenario's own `vary`.
+"""The points of a sweep: the values of its keys, from `--vary`, a CSV file and the scenario's own `vary`.
 
-For: `points` and the seeds. Not for: what is run at a point (plan.py).
+For: `points` and the seeds. Not for: the runs at a point (plan.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MOST_SEEDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One combination of values. values: key → value, equal keys in all points; scenario: with these values,
-    in which nothing varies."""
+    """One combination of values. values: key → value, the same keys in all points; scenario: with these
+    values fixed."""
 
     values: Mapping[str, Value]
     scenario: Scenario
@@ -90,7 +90,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 
 
 def _rows(table: Path) -> list[tuple[str, dict[str, str]]]:
-    """Return the rows of a CSV file with where they stand. Raises ScenarioError."""
+    """Return the rows of a CSV file with their line numbers. Raise ScenarioError."""
     reader = csv.DictReader(io.StringIO(read_user_text(table, MIB)), strict=True)
     try:
         rows = [(f"{table}: line {reader.line_num}", row) for row in reader]

@@ -20,7 +20,7 @@ from lab.sweep.sweep import Swept
 from twinbed import ScenarioError
 
 _METRICS = 4
-"""Metrics in the table unless others are asked for: more do not fit beside the keys."""
+"""Number of metrics in the table unless others are requested: more do not fit beside the keys."""
 _FAILURES = 10
 """Failures that the table's notes show. The store's table has all."""
 INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."

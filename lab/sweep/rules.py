@@ -1,6 +1,6 @@
-"""Rules about a metric: when a point has had enough seeds, what a tuning must keep, and whom none beats.
+"""Rules about a metric: when a point has enough seeds, the limits of a tuning, and the Pareto front.
 
-For: `--until` and `--subject-to`, and finding a metric by a short name. Not for: deciding what is run next.
+For: `--until` and `--subject-to`, and finding a metric by a short name. Not for: choosing the next run.
 """
 
 from __future__ import annotations

@@ -52,10 +52,9 @@ def sweep(
 ) -> Swept:
     """Make all runs of a sweep and return their table. A unit that fails does not stop the others.
 
-    resume: take what the store has already instead of making it again. noted: keep in the store
-    what is asked, so that others see the sweep go on. until: leave out further seeds of a
-    point whose interval is narrow enough. KeyboardInterrupt and a lost engine pass through; what is done
-    stays in the store and in the sweep's book.
+    resume: reuse runs in the store. noted: store the question, so that the explorer shows the sweep's
+    progress. until: make no further seeds of a point whose interval is narrow enough. KeyboardInterrupt and a
+    lost engine pass through; finished runs stay in the store and in the sweep's book.
     """
     book = Book(plan, store)
     if noted:

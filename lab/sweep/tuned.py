@@ -1,6 +1,6 @@
-"""The outcome of a tuning as a table, in words, and as a scenario file.
+"""The result of a tuning as a table, in words, and as a scenario file.
 
-For: what `twinbed tune` prints and writes. Not for: the search (tuning.py).
+For: the output of `twinbed tune`. Not for: the search (tuning.py).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def result(
 
 
 def scenario_text(question: Question, best: Trial) -> str:
-    """Return the scenario file that asks for the best trial. Its paths are absolute."""
+    """Return a scenario file with the best trial's values. Its paths are absolute."""
     scenario = tuned_scenario(question, best)
     scenario = with_paths(
         scenario,
@@ -78,7 +78,7 @@ def scenario_text(question: Question, best: Trial) -> str:
 
 
 def write(question: Question, best: Trial, path: Path) -> None:
-    """Write the scenario file that asks for the best trial."""
+    """Write a scenario file with the best trial's values."""
     write_whole(path, lambda file: file.write(scenario_text(question, best).encode()))
 
 
@@ -167,7 +167,7 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
 
 
 def _rivals(question: Question, trials: Sequence[Trial], best: Trial) -> str:
-    """Return how many other trials the seeds cannot tell from the best."""
+    """Return the number of other trials that the seeds cannot distinguish from the best."""
     close = 0
     for trial in trials:
         if trial is best or trial.pruned or trial.failure or trial.excess(question.limits) > 0:
@@ -175,8 +175,8 @@ def _rivals(question: Question, trials: Sequence[Trial], best: Trial) -> str:
         apart, half = mean_ci95(trial.figures[question.metric] - best.figures[question.metric])
         close += bool(math.isnan(half) or abs(apart) <= half)
     if not close:
-        return "The seeds tell it from every other trial that keeps the limits."
-    return f"The seeds do not tell it from {close} other trials that keep the limits."
+        return "The seeds distinguish it from every other trial within the limits."
+    return f"The seeds do not distinguish it from {close} other trials within the limits."
 
 
 def _values(trial: Trial) -> str:

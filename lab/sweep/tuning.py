@@ -1,9 +1,9 @@
-"""Searches for the values of keys that make a metric best within limits.
+"""Searches for the values of keys with the best value of a metric within limits.
 
-For: `tune`. Not for: showing the outcome (tuned.py). Optuna proposes values (a tree-structured Parzen
-estimator with constraints). All values of a batch are run with the same seeds, so that they differ in the
-values and not in luck. The search is a function of the question: asked again, it proposes the same, finds the
-runs in the store, and goes on.
+For: `tune`. Not for: showing the result (tuned.py). Optuna proposes values (a tree-structured Parzen
+estimator with constraints). All values of a batch are run with the same seeds, so that only the values differ
+between them, not chance. The search is a function of the question: when repeated, it proposes the same
+values, reuses the runs in the store, and continues.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from twinbed import ScenarioError
 BATCH = 8
 """Trials that are proposed together. It is no option: another number would be another search."""
 FIRST_SEEDS = 3
-"""Seeds after which a trial that is clearly worse gets no more: fewer give a test no power."""
+"""Number of seeds after which a clearly worse trial is ended: a test with fewer seeds has no power."""
 WORSE = 0.05
 """Largest probability, of a paired one-sided t-test, at which a trial counts as clearly worse."""
 _ROUNDING = 1e-9
-"""Differences whose spread is a smaller share of them are equal but for rounding."""
+"""Largest spread of differences, relative to them, that counts as rounding."""
 _DIGITS = 4
-"""Significant digits of a value: more say nothing, and a person is to read them."""
+"""Significant digits of a value: more have no meaning, and the values are for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a key's value is searched.
+    """The range of a key.
 
-    choices: values without an order; without any, the value is from low to high
+    choices: values without an order; without choices, the value is from low to high
     log: in steps of a factor; whole: whole numbers only
     """
 
@@ -89,11 +89,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a tuning asks.
+    """The question of a tuning.
 
-    scenario: with one policy; metric: to be made best; sign: 1 to minimise it, -1 to maximise; limits: to
-    be kept
-    over: keys and where their values are searched; trials: number of values tried; seeds: of every trial
+    scenario: with one policy; metric: the metric to optimise; sign: 1 to minimise it, -1 to maximise; limits:
+        limits to keep
+    over: keys and their ranges; trials: number of values tried; seeds: seeds of every trial
     """
 
     scenario: Scenario
@@ -112,10 +112,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Trial:
-    """Values that were tried.
+    """A trial of values.
 
     number: in the order of proposal; values: by key; figures: metric → one value per seed that was run
-    pruned: it got no more seeds because it was clearly worse; failure: why a run failed, or ""
+    pruned: it was ended early because it was clearly worse; failure: error of a run, or ""
     """
 
     number: int
@@ -190,7 +190,7 @@ def best(question: Question, trials: Sequence[Trial]) -> Trial | None:
 
 
 def checked(question: Question, trial: Trial, store: RunStore, engine: Engine) -> Trial:
-    """Return the trial run with as many other seeds, which the search has not chosen it by."""
+    """Return the trial run with as many other seeds, which were not used to choose it."""
     first = max(question.seeds) + 1
     others = range(first, first + len(question.seeds))
     return _measured(replace(question, seeds=others), [trial], others, store, engine)[0]

@@ -1,7 +1,7 @@
-"""A process of a job that all-reduces tensors of some sizes in turn, for ever, and notes when each was done.
+"""A process of a job that repeatedly all-reduces tensors of some sizes, and records the time of each.
 
 For: α and β between workers under the limits of a type (stalls.py starts it as a job). Not for: fitting them.
-It writes to $TWINBED_STEPS as the hook does, and needs nothing of twinbed.
+It writes to $TWINBED_STEPS as the hook does, and imports nothing of twinbed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Asynchronous training by a parameter server and workers of unequal emulated machines.
 
-For: what spotDNN predicts, done for real: the speed of clusters, the traffic and the times of an iteration,
-and workers that are killed and replaced while the others go on. Not for: choosing clusters
-(control.recommender), nor what a process computes (asynchronous_process.py). A machine is a CPU quota and a
-shaped link. All processes start at once; who trains on what machine is said for each measurement.
+For: measuring what spotDNN predicts: the speed of clusters, the traffic and the times of an iteration, and
+workers that are killed and replaced while the others continue. Not for: choosing clusters
+(control.recommender), nor the processes' program (asynchronous_process.py). A machine is a CPU quota and a
+shaped link. All processes start at once; each measurement assigns workers to machines.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ class Asynchronous(Cluster):
     def measure_cluster(
         self, machines: Mapping[int, Machine], pushes: int, *, within_s: float = 120.0
     ) -> Measured:
-        """Return how a cluster trains, from when each worker has settled. machines: of each rank.
+        """Return the cluster's training speed after each worker has settled. machines: machine of each rank.
 
-        Raises ScenarioError if a worker ends, or if there are not so many pushes within `within_s`.
+        Raises ScenarioError if a worker ends, or if there are fewer than `pushes` pushes within `within_s`.
         """
         self.train(machines)
         self.settle(within_s)
@@ -113,10 +113,10 @@ class Asynchronous(Cluster):
         )
 
     def train(self, machines: Mapping[int, Machine]) -> None:
-        """Let these ranks train on these machines, and the others wait. Returns at once.
+        """Let these ranks train on these machines, and the others wait. Return at once.
 
-        A process that starts has no quota until its first push, because its imports are no work of its
-        machine; `look` puts the quota in force then.
+        A process that starts has no quota until its first push, because its imports are not part of its
+        machine's work; `look` then puts the quota in force.
         """
         self._machines = dict(machines)
         with self._identity.acting():
@@ -135,7 +135,7 @@ class Asynchronous(Cluster):
         self._wait(settled, within_s, f"settle with {len(self._machines)} workers")
 
     def watch(self, for_s: float) -> None:
-        """Let the cluster train for so long. Raises ScenarioError if a worker ends."""
+        """Let the cluster train for for_s seconds. Raise ScenarioError if a worker ends."""
         end_s = time.monotonic() + for_s
         self._wait(lambda: bool(self.look()) and time.monotonic() >= end_s, for_s + _POLL_S + 1, "train on")
 
@@ -171,11 +171,13 @@ class Asynchronous(Cluster):
         return Pushes(found["at_ns"] * 1e-9, found["rank"].astype(np.float64), found["loss"])
 
     def iterations(self, rank: int) -> Real:
-        """Return when a worker had the parameters, the gradient and the next parameters, s, float64[k, 3]."""
+        """Return the times at which a worker had the parameters, the gradient and the next parameters, s,
+        float64[k, 3].
+        """
         return np.frombuffer(self._read(f"{rank}.iterations", 24), dtype="<i8").reshape(-1, 3) * 1e-9
 
     def _read(self, name: str, size: int) -> bytes:
-        """Return the whole records of a file of the job's folder."""
+        """Return the complete records of a file of the job's folder."""
         content = b""
         with self._identity.acting(), suppress(FileNotFoundError):
             content = (self._folder / name).read_bytes()

@@ -1,8 +1,8 @@
 """One process of an asynchronous training: `python asynchronous_process.py`, rank 0 is the parameter server.
 
 For: asynchronous.py, which starts the processes. Not for: a good model. Source: the parameter server of Li et
-al. (OSDI 2014) without a bound on staleness. A worker and the server are a gloo group of their own, so a
-worker that dies or joins concerns no other. The server has a thread for each: it sends parameters, receives a
+al. (OSDI 2014) without a bound on staleness. Each worker forms a gloo group with the server, so a worker that
+dies or joins does not affect the others. The server has a thread for each: it sends parameters, receives a
 gradient, applies it, and so on.
 
 The server reads $TWINBED_STEPS/cluster.json, a batch for each worker that may train; the others wait. It
@@ -53,7 +53,7 @@ def pair(meeting: Any, number: int, rank: int) -> Any:
 
 
 class Server:
-    """The parameters and who may train on them."""
+    """The parameters, and the workers that may train on them."""
 
     def __init__(self, folder: Path) -> None:
         self._parameters = parameters_to_vector(network().parameters()).detach().clone()
@@ -63,7 +63,7 @@ class Server:
         self._pushes: BinaryIO = (folder / "pushes").open("ab", buffering=0)
 
     def run(self) -> None:
-        """Serve whoever joins, until the process is ended."""
+        """Serve all workers that join, until the process is ended."""
         meeting, served = store(serve=True), 0
         while True:
             while served < meeting.add("joined", 0):

@@ -2,9 +2,9 @@
 
 For: measured step times. CPU quota, link rates and memory are those of a type, divided by one factor.
 Computing and communicating keep their ratio, and a step takes that many times as long as on a machine of that
-type with this machine's cores. Not for: choosing what to measure, nor for what a quota cannot emulate: other
-CPUs, caches, sockets, GPUs, disks. Limits change while the job runs, so one start serves every type. HTB
-shapes links in both directions.
+type with this machine's cores. Not for: choosing what to measure, nor properties that a quota cannot emulate:
+other CPUs, caches, sockets, GPUs, disks. Limits change while the job runs, so one start serves every type.
+HTB shapes links in both directions.
 """
 
 from __future__ import annotations
@@ -74,10 +74,9 @@ def emulated(kind: InstanceType, scale: float = SCALE) -> Emulated:
 class Measured:
     """One run of a job on one cluster.
 
-    step_s: time of each step of rank 0 after warming up, s, float64[k].
-    cpu_cores: mean CPU use per worker, cores.
-    fits: whether the job's processes fit into the type's memory; if not, nothing was run and k = 0.
-    first: number of the first of these steps since the job's start, from 0.
+    step_s: time of each step of rank 0 after warming up, s, float64[k]. cpu_cores: mean CPU use per worker,
+    cores. fits: whether the job's processes fit into the type's memory; if not, the job did not run and k =
+    0. first: number of the first of these steps since the job's start, from 0.
     """
 
     step_s: np.ndarray
@@ -91,7 +90,7 @@ class Cluster(Undone):
 
     command: command of each process, which must run until it is ended.
     noise_steps: steps whose gradients are measured.
-    identity: who they run as, without capabilities, and their environment; None = the user who called sudo,
+    identity: their user, without capabilities, and their environment; None = the user who called sudo,
         or else this process's.
     Raises ScenarioError for a command that cannot be executed, BackendError if the machine refuses.
     """
@@ -167,7 +166,7 @@ class Cluster(Undone):
         """Return `count` steps on a cluster of a type after warming up, measured while the machine is quiet.
 
         They are measured again if other processes used the machine, and the quieter measurement counts.
-        Raises ScenarioError if the job ends or does not take so many steps within `within_s`.
+        Raises ScenarioError if the job ends or takes fewer steps within `within_s`.
         """
         held = max(container.group.charged_bytes() for container in self._containers)
         if held > kind.memory_bytes:
@@ -182,7 +181,7 @@ class Cluster(Undone):
         return min(tries, key=lambda measured: measured[0])[1]
 
     def _measure(self, count: int, within_s: float) -> tuple[float, Measured]:
-        """Return the CPU use of other processes meanwhile, cores, and what was measured."""
+        """Return the CPU use of other processes in that time, cores, and the measurement."""
         begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), cpu_busy_s()
         self._past(count + 1, within_s)
         took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns

@@ -3,9 +3,9 @@
 For: a search whose trials cost real money (`--backend gcloud --real --cap USD`). Not for: images, networks
 and accounts, which the user's instance template states, nor for parameter servers. The template's image has
 python3 with the job's packages, and the job's folder at the same path as here. Compute Engine deletes every
-instance by itself when its lease is over (`--max-run-duration` with the termination action DELETE), also
-when this machine is gone. The job's steps come back through the first worker's serial port. Not tried on the
-real cloud: the tests hold the adapter against answers written after Google's documentation of `gcloud
+instance by itself when its lease is over (`--max-run-duration` with the termination action DELETE), even if
+this machine no longer exists. The job's steps come back through the first worker's serial port. Not tried on
+the real cloud: the tests check the adapter against answers written after Google's documentation of `gcloud
 compute instances`.
 """
 
@@ -31,7 +31,7 @@ from testbed.cloud.steps import HOOK
 from twinbed import BackendError, ScenarioError
 
 POLL_S = 5.0
-"""Time between two looks at the serial port, s."""
+"""Time between two reads of the serial port, s."""
 LONGEST_CALL_S = 600.0
 """Longest time of one `gcloud` command, s."""
 OWNER, TOKEN = "twinbed-owner", "twinbed-token"
@@ -40,9 +40,9 @@ _STATES = {"PROVISIONING": State.CREATING, "STAGING": State.CREATING, "RUNNING":
 """State by Compute Engine's. Stopped and suspended instances keep disks that are billed: they are FAILED."""
 _STEPS, _END = "twinbed-steps", "twinbed-end"
 LAST_STEPS = 200
-"""Steps whose ends an instance tells each time; more cannot be measured."""
+"""Number of steps whose ends an instance reports each time. More cannot be measured."""
 _JOB = """#!/bin/sh
-# Runs the job as one rank, and tells its steps on the console. Written by twinbed.
+# Runs the job as one rank, and reports its steps on the console. Written by twinbed.
 export RANK={rank} LOCAL_RANK=0 WORLD_SIZE={workers} MASTER_ADDR={master} MASTER_PORT=29500
 export TWINBED_STEPS=$(mktemp -d) PYTHONPATH=$(mktemp -d)
 echo {hook} | base64 -d >"$PYTHONPATH/sitecustomize.py"
@@ -92,9 +92,9 @@ def _call(arguments: Sequence[str]) -> Answer:
 class Gcloud:
     """A provisioner on Compute Engine.
 
-    zone: where instances are made; template: the instance template that they are made from.
-    real: whether the user said that real money may be spent; cap_usd: the most that a search may spend, US$.
-    call: runs a command; wait: sleeps for some seconds; clock: monotonic seconds.
+    zone: where instances are made; template: the instance template that they are made from. real: whether the
+    user allowed real spending; cap_usd: the most that a search may spend, US$. call: runs a command; wait:
+    sleeps for some seconds; clock: monotonic seconds.
 
     Raises ScenarioError without `real`, a finite cap, a zone and a template.
     """
@@ -111,9 +111,9 @@ class Gcloud:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not real:
-            raise ScenarioError("gcloud spends real money; say --real and --cap USD, or take another backend")
+            raise ScenarioError("gcloud spends real money; give --real and --cap USD, or another backend")
         if not (math.isfinite(cap_usd) and cap_usd > 0):
-            raise ScenarioError("gcloud spends real money; say with --cap USD how much at most")
+            raise ScenarioError("gcloud spends real money; limit it with --cap USD")
         if not zone or not template:
             raise ScenarioError("gcloud needs --zone and --template, the name of your instance template")
         self._zone, self._template = zone, template
@@ -211,7 +211,7 @@ class Gcloud:
 
 
 def script_of(order: Order, rank: int, console: str = "/dev/ttyS0", poll_s: float = POLL_S) -> str:
-    """Return what an instance runs when it starts. console: where it tells its steps."""
+    """Return the start-up script of an instance. console: device on which it reports its steps."""
     command = shlex.join(order.command)
     return _JOB.format(
         rank=rank,
@@ -229,7 +229,9 @@ def script_of(order: Order, rank: int, console: str = "/dev/ttyS0", poll_s: floa
 
 
 def _steps_of(said: str) -> tuple[int, np.ndarray]:
-    """Return the number of steps and the ends of the last ones, ns, of the last whole line about them."""
+    """Return the number of steps and the ends of the last ones, ns, from the last complete line about
+    them.
+    """
     lines = [
         line.split() for line in said.splitlines()[: None if said.endswith("\n") else -1] if _STEPS in line
     ]

@@ -1,7 +1,7 @@
 """A local run: a user's training job as one master and some workers on this machine, for up to ten minutes.
 
-For: measuring what the job uses and how long its steps take. Each process has a cgroup and a network of its
-own, and the script is not changed. Not for: files (lab), nor instance types (emulated.py). Source: chapter 4
+For: measuring the job's resource use and the time of its steps. Each process has its own cgroup and network,
+and the script is not changed. Not for: files (lab), nor instance types (emulated.py). Source: chapter 4
 (cloud) of the doctoral thesis.
 """
 
@@ -54,7 +54,7 @@ def profile(
     """Return a local run of a command, run once per process until all have ended or duration_s is over.
 
     The processes get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them.
-    identity: who they run as, and their environment; None = this process's. Raises ScenarioError for a
+    identity: the user who runs them, and their environment; None = this process's. Raises ScenarioError for a
     command that cannot be run or fails, and for too few steps; BackendError if the machine refuses or the job
     trains no model.
     """
@@ -131,4 +131,4 @@ def _check_exits(recording: Recording) -> None:
         if code
     ]
     if failed:
-        raise ScenarioError(f"the job failed: {', '.join(failed)}; its own output says why")
+        raise ScenarioError(f"the job failed: {', '.join(failed)}; see its output")

@@ -1,12 +1,12 @@
 """A real training job on a market of emulated machines, in compressed time.
 
-For: `carry_out`, which does for real what twin.cloud.market simulates, with the same policy object and the
-same books; and `Instances`, the emulated machines. Not for: what a market offers, which comes from the
-scenario. A second of this machine stands for `compression` seconds of the market. A machine takes as long to
-start and to be left as the timing says: the real job starts meanwhile, and is stopped (SIGSTOP) after its
-first step until the machine would be there. A real start that takes longer counts as it is. A notice is
-SIGTERM, at which a job saves and ends, unless the timing says that it does not save; a loss is SIGKILL. A
-start goes on from the checkpoint that the job itself wrote.
+For: `carry_out`, which runs on real processes what twin.cloud.market simulates, with the same policy object
+and the same records; and `Instances`, the emulated machines. Not for: the market's offers, which come from
+the scenario. A second of this machine stands for `compression` seconds of the market. A machine takes as long
+to start and to leave as the timing says: the real job starts in that time, and is stopped (SIGSTOP) after its
+first step until the machine would be ready. A real start that takes longer counts with its real time. A
+notice is SIGTERM, at which a job saves and ends, unless the timing says that it does not save; a loss is
+SIGKILL. A start continues from the checkpoint that the job itself wrote.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from testbed.containers.network import Endpoint, Network
 from testbed.containers.ownership import end_run, new_run
 
 _TICK_S, _START_TICK_S = 0.02, 0.002
-"""Time between two looks at the job, and at one that starts, s of this machine. A job has no quota until it
-is seen to work."""
+"""Time between two checks of the job, and of a job that starts, s of this machine. A job has no quota until
+its first step is seen."""
 JOB = 0
 """The executor's number of the only job."""
 
@@ -80,7 +80,8 @@ def carry_out(
     quota_cores: Callable[[int], float],
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return what became of the job. Real starts and stops that take longer than `timing` says count so.
+    """Return the result of the job. Real starts and stops that take longer than `timing` count with their
+    real time.
 
     quota_cores: place → CPU quota of each of its machines, cores. Raises BackendError for a job that fails.
     """
@@ -115,7 +116,7 @@ class _Real:
         self.tick, self.due_s, self.launched, self.held = 0, 0.0, False, False
 
     def step(self, now_s: float) -> None:
-        """Look at the job, let happen what is due, and ask the policy if it is time."""
+        """Check the job, carry out due events, and call the policy if it is time."""
         course = self.course
         self._look(now_s)
         while not course.over and self.events and self.events[0][0] <= now_s:
@@ -145,7 +146,7 @@ class _Real:
             if seen.alive:
                 self.executor.kill(JOB)
             course.finish(now_s)
-        elif not seen.alive:  # It was asked to leave, and has saved.
+        elif not seen.alive:  # It was told to leave, and has saved.
             self.launched = False
             course.worked(done_s, done_s)
         elif course.state == STARTING and seen.begun:
@@ -159,7 +160,7 @@ class _Real:
             (self.executor.hold if wanted else self.executor.resume)(JOB)
 
     def _work_s(self, steps: int, *, saved: bool = False) -> float:
-        """Return the work that so many steps stand for, or what of it is saved, s."""
+        """Return the work that corresponds to `steps` steps, or the saved part of it, s."""
         training = self.training
         return (
             (steps // training.every * training.every if saved else steps)
@@ -184,7 +185,9 @@ class _Real:
         self._next(now_s)
 
     def _go(self, now_s: float) -> None:
-        """Leave what is held, then start what is wanted. Whoever leaves already goes on leaving."""
+        """Leave the held machines, then start the wanted ones. A machine that is already being left goes on
+        leaving.
+        """
         if self.launched and self.course.state in (STARTING, WORKING):
             self.course.leave(now_s)
             self.due_s = now_s + self.timing.stop_s

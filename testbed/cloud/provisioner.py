@@ -2,9 +2,9 @@
 
 For: measured step times in a search (`twinbed recommend --search --backend testbed`). Not for: limits and
 measuring themselves (emulated.py), GPUs, and parameter servers, which the jobs' all-reduce does not have. A
-second of an emulated type takes 1/SCALE seconds here; what is billed and measured is in the type's seconds.
-One cluster is held at a time, because two would disturb each other's steps. If this process dies, its
-watchdog removes what it holds; a lease ends at the next call after its time.
+second of an emulated type takes 1/SCALE seconds here; bills and measurements are in the type's seconds. One
+cluster is held at a time, because two would disturb each other's steps. If this process dies, its watchdog
+removes its cluster; a lease ends at the next call after its time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class EmulatedInstances:
     def measure(self, order: Order, steps: int) -> Reading:
         """Measure steps under the type's limits; see Provisioner.
 
-        Gradients are measured before, without limits, because the type's speed does not change them; those
+        Gradients are measured first, without limits, because the type's speed does not change them. Those
         steps are billed as if they had taken as long as the others.
         """
         life = self._life
@@ -103,7 +103,7 @@ class EmulatedInstances:
                 life.cluster.wait_for_steps(FIRST_STEPS_S, NOISE_AFTER)
             else:
                 life.cluster.wait_for_steps(FIRST_STEPS_S)
-            # The start has no limits; what is billed of it comes from the provider's rules.
+            # The start has no limits; its bill comes from the provider's rules.
             begun_s = time.monotonic()
             left_s = order.lease_s / self._scale - (begun_s - life.begun_s)
             measured = life.cluster.measure(
@@ -127,7 +127,7 @@ class EmulatedInstances:
         life = self._life
         if life is not None and (life.order.owner, life.order.token) == (owner, token):
             life.cluster.__exit__(None, None, None)
-            # What could not be removed is still held, and the next stop tries again.
+            # Instances that could not be removed are still held, and the next stop tries again.
             self._life = None
 
     def held(self, owner: str) -> tuple[Held, ...]:

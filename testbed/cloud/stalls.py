@@ -1,11 +1,11 @@
-"""The profiler's runs on this machine: a real job on one worker and on all, from memory and from files.
+"""The profiler's runs on this machine: a real job on one worker and on all workers, from memory and from
+files.
 
-For: seconds of each run under an instance type's limits, and what the twin needs to expect them: all-reduces
-between the workers, and the time to read a sample. A GPU is a process with the type's CPU quota; the
-interconnect is veth pairs without shaping, the network veth pairs with the type's rate. Memory is not
-limited, because the page cache counts as memory. Every repeat is a new start of the job, because how the
-periods of the workers' quotas lie to each other is drawn at a start. Not for: taking the runs apart
-(control.profiler.stalls).
+For: the time of each run under an instance type's limits, and the twin's inputs for predicting it:
+all-reduces between the workers, and the time to read a sample. A GPU is a process with the type's CPU quota;
+the interconnect is veth pairs without shaping, the network veth pairs with the type's rate. Memory is not
+limited, because the page cache counts as memory. Every repeat is a new start of the job, because the phases
+of the workers' quota periods are random at a start. Not for: comparing the runs (control.profiler.stalls).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """How a job is run.
+    """How to run a job.
 
     command: returns the job's command for a source of samples: `kept`, or a file's path, which the job writes
-    if it is not there. It must run until it is ended. directory: where it runs. identity: its user.
-    count: steps of each repeat. told: called as a run begins.
+        if the file does not exist. It must run until it is ended.
+    directory: where it runs. identity: its user. count: steps of each repeat. told: called as a run begins.
     """
 
     command: Callable[[str], Sequence[str]]
@@ -73,7 +73,7 @@ class Profiler:
             self._all_reduce(jobs)
 
     def _round(self, jobs: Sequence[Profiled], data: Path) -> Model:
-        """Make the runs that are to be repeated, each source and number of workers with one start."""
+        """Make the runs that are due, each source and number of workers with one start."""
         workers = jobs[0].workers
         with self._started(self.command(self.kept), 1) as cluster:
             model = cluster.model
@@ -89,7 +89,7 @@ class Profiler:
         if any(_lacks(job, Run.COLD, Run.WARM) for job in jobs):
             with self._started(self.command(str(data)), workers) as cluster:
                 if not data.exists():
-                    raise ScenarioError("the job wrote no samples to the file that {data} stands for")
+                    raise ScenarioError("the job wrote no samples to the file given by {data}")
                 for job in jobs:
                     read_through(data)
                     self._run(Run.WARM, cluster, job)
@@ -145,7 +145,7 @@ class Profiler:
 
 
 def _lacks(job: Profiled, *runs: Run) -> bool:
-    """Return whether any of these runs is to be made or repeated."""
+    """Return whether any of these runs must be made or repeated."""
     made = {run: timing.seconds for run, timing in job.timings.items()}
     return any(again(made.get(run, ())) for run in runs if not (run is Run.COLD and job.refused))
 
@@ -175,7 +175,7 @@ def read_through(file: Path) -> None:
 
 
 def read(file: Path, size: int, seed: int) -> Reading:
-    """Return the mean time to read a sample of so many bytes from a random place of a file."""
+    """Return the mean time to read a sample of `size` bytes from a random position of a file."""
     with file.open("rb") as stream:
         last = max(file.stat().st_size // size, 1)
         places = (np.random.default_rng(seed).integers(last, size=_READS) * size).tolist()

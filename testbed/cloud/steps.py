@@ -24,15 +24,13 @@ HOOK = Path(__file__).parent / "hook"
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a job trains.
+    """The model that a job trains.
 
-    batch: samples per process and step.
-    parameters: number of the trained parameters; gradient_bytes: size of each trained tensor, in order.
-    layers: classes of the modules without children, in order.
-    non_trainable: number of parameters and statistics (batch norm's) that are not trained.
-    input_size, output_size: numbers that it takes and gives per sample; an output of 0 is not known yet.
-    input_bytes: size of what it takes per sample.
-    optimiser: class of the optimiser; "" before its first step.
+    batch: samples per process and step. parameters: number of the trained parameters; gradient_bytes: size of
+    each trained tensor, in order. layers: classes of the modules without children, in order. non_trainable:
+    number of parameters and statistics (batch norm's) that are not trained. input_size, output_size: numbers
+    in the input and output per sample; an output of 0 is not known yet. input_bytes: size of the input per
+    sample. optimiser: class of the optimiser; "" before its first step.
     """
 
     batch: int
@@ -100,7 +98,7 @@ def noise(folder: Path, processes: int, batch: int) -> float:
 
 
 def model(folder: Path, rank: int = 0) -> Model:
-    """Return what a process trains. Raises BackendError if it has trained nothing yet."""
+    """Return the model that a process trains. Raise BackendError if it has trained none yet."""
     try:
         recorded = json.loads((folder / f"{rank}.json").read_text())
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """Carries a scheduler's decisions out on real training jobs, in compressed time.
 
-For: `carry_out`, which does for real what twin.cluster simulates, with the same scheduler object and the same
-books. Not for: the processes (gangs.py). A second of this machine stands for `compression` seconds of the
-cluster: submissions, rounds, faults and all that is reported are in the cluster's time. A job's work is that
-much shorter. What a start and a preemption take is not, and counts that many times.
+For: `carry_out`, which runs on real jobs what twin.cluster simulates, with the same scheduler object and the
+same records. Not for: the processes (gangs.py). A second of this machine stands for `compression` seconds of
+the cluster: submissions, rounds, faults and all reported times are in the cluster's time. A job's work is
+shorter by this factor. The times of starts and preemptions are not, and count multiplied by it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from testbed.cluster.gangs import Seen
 from twinbed import InvariantError
 
 _TICK_S = 0.02
-"""Time between two looks at the jobs, s of this machine."""
+"""Time between two checks of the jobs, s of this machine."""
 
 _IDLE_ROUNDS = 1_000
-"""After so many rounds in which jobs wait, nothing runs and nothing is to come, the scheduler is at fault."""
+"""Number of rounds with waiting jobs, nothing running and nothing to come, after which the scheduler is at
+fault."""
 
 Servers = Mapping[int, int]
 """GPUs of a job on each of its servers."""
@@ -54,12 +55,14 @@ def carry_out(
     downtime: Downtime = NEVER_DOWN,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return what became of the jobs. `timing` says when the scheduler is asked; the rest is as it happens.
+    """Return the results of the jobs. `timing` defines the scheduler's times; all other times are the real
+    ones.
 
-    total: steps of training that stand for all of a job's steps, by job. quota_cores: job and its steps per
-    second on its GPUs → CPU quota of each of its processes, cores; it follows that speed where two jobs share
-    GPUs or a job has more or fewer. Raises ScenarioError for a job that can never run, BackendError for one
-    that fails.
+    total: steps of training that correspond to all of a job's steps, by job.
+    quota_cores: job and its steps per second on its GPUs → CPU quota of each of its processes, cores; it
+        follows that speed if two jobs share GPUs or a job has more or fewer.
+
+    Raises ScenarioError for a job that can never run, BackendError for a job that fails.
     """
     refuse_impossible(cluster, jobs)
     real = _Real(cluster, jobs, total, scheduler, timing, executor, downtime, quota_cores)
@@ -95,16 +98,16 @@ class _Real:
         self.room = cluster.server_gpus
         self.changes = downtime.changes()
         self.there: dict[int, Servers] = {}
-        """Jobs that have processes, with the servers that these occupy until they are gone."""
+        """Jobs that have processes, with the servers that they occupy until the processes have ended."""
         self.leaving: set[int] = set()
         self.due: dict[int, Servers] = {}
-        """Jobs that have GPUs and are to be started once there is room."""
+        """Jobs that have GPUs and are started as soon as there is room."""
         self.rate = np.zeros(len(jobs))
-        """Speed that each job's quota stands for, steps/s."""
+        """Speed that each job's quota emulates, steps/s."""
         self.ask_s, self.idle = -np.inf, 0
 
     def tick(self, now_s: float, passed_s: float) -> None:
-        """Look at all jobs, ask the scheduler if it is time, and start and stop."""
+        """Check all jobs, call the scheduler if it is time, and start and stop jobs."""
         books = self.books
         happened = self._look(now_s, passed_s)
         happened |= self._fail(now_s)
@@ -117,7 +120,7 @@ class _Real:
         self._set_quotas()
 
     def _look(self, now_s: float, passed_s: float) -> bool:
-        """Book the time since the last look; return whether a job has ended."""
+        """Account for the time since the last check. Return whether a job has ended."""
         books, waits = self.books, np.zeros(self.books.running.size)
         seen: dict[int, Seen] = {}
         for job in list(self.there):
@@ -131,7 +134,7 @@ class _Real:
         books.spend(passed_s, np.full(books.running.size, passed_s), waits)
         gone = [job for job in seen if not seen[job].alive]
         self.leaving.difference_update(gone)
-        # A job that was asked to leave may have come to its end before it heard of it.
+        # A job that was told to leave may have ended before it received the signal.
         ended = np.array([job for job in gone if seen[job].done >= self.total[job]], np.int64)
         for job in ended.tolist():
             self.due.pop(job, None)
@@ -178,7 +181,7 @@ class _Real:
             raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
 
     def _start(self) -> None:
-        """Start what has GPUs whose former holders are gone."""
+        """Start jobs whose GPUs are no longer used by their former holders."""
         for job, servers in list(self.due.items()):
             if job in self.there or any(gpus > self._free(server, job) for server, gpus in servers.items()):
                 continue

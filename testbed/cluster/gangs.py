@@ -1,9 +1,9 @@
 """Real training jobs that are started, stopped and started again elsewhere: a process for each GPU of a gang.
 
-For: one life of a gang, from its start to its end, in cgroups of its own. Not for: when jobs start and stop
-(carrying_out.py), nor what a life costs. A GPU of a type is a CPU quota: jobs whose computing is bound by the
-CPU then have speeds in the ratio of the quotas. While a process starts or saves it has no quota, because that
-is no work of its GPU. SIGTERM asks a job to save and to end. A process has no capability, as a recorded one.
+For: one life of a gang, from its start to its end, in its own cgroups. Not for: the times at which jobs start
+and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota: CPU-bound jobs then have
+speeds in the ratio of the quotas. While a process starts or saves it has no quota, because that is not work
+of its GPU. SIGTERM tells a job to save and end. Like recorded processes, a process has no capability.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ GRACE_S = 20.0
 class Training:
     """A job as a program.
 
-    command: of each process; it takes `--checkpoint FILE --every STEPS`, goes on from the file, and saves and
-        ends at SIGTERM.
+    command: of each process. It takes `--checkpoint FILE --every STEPS`, continues from the file, and saves
+        and ends at SIGTERM.
     directory: where it runs.
     processes: GPUs of the gang.
     steps: steps until it ends by itself.
@@ -56,8 +56,9 @@ class Training:
 
 @dataclass(slots=True)
 class Life:
-    """One life of a gang. base: steps done before it; quota_cores: of each process; leaving: when it was
-    asked to end, s of the monotonic clock, None if it was not; limited: whether the quota is in force."""
+    """One life of a gang. base: steps done before it; quota_cores: quota of each process; leaving: time at
+    which it was told to end, s of the monotonic clock, None if it was not; limited: whether the quota is in
+    force."""
 
     base: int
     quota_cores: float
@@ -69,8 +70,8 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is known of a job. done: steps; begun: whether this life has taken a step; alive: whether a
-    process of it is there."""
+    """State of a job. done: steps; begun: whether this life has taken a step; alive: whether a process of it
+    exists."""
 
     done: int
     begun: bool
@@ -116,7 +117,7 @@ class Gangs(Undone):
             self._remove(job)
 
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None:
-        """Start a gang that has no life. servers: GPUs on each server; quota_cores: of each process."""
+        """Start a gang that has no life. servers: GPUs on each server; quota_cores: quota of each process."""
         training, self._started = self._jobs[job], self._started + 1
         folder = self._folder / f"{self._started}"
         with self._identity.acting():
@@ -160,7 +161,7 @@ class Gangs(Undone):
             self._limit(life, quota_cores)
 
     def stop(self, job: int) -> None:
-        """Ask a gang to save and to end. It is gone once `look` says so."""
+        """Tell a gang to save and end. Its processes have ended once `look` says so."""
         life = self._lives[job]
         if life.leaving is None:
             life.leaving = time.monotonic()
@@ -172,7 +173,7 @@ class Gangs(Undone):
             container.group.send(signal.SIGTERM)
 
     def kill(self, job: int) -> None:
-        """End a gang at once, as a fault of its server does; what it did since it last saved is lost."""
+        """End a gang at once, as a fault of its server does. Its work since the last save is lost."""
         saved, leaving = self._saved(job), self._lives[job].leaving is not None
         self._remove(job)
         self._done[job] = saved
@@ -185,12 +186,12 @@ class Gangs(Undone):
             container.group.send(signal.SIGSTOP)
 
     def resume(self, job: int) -> None:
-        """Let a gang that was held go on."""
+        """Let a held gang continue."""
         for container in self._lives[job].containers:
             container.group.send(signal.SIGCONT)
 
     def look(self, job: int) -> Seen:
-        """Return what is known of a job, after its quota followed what it does.
+        """Return the state of a job, after its quota has been adapted to its phase.
 
         Raises BackendError for a job that failed.
         """
@@ -267,7 +268,7 @@ def _steps(folder: Path) -> int:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at."""
+    """Return a port of this machine on which no process listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

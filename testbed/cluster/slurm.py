@@ -1,9 +1,9 @@
-"""A real Slurm of our own: it runs jobs where our scheduler says, or decides itself (FIFO with backfill).
+"""A private, real Slurm: it runs jobs where our scheduler decides, or decides itself (FIFO with backfill).
 
 For: `SlurmGangs`, an executor whose processes Slurm starts and ends, and `Backfill`, Slurm's own decisions as
-a scheduler. Not for: a cluster that somebody uses. munged, slurmctld and a slurmd for each server run on this
-machine in cgroups, folders and ports of the run, and end with it. A CPU of a slurmd stands for a GPU.
-Sources: slurm.conf(5), scontrol(1), squeue(1) of Slurm 22.05.
+a scheduler. Not for: an existing cluster. munged, slurmctld and a slurmd for each server run on this machine
+in cgroups, folders and ports of the run, and end with it. A CPU of a slurmd emulates a GPU. Sources:
+slurm.conf(5), scontrol(1), squeue(1) of Slurm 22.05.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class SlurmGangs(Gangs):
 
 
 class Backfill(Scheduler):
-    """Slurm's own decisions: jobs are handed over as they arrive, and it is asked who runs where."""
+    """Slurm's own decisions: jobs are submitted as they arrive, and Slurm reports where they run."""
 
     at_events = True
 
@@ -248,9 +248,9 @@ class Backfill(Scheduler):
         self._known: set[int] = set()
 
     def on_round(self, state: State) -> Assignment:
-        """Return who has which GPUs, as Slurm says.
+        """Return the GPUs of jobs as Slurm reports them.
 
-        A job may have begun and ended since Slurm was asked last. It has its GPUs now, where they are free.
+        A job may have begun and ended since the last report. It then gets its GPUs now, if they are free.
         """
         for row in state.by_arrival().tolist():
             job = int(state.job[row])
@@ -263,7 +263,7 @@ class Backfill(Scheduler):
             if job not in row_of:
                 continue
             given = _shares(int(state.gpus[row_of[job]]), servers)
-            # Where a job has ended that is not booked yet, its successor waits for the next look.
+            # If a job has ended that is not recorded yet, its successor waits for the next check.
             if all(gpus <= free[server] for server, gpus in given):
                 lines += [(row_of[job], server, gpus) for server, gpus in given]
                 for server, gpus in given:
@@ -272,7 +272,7 @@ class Backfill(Scheduler):
         return Assignment(rows[:, 0], rows[:, 1], rows[:, 2])
 
     def wake_s(self, state: State, given: Assignment) -> float:  # noqa: ARG002 - Slurm decides when it likes
-        """Return when Slurm is asked again, s."""
+        """Return the time of the next report, s."""
         return state.now_s + self._every_s
 
 

@@ -1,7 +1,7 @@
-"""Finds out what this machine can do for the container testbed, and names a cure for what it cannot.
+"""Examines the features of this machine for the container testbed, with a cure for each missing one.
 
-For: `twinbed testbed doctor`. Not for: changing anything. Features that have to be tried are tried on a
-cgroup of our own, which is removed afterwards.
+For: `twinbed testbed doctor`. Not for: changing anything. Features that must be tried are tried on our own
+cgroup, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -33,9 +33,13 @@ _ROOT = "run it as root: sudo twinbed testbed doctor"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One feature. status: whether it works here; found: what is here; meaning: what it is for, or what is
-    lost without it; cure: the one command that mends it, empty where nothing is to be mended; needed: whether
-    the container testbed cannot run without it."""
+    """One feature.
+
+    status: whether it works here. found: its present state.
+    meaning: its purpose, or the loss without it.
+    cure: the command that provides it, empty if none is needed.
+    needed: whether the container testbed cannot run without it.
+    """
 
     feature: str
     status: Status
@@ -46,7 +50,7 @@ class Finding:
 
 
 def examine() -> tuple[Finding, ...]:
-    """Return a finding for everything that the container testbed uses, what is needed first. Needs no
+    """Return a finding for every feature that the container testbed uses, necessary ones first. Needs no
     permission."""
     driver, hierarchy = _hierarchy()
     findings = [hierarchy]
@@ -83,13 +87,13 @@ def _hierarchy() -> tuple[Driver | None, Finding]:
 
 
 def _tried(driver: Driver) -> list[Finding]:
-    """Make a group, and find out with it what a group can do."""
+    """Make a group, and test the features of groups on it."""
     attempts: tuple[tuple[str, Callable[[Group], str], str, bool], ...] = (
         ("CPU quota", _try_quota, "limits of CPU, changed without a restart", True),
         ("memory limit", _try_memory, "limits of memory, swap included where it is counted", True),
         ("OOM trap", _try_trap, "tasks at their limit are held until it is raised, not killed", False),
         ("CPU burst", _try_burst, "quota saved up in idle periods", False),
-        ("quota write", _time_write, "what one decision costs", False),
+        ("quota write", _time_write, "cost of one decision", False),
     )
     run: str | None = None
     try:
@@ -234,12 +238,12 @@ def _may_unshare() -> bool:
 
 
 def _first_clause(error: Exception | str) -> str:
-    """Return what is wrong, without the cure, which has a column of its own."""
+    """Return the error without the cure, which has its own column."""
     return " ".join(str(error).split()).partition("; ")[0]
 
 
 def can_run(findings: tuple[Finding, ...]) -> bool:
-    """Return whether the container testbed can run: nothing needed is missing."""
+    """Return whether the container testbed can run: no necessary feature is missing."""
     return all(finding.status == "ok" for finding in findings if finding.needed)
 
 

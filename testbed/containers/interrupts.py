@@ -1,6 +1,6 @@
 """Turns Ctrl-C and SIGTERM into one KeyboardInterrupt, and lets the clean-up after it finish.
 
-For: a `with` block that must leave the machine tidy. Not for: what its clean-up does.
+For: a `with` block that must leave the machine tidy. Not for: its clean-up.
 """
 
 from __future__ import annotations
@@ -73,14 +73,16 @@ class Interrupts:
 
 
 class Undone(ABC):
-    """A context manager. On entry `_prepare` does the work and registers in `_undo` what the exit undoes."""
+    """A context manager. On entry, `_prepare` does the work and registers in `_undo` the actions of the
+    exit.
+    """
 
     def __init__(self) -> None:
         self._undo = ExitStack()
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Do the work, and register in `_undo` what the exit undoes."""
+        """Do the work, and register the actions of the exit in `_undo`."""
 
     def __enter__(self) -> Self:
         try:

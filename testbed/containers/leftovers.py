@@ -1,8 +1,9 @@
-"""Lists and removes what runs have here: cgroups, networks, OCI bundles, files, limits to put back.
+"""Lists and removes objects of runs on this machine: cgroups, networks, OCI bundles, files, limits to
+restore.
 
 For: `twinbed testbed status` and `down`, and tidying up after a process that was killed. Not for: a run's own
-tidying when it ends, which each part does. Nothing without our mark is touched, and what is alive is left
-alone unless that is asked for.
+clean-up at its end, which each part does. Objects without our mark are never touched, and live runs only on
+request.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ containers."""
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run or agent has.
+    """The objects of one run or agent.
 
-    alive: whether its owner lives (True where a run is to outlive it and is no agent's), None where its lock
-    is not visible here; pid: the owner's process, None where it is dead or not visible; groups: directories,
-    over all hierarchies; processes: live ones inside them; networks: links and namespaces; containers: OCI
-    bundles; attached: groups of others whose limits are to be put back; folders: of temporary files.
+    alive: whether its owner lives (True for a run that outlives it and is no agent's); None if its lock is
+        not visible here.
+    pid: the owner's process, None if it is dead or not visible.
+    groups: directories, over all hierarchies. processes: live ones inside them.
+    networks: links and namespaces. containers: OCI bundles.
+    attached: groups of others whose limits must be restored. folders: temporary folders.
     """
 
     name: str
@@ -71,11 +74,11 @@ def sweep(driver: Driver) -> None:
 
 
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
-    """Remove what dead runs and agents left; return what there was of runs.
+    """Remove leftovers of dead runs and agents. Return the runs that had any.
 
-    live: also what runs have that are alive, after their process was asked to end (SIGTERM; SIGKILL after
-    ENDING_TIMEOUT_S), and runs whose lock is not visible here. The runs of this process itself are never
-    touched. Raises BackendError for the first thing that could not be removed, after everything else was.
+    live: also remove live runs, after their process was told to end (SIGTERM; SIGKILL after
+    ENDING_TIMEOUT_S), and runs whose lock is not visible here. Runs of this process are never touched. Raises
+    BackendError for the first object that could not be removed, after all others were.
     """
     runs_here = [run for run in runs(driver) if (live or run.alive is False) and not _is_mine(run.name)]
     ended: list[Run] = []
@@ -88,7 +91,7 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
         except BackendError as error:
             problems.append(error)
     _sweep_agents(driver)
-    # An agent that was started meanwhile has taken over what its former process left.
+    # An agent that was started meanwhile has taken over the containers of its former process.
     back = () if live else _agents()
     for run in ended:
         try:
@@ -102,7 +105,9 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
 
 
 def remove(run: str, driver: Driver) -> None:
-    """Remove what a run has, its processes with it. Raises BackendError for what could not be removed."""
+    """Remove the objects of a run, including its processes. Raise BackendError for objects that could not be
+    removed.
+    """
     problems = attached.restore_run(run)
     directories = [directory for directory in tree.runs(driver.mounts) if directory.name == run]
     tree.remove(directories)
@@ -112,14 +117,16 @@ def remove(run: str, driver: Driver) -> None:
     oci.remove_run(run)
     if problems:
         raise problems[0]
-    # The locks go last: without them nobody would know that the owner is dead.
+    # The locks are removed last: without them it would be unknown that the owner is dead.
     for directory in ownership.temporary_directories().get(run, []):
         shutil.rmtree(directory, ignore_errors=True)
     ownership.forget_dead()
 
 
 def _sweep_agents(driver: Driver) -> None:
-    """Remove what dead agents left. Agents' groups outlive them, so only the agents' own sweep knows them."""
+    """Remove leftovers of dead agents. Agents' groups outlive them, so only the agents' own sweep knows
+    them.
+    """
     place = _place()
     if place is not None:
         place.sweep(driver)
@@ -167,8 +174,8 @@ def _is_mine(name: str) -> bool:
 
 
 def _end(run: Run) -> None:
-    """Ask the run's process to end. The signal goes through a pidfd, which stays with the process: its id may
-    belong to another process by then."""
+    """Tell the run's process to end. The signal goes through a pidfd, which stays with the process; its id
+    may have been reused."""
     if run.pid is None:
         if _locks(run.name, _agents()):
             raise BackendError(f"{run.name}: its process is in another PID namespace; end it there")
@@ -191,7 +198,7 @@ def _end(run: Run) -> None:
 
 
 def _ended(handle: int, timeout_s: float) -> bool:
-    """Return whether the process ends in that time: its handle becomes readable, even before anybody waits
+    """Return whether the process ends in that time: its handle becomes readable, even before its parent waits
     for it."""
     end = select.poll()
     end.register(handle, select.POLLIN)

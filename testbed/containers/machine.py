@@ -1,7 +1,7 @@
-"""Facts about this machine that a recording carries, and how its CPUs were used.
+"""Facts about this machine for a recording, and the use of its CPUs.
 
-For: metadata, how fast a core is, and whether others were at work. Not for: anything that names the host,
-its user or its folders. Source: proc(5).
+For: metadata, a core's speed, and CPU use of other processes. Not for: data that names the host, its user or
+its folders. Source: proc(5).
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def cpu_times() -> CpuTimes:
 
 
 def core_speed(about_s: float) -> float:
-    """Return how fast a core is: iterations of PBKDF2-SHA256 per CPU second of one thread, the work of the
-    service program (services/burn.py). It is the median over about_s seconds of short calls, because
-    somebody else on the core's caches or its other thread slows single calls down."""
+    """Return a core's speed: iterations of PBKDF2-SHA256 per CPU second of one thread, the work of the
+    service program (services/burn.py). It is the median over about_s seconds of short calls, because other
+    use of the core's caches or its other thread slows single calls down."""
     end_s = time.monotonic() + about_s
     speeds: list[float] = []
     while not speeds or time.monotonic() < end_s:

@@ -1,10 +1,10 @@
-"""A network of its own for each container: a namespace on a bridge of the run, and its byte counters.
+"""A separate network for each container: a namespace on a bridge of the run, and its byte counters.
 
-For: making and removing namespaces, veth pairs and the bridge, and reading how much crossed each. Not for:
-emulating links, or routes to the outside: the containers of a run reach each other and nothing else. The `ip`
-command (iproute2) makes them, once per run and before anything is measured; a reader can type the same.
-Counters come from sysfs. The bridge has no address, so no route of the host changes; addresses are from
-198.18.0.0/16, set aside for benchmarks (RFC 2544).
+For: making and removing namespaces, veth pairs and the bridge, and reading the bytes that crossed each. Not
+for: emulating links, or routes to the outside: the containers of a run reach each other and nothing else. The
+`ip` command (iproute2) makes them, once per run and before any measurement; a reader can type the same
+commands. Counters come from sysfs. The bridge has no address, so no route of the host changes; addresses are
+from 198.18.0.0/16, set aside for benchmarks (RFC 2544).
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Endpoint:
 
 
 class Network:
-    """The bridge of one run and the endpoints on it, one per container, in order. Raises BackendError when
-    `ip` is missing or the kernel refuses; what was made by then is removed."""
+    """The bridge of one run and its endpoints, one per container, in order. Raises BackendError if `ip` is
+    missing or the kernel refuses; objects made so far are then removed."""
 
     def __init__(self, run: str, names: Sequence[str]) -> None:
         if len(names) > MAX_CONTAINERS:
@@ -123,7 +123,7 @@ class Network:
 
 
 def runs() -> list[str]:
-    """Return the run of every link and every namespace of ours, once for each of them."""
+    """Return the run of every link and every namespace of ours, once each."""
     marked = [_run_of_link(link) for link in _our_links()]
     marked += [_run_of_namespace(namespace) for namespace in _our_namespaces()]
     return [run for run in marked if is_run(run)]
@@ -148,7 +148,7 @@ def remove_run(run: str) -> None:
     try:
         _ip(*commands)
     except BackendError:
-        # The kernel may have removed a link on its own by now; only what is still there is a failure.
+        # The kernel may already have removed a link; only an object that still exists is an error.
         if left := links_of(run) + _namespaces_of(run):
             raise BackendError(f"{left[0]}: cannot be removed; the next recording tries again") from None
 

@@ -1,9 +1,9 @@
-"""The mark that everything of ours carries, and whether its owner still lives.
+"""The mark of all our objects, and whether their owner still lives.
 
-For: naming a run, so that a later start can tell a leftover from a run in progress. Not for: removing what a
-run has (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a temporary
-directory the lock on a file inside (twinbed/ownership.py). The process id in a name is for people: nothing is
-decided by it. A run without a lock file here belongs to a process with another /run, such as a container's.
+For: naming a run, so that a later start can tell a leftover from a run in progress. Not for: removing a run's
+objects (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a temporary
+directory the lock on a file inside (twinbed/ownership.py). The process id in a name is only for people. A run
+without a lock file here belongs to a process with another /run, such as a container's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ LINK_PREFIX = "tb-"
 """Beginning of the name of every network namespace and link of ours."""
 
 RUN_ROOT = Path("/run/twinbed")
-"""Where runs keep files outside cgroups, each run in a directory of its name: bundles, limits to be put back.
-"""
+"""Directory for files of runs outside cgroups, one subdirectory per run: bundles, limits to restore."""
 
 LOCK = "lock"
 """Name of the file whose lock the owner of a directory holds."""
@@ -71,7 +70,7 @@ def end_run(run: str) -> None:
 
 
 def forget_dead() -> None:
-    """Remove the directories of dead runs that hold nothing but the lock."""
+    """Remove the directories of dead runs that hold nothing except the lock."""
     for run in runs_with_directory():
         if is_dead(run):
             with suppress(OSError):
@@ -99,7 +98,7 @@ def is_alive(run: str) -> bool:
 
 def is_dead(run: str) -> bool:
     """Return whether the run's owner is known to be dead: a directory that has or had its lock is here, and
-    nobody holds that lock. Only such a run may be removed without being asked."""
+    no process holds that lock. Only such a run may be removed without a request."""
     locks = locks_of(run)
     # A temporary directory without its lock is one that was being removed.
     return bool(locks or temporary_directories().get(run)) and not any(map(is_held, locks))
@@ -139,7 +138,7 @@ def temporary_directory() -> Iterator[Path]:
         for directory in directories:
             if not is_held(directory / _HIDDEN_LOCK):
                 shutil.rmtree(directory, ignore_errors=True)
-    # It gets its name when its lock is held. Before that nobody can take it for a dead run's.
+    # It gets its name when its lock is held. Before that, it cannot be taken for a dead run's.
     run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
     made = Path(tempfile.gettempdir()) / f"{MARK}-{run}"
     hidden = made.with_name(f".{made.name}")
@@ -172,9 +171,8 @@ def temporary_directories() -> dict[str, list[Path]]:
 
 
 def forget_directory(run: str, *below: str) -> None:
-    """Remove the directories `below` of a run's directory that are empty, then the run's directory and
-    RUN_ROOT if nothing is left in them. Other empty directories are not removed: another process is about to
-    fill them."""
+    """Remove the empty directories `below` of a run's directory, then the run's directory and RUN_ROOT if
+    they are empty. Other empty directories are not removed: another process is about to fill them."""
     own = RUN_ROOT / run
     for directory in (*(own / name for name in below), own, RUN_ROOT):
         with suppress(OSError):
@@ -190,8 +188,7 @@ def runs_with_directory() -> list[str]:
 
 
 def _forget_lock(run: str) -> None:
-    """Remove the directory of a run whose lock this process holds; nothing where more than the lock is in
-    it."""
+    """Remove the directory of a run whose lock this process holds, unless it holds more than the lock."""
     directory = RUN_ROOT / run
     with suppress(OSError):
         if list(directory.iterdir()) == [directory / LOCK]:

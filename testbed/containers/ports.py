@@ -1,6 +1,6 @@
-"""What the real control loop needs of a container, of telemetry and of a client, and nothing more.
+"""The ports of the real control loop: containers, telemetry and clients.
 
-For: the protocols between the loop (host/) and what it drives: cgroup drivers (cgroup/drivers.py), telemetry
+For: the protocols between the loop (host/) and its parts: cgroup drivers (cgroup/drivers.py), telemetry
 sources (cgroup/polling.py, cgroup/hooks.py) and load generators. Not for: any of them. CPU is in cores,
 memory in whole bytes, time in nanoseconds of CLOCK_MONOTONIC.
 """
@@ -21,7 +21,7 @@ from twinbed import BackendError
 
 
 class GroupGoneError(BackendError):
-    """The cgroup was removed under us: its container counts as gone, and nothing else stops."""
+    """The cgroup was removed by others: its container counts as removed, and nothing else stops."""
 
 
 class Trap(Protocol):
@@ -30,13 +30,13 @@ class Trap(Protocol):
 
     @property
     def descriptor(self) -> int:
-        """Becomes readable (for epoll) when a task was held."""
+        """File descriptor that becomes readable (for epoll) when a task was held."""
 
     def held(self) -> bool:
         """Drain the descriptor and return whether tasks are held now."""
 
     def surrender(self) -> None:
-        """Hand the held tasks to the kernel's OOM killer. The trap stays armed for what comes after."""
+        """Leave the held tasks to the kernel's OOM killer. The trap stays armed for later tasks."""
 
     def close(self) -> None:
         """End the trap and give the group back to the OOM killer. Idempotent."""
@@ -66,12 +66,12 @@ class LimitedGroup(Protocol):
 
     def set_cpu_request(self, cores: float) -> None:
         """Give the group the CPU weight of a request of `cores`, by Kubernetes' formula
-        (control/allocator/shares.py): who gets how much while the CPUs are short."""
+        (control/allocator/shares.py). It matters while CPUs are short."""
 
     def set_memory_limit(self, limit_bytes: int) -> int:
         """Limit memory and swap together, and return the limit in force, in whole pages. It is larger than
-        asked for where the group holds more that cannot be reclaimed: a smaller limit kills nothing. What
-        goes beyond the limit later is killed by the kernel, or held by a trap."""
+        requested if the group holds more memory that cannot be reclaimed, because a smaller limit never
+        kills. Later charges above the limit are killed by the kernel, or held by a trap."""
 
     def charged_bytes(self) -> int:
         """Return what counts against the limit now, page cache included, bytes."""
@@ -87,11 +87,11 @@ class HostGroup(LimitedGroup, Protocol):
         """Return the live processes inside."""
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to each of them."""
+        """Send a signal to each process inside."""
 
     def remove(self) -> None:
-        """Kill what is inside and remove the group. Idempotent. An attached group only gets the limits back
-        that it had. Raises BackendError when the processes do not die."""
+        """Kill the processes inside and remove the group. Idempotent. An attached group only gets its
+        original limits back. Raise BackendError if the processes do not die."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ class TelemetrySource(Protocol):
         """Report these containers from now on."""
 
     def remove(self, ids: Ids) -> None:
-        """Report these containers no more. Unknown ids are ignored."""
+        """Stop reporting these containers. Unknown ids are ignored."""
 
     def due_ns(self) -> int:
-        """Return when it wants to be asked next."""
+        """Return the time of its next call."""
 
     def collect(self, now_ns: int) -> Records:
-        """Return what ended since it was last asked. A group that is gone is left out and listed in
+        """Return the records since the last call. A group that no longer exists is left out and listed in
         `gone`."""
 
     @property
@@ -145,7 +145,7 @@ class TelemetrySource(Protocol):
         """Periods known to have ended without a record of their own, so far."""
 
     def close(self) -> None:
-        """Close what it holds open. Idempotent."""
+        """Close its open files. Idempotent."""
 
 
 class Client(Protocol):

@@ -1,1 +1,1 @@
-"""Hosts and ToRs as network namespaces with FRR, VXLAN and tc, and what is done to them."""
+"""Hosts and ToRs as network namespaces with FRR, VXLAN and tc, their faults, and measurements on them."""

@@ -48,7 +48,7 @@ Watch = Callable[[Event, list[Instruction]], None]
 
 @dataclass(slots=True)
 class AgentCounters:
-    """Counts of what an agent did.
+    """Counters of an agent.
 
     dumps: dumps read; rule_changes: rules changed; refused: rules of these that the kernel refused; dump_s,
     change_s: total time spent on dumps and on changes, s; slowest_dump_s, slowest_change_s: time of the

@@ -20,8 +20,8 @@ _PACKET_S = 0.65e-3
 """CPU time of both ends of a BFD session for a packet, s: 0.59 to 0.77 measured at 107 to 2,560 packets/s."""
 
 _PLANE_PACKET_S, _PLANE_CORES = 0.08e-3, 0.008
-"""The same with our own data plane, and what its process in each router costs besides, cores: 4 to 16
-sessions took 0.04 to 0.11 cores at 160 to 800 packets/s."""
+"""CPU time per packet with our own data plane, and the further use of its process in each router, cores: 4 to
+16 sessions took 0.04 to 0.11 cores at 160 to 800 packets/s."""
 
 _BUSY = 0.85
 """Largest share of the cores that BFD may use, so that routing and applications run at all."""

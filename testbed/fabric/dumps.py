@@ -62,7 +62,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DumpedTables:
-    """What a dump showed.
+    """The result of a dump.
 
     interrupted: tables that changed meanwhile, as the kernel says; in_parts: tables that came in several
     datagrams, so that a change between two of them may have hidden an entry.

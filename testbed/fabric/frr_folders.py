@@ -90,13 +90,13 @@ def log(namespace: str, daemon: Daemon) -> Path:
 
 
 def output(namespace: str, daemon: Daemon) -> Path:
-    """Return the path of what a daemon prints while it starts. It lies in the fabric's own folder, where only
-    root writes."""
+    """Return the path of a daemon's output while it starts. It is in the fabric's own folder, where only root
+    writes."""
     return _notes(namespace) / f"{namespace}.{daemon}.out"
 
 
 def started(namespace: str, daemon: Daemon) -> Path:
-    """Return the path of the process id that a daemon was started with; it lies beside `output`."""
+    """Return the path of the process id with which a daemon was started; it is beside `output`."""
     return _notes(namespace) / f"{namespace}.{daemon}{_STARTED}"
 
 

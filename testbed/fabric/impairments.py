@@ -26,7 +26,7 @@ _FOR_EVER_S = 1e9
 """Duration of an impairment without an end, s: 31 years."""
 
 Wait = Callable[[float], object]
-"""A function that returns after so many seconds."""
+"""A function that returns after this many seconds."""
 
 
 def require(impairment: Impairment) -> None:

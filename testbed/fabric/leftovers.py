@@ -26,7 +26,7 @@ ENDING_TIMEOUT_S = 20.0
 """Time for a fabric's maker to remove it when asked, and then for the other processes to die, s."""
 
 _LOOKS, _LOOK_AGAIN_S = 3, 0.02
-"""Number of looks in a row that must find no process, and the time between two looks, s."""
+"""Number of consecutive checks that must find no process, and the time between two checks, s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ def _standing(name: str) -> Standing:
 
 
 def _may_be_elsewhere(name: str) -> bool:
-    """Return whether the fabric's lock may be in another /run. Who is killed here leaves the lock's file,
-    until the machine is started anew."""
+    """Return whether the fabric's lock may be in another /run. A killed process leaves the lock's file until
+    the machine is booted again."""
     return not ownership.state_folder(name).exists() and frr_folders.is_since_start(name)
 
 
 def _end_processes(name: str) -> None:
-    """Kill a fabric's processes until several looks in a row find none.
+    """Kill a fabric's processes until several consecutive checks find none.
 
     A process that is killed may just have started another, and one that forks while the processes are listed
     may be missed.

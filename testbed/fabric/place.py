@@ -1,4 +1,4 @@
-"""Find what an agent serves in its namespace: the representors, their tenants, and the tunnel endpoint.
+"""Find an agent's objects in its namespace: the representors, their tenants, and the tunnel endpoint.
 
 For: agents, which find out everything themselves. Not for: making any of it. Source: our design. A bridge
 with a VXLAN device belongs to a tenant; the bridge's other ports are its representors.

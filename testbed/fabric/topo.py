@@ -27,7 +27,9 @@ _OWN = frozenset({"node1", "node2", "port1", "port2", "isSwitch"})
 
 @dataclass(frozen=True, slots=True)
 class TopoPlan:
-    """What a topology asks for. hosts, tors: names in Mininet's order; rate_bps: of every link, or None."""
+    """The content of a topology. hosts, tors: names in Mininet's order; rate_bps: rate of every link, or
+    None.
+    """
 
     hosts: tuple[str, ...]
     tors: tuple[str, ...]
@@ -47,7 +49,7 @@ def read(spec: str) -> TopoPlan:
 
 
 def plan_of(topo: Topo, name: str) -> TopoPlan:
-    """Return the plan of a topology that was built. Raises ScenarioError for what a fabric cannot do."""
+    """Return the plan of a built topology. Raise ScenarioError for features that a fabric does not have."""
     hosts, tors = tuple(topo.hosts()), tuple(topo.switches())
     for node in (*hosts, *tors):
         _refuse(f"{name}: {node}", topo.nodeInfo(node), allowed=frozenset())

@@ -1,4 +1,4 @@
-"""Raise a fabric: namespaces, cables, overlay and routing, and wait until every host knows every path.
+"""Set up a fabric: namespaces, cables, overlay and routing, and wait until every host knows every path.
 
 For: making a fabric, and checking whether it is complete. Not for: taking it down (leftovers.py) or breaking
 it (faults.py). Source: our design. Completeness is read from the kernel's tables, which traffic follows, and
@@ -99,7 +99,9 @@ def wait_converged(fabric: Fabric, within_s: float) -> None:
 
 
 def converged(fabric: Fabric) -> list[str]:
-    """Return what is missing until every host reaches every other over every ToR; empty if nothing is."""
+    """Return the missing parts until every host reaches every other over every ToR; empty if none is
+    missing.
+    """
     missing = [route for host in fabric.hosts for route in _missing_at_host(fabric, host)]
     missing += [route for tor in fabric.tors for route in _missing_at_tor(fabric, tor)]
     if missing:

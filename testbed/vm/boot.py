@@ -61,7 +61,7 @@ _EMULATED = ("-machine", "q35,accel=tcg", "-cpu", "Nehalem-v1")
 
 
 def kernel_image() -> Path:
-    """Returns the newest stock Debian 6.1 kernel in /boot. Raises BackendError if there is none."""
+    """Return the newest stock Debian 6.1 kernel in /boot. Raises BackendError if there is none."""
     images = [
         (int(match["number"]), path)
         for path in BOOT.glob("vmlinuz-*")
@@ -73,12 +73,12 @@ def kernel_image() -> Path:
 
 
 def release(image: Path) -> str:
-    """Returns what `uname -r` will say: `6.1.0-56-amd64` for `vmlinuz-6.1.0-56-amd64`."""
+    """Return the output of `uname -r`: `6.1.0-56-amd64` for `vmlinuz-6.1.0-56-amd64`."""
     return image.name.removeprefix("vmlinuz-")
 
 
 def available() -> tuple[bool, str]:
-    """Returns whether a VM can be booted here, and if not, the reason and the cure."""
+    """Return whether a VM can be booted here, and if not, the reason and the cure."""
     for program, package in (("qemu-system-x86_64", "qemu-system-x86"), ("modprobe", "kmod")):
         if find_program(program) is None:
             return False, f"{program} is not installed (Debian's {package}): {CURE}"
@@ -96,7 +96,7 @@ def available() -> tuple[bool, str]:
 
 
 def initramfs(image: Path) -> bytes:
-    """Returns an initramfs that loads the modules of a 9p root and of the job port, then starts `init=`."""
+    """Return an initramfs that loads the modules of a 9p root and of the job port, then starts `init=`."""
     from virtme import mkinitramfs, modfinder
 
     config = mkinitramfs.Config()
@@ -112,7 +112,7 @@ def initramfs(image: Path) -> bytes:
 
 
 def command(image: Path, initrd: int, console: int, monitor: int, machine: Machine) -> list[str]:
-    """Returns QEMU's command line. Jobs come on its standard input, answers leave on its standard output.
+    """Return QEMU's command line. Jobs come on its standard input, answers leave on its standard output.
 
     initrd: inherited descriptor of the initramfs
     console: inherited descriptor of a file for the guest's kernel messages
@@ -140,7 +140,7 @@ def _network(index: int, nic: Nic) -> tuple[str, ...]:
 
 
 def _acceleration(image: Path) -> tuple[str, ...]:
-    """Returns KVM if a guest comes to life under it, else emulation: nested KVM may abort or hang."""
+    """Return KVM if a guest boots under it, else emulation: nested KVM may abort or hang."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return _EMULATED
     trial = [

@@ -41,7 +41,7 @@ _HEARTBEAT_S = 1.0
 
 
 def main() -> None:
-    """Serves until the host hangs up, then switches the machine off. Never returns."""
+    """Serve until the host hangs up, then switches the machine off. Never returns."""
     libc = ctypes.CDLL(None, use_errno=True)
     for source, target, kind, options in _MOUNTS:
         if libc.mount(source.encode(), target.encode(), kind.encode(), 0, options.encode()) != 0:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def _port() -> int:
-    """Opens the job port, which may appear late."""
+    """Open the job port, which may appear late."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         for name in Path("/sys/class/virtio-ports").glob("*/name"):
@@ -84,7 +84,7 @@ def _serve(port: int) -> None:
 
 
 def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
-    """Runs one job, sends what it prints, and returns its exit code."""
+    """Run one job, send what it prints, and return its exit code."""
     try:
         process = subprocess.Popen(
             job["argv"],
@@ -126,7 +126,7 @@ def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
 
 
 def _stacks() -> str:
-    """Returns, for every thread of every program, its state and the kernel functions that it is in."""
+    """Return, for every thread of every program, its state and the kernel functions that it is in."""
     lines = []
     for thread in sorted(Path("/proc").glob("[0-9]*/task/[0-9]*")):
         with contextlib.suppress(OSError):
@@ -139,7 +139,7 @@ def _stacks() -> str:
 
 
 def _clear() -> None:
-    """Kills all processes but this one (that is what −1 means for the first process) and reaps them."""
+    """Kill all processes but this one (that is what −1 means for the first process) and reap them."""
     try:
         os.kill(-1, signal.SIGKILL)
         while os.waitpid(-1, 0):

@@ -52,7 +52,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StoppedError(BackendError):
-    """Raised when a guest stopped for good, or ended by itself. It says nothing about the command that
+    """Raised when a guest stopped finally, or ended by itself. It gives no information about the command that
     ran."""
 
 
@@ -99,7 +99,7 @@ class Vm:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Boots the VM and returns once it takes commands. A guest that stops while it boots is booted anew.
+        """Boot the VM and return once it takes commands. A guest that stops while it boots is booted again.
 
         Raises BackendError (what is missing, or the console's last words, and the cure), and StoppedError
         when BOOTS guests in a row stopped.
@@ -122,7 +122,7 @@ class Vm:
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str, bytes], None] | None = None,
     ) -> Completed:
-        """Runs a command in the VM.
+        """Run a command in the VM.
 
         timeout_s: seconds of the guest's clock after which the command is killed
         cwd: the command's folder; default the current one
@@ -223,7 +223,7 @@ class Vm:
             raise StoppedError(self._last_words("ended")) from error
 
     def _next_answer(self, patience_s: float, deadline_s: float = float("inf")) -> dict[str, object]:
-        """Returns the guest's next answer.
+        """Return the guest's next answer.
 
         patience_s: counted like BOOT_S; deadline_s: a moment of time.monotonic()
         """
@@ -253,9 +253,10 @@ class Vm:
         return answer
 
     def _whereabouts(self) -> str:
-        """Returns what each CPU of a stopped guest does, as QEMU's monitor tells.
+        """Return the state of each CPU of a stopped guest, from QEMU's monitor.
 
-        The kernel is loaded at fixed addresses: /proc/kallsyms of another guest names the function at one.
+        The kernel is loaded at fixed addresses, so /proc/kallsyms of another guest names the function at an
+        address.
         """
         assert self._monitor is not None
         said = b""
@@ -278,7 +279,7 @@ class Vm:
 
 
 def cpu_waits_s(pid: int) -> dict[str, float]:
-    """Returns how long each thread of a process has waited for a CPU since it began, s."""
+    """Return how long each thread of a process has waited for a CPU since it began, s."""
     waited = {}
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         # A thread may end while it is looked at; a kernel without CONFIG_SCHED_INFO has no such file.

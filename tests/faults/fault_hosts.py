@@ -171,7 +171,7 @@ def step_the_clock(episode: Episode, draws: random.Random) -> str:
         step_clock(steps[-1])
         episode.watch(0.4)
     lost = [
-        verb.log.stem for verb in episode.verbs() if verb.says("lost") or verb.says("limits stay as they are")
+        verb.log.stem for verb in episode.verbs() if verb.says("lost") or verb.says("limits stay unchanged")
     ]
     if lost:
         raise ViolationError(f"date stepped by {steps}, and a connection was lost: {lost}")

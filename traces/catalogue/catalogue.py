@@ -38,14 +38,10 @@ _Step = Annotated[float, Field(gt=0, le=LARGEST)]
 class Billing:
     """A provider's rules. Time is billed in steps of increment_s seconds, and at least minimum_s.
 
-    service: what the rules are of
-    management_fee, disk_fee: shares of the price of machines and of disks
-    disk_gib: disk of each worker, GiB
-    disk_price_per_gib_month: price of a disk, USD per GiB and month
-    startup_s: seconds before a worker works
-    startup_billed: whether those seconds are paid for
-    as_of: day on which the rules held
-    source: where each of these is from
+    service: what the rules are of management_fee, disk_fee: shares of the price of machines and of disks
+    disk_gib: disk of each worker, GiB disk_price_per_gib_month: price of a disk, USD per GiB and month
+    startup_s: seconds before a worker works startup_billed: whether those seconds are paid for as_of: day on
+    which the rules held source: source of each value
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -75,7 +71,7 @@ class Catalogue:
     def price(
         self, name: str, region: str, market: str = "on-demand", on_date: date | None = None
     ) -> Listing:
-        """Returns the listing that held on a date; the newest if no date is given.
+        """Return the listing that held on a date; the newest if no date is given.
 
         Raises TraceError for a type, region or market that is unknown, or a date before the first price.
         """
@@ -95,7 +91,7 @@ class Catalogue:
     def types(
         self, region: str, market: str = "on-demand", on_date: date | None = None
     ) -> dict[str, Listing]:
-        """Returns every type that has a price there, by name. Raises TraceError if there is none."""
+        """Return every type that has a price there, by name. Raises TraceError if there is none."""
         of_market = self.prices[self.prices["market"] == market]
         here = _until(of_market[of_market["region"] == region], on_date)
         if here.empty:
@@ -104,12 +100,12 @@ class Catalogue:
         return {listing.name: listing for listing in table.listings(newest(here))}
 
     def distinct(self, column: str, region: str | None = None) -> list[str]:
-        """Returns the values of a column of text, in all regions or in one."""
+        """Return the values of a column of text, in all regions or in one."""
         rows = self.prices if region is None else self.prices[self.prices["region"] == region]
         return sorted(map(str, rows[column].unique()))
 
     def billing(self, provider: str) -> Billing:
-        """Returns a provider's rules. Raises TraceError, which names the known providers."""
+        """Return a provider's rules. Raises TraceError, which names the known providers."""
         if provider not in self.billings:
             known = ", ".join(sorted(self.billings))
             raise TraceError(f"no billing rules of provider {provider!r}; there are {known}")
@@ -117,12 +113,12 @@ class Catalogue:
 
 
 def newest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Returns of each type, region and market its newest row."""
+    """Return of each type, region and market its newest row."""
     return rows.drop_duplicates(table.KEY[:-1], keep="last")
 
 
 def load(prices: Path | None = None, billing: Path | None = None) -> Catalogue:
-    """Returns the catalogue that ships, or one of the user's tables.
+    """Return the catalogue that ships, or one of the user's tables.
 
     Raises TraceError, which names file, row and column.
     """
@@ -142,7 +138,7 @@ def _until(rows: pd.DataFrame, on_date: date | None) -> pd.DataFrame:
 
 
 def _some(values: pd.Series, most: int = 40) -> str:
-    """Returns the distinct values, those after the first ones as a number."""
+    """Return the distinct values, those after the first ones as a number."""
     known = sorted({str(value) for value in values})
     more = f" and {len(known) - most} more; twinbed prices list shows them" if len(known) > most else ""
     return ", ".join(known[:most]) + more

@@ -48,7 +48,7 @@ GROUP BY p.vendor_id, s.api_reference, r.api_reference, lower(p.allocation)
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Returns the database's prices as a table. Raises TraceError, which names the file and the row."""
+    """Return the database's prices as a table. Raises TraceError, which names the file and the row."""
     with open_regular(path, MOST_BYTES, TraceError) as file:
         if file.read(16) != b"SQLite format 3\0":
             raise TraceError(f"{path}: not an SQLite file; give the database of sparecores-data")

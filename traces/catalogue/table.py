@@ -1,4 +1,4 @@
-"""The table of prices: what a row is, and reading and writing tables as CSV or Parquet.
+"""The table of prices: its rows, and reading and writing tables as CSV or Parquet.
 
 For: the catalogue that ships (prices.parquet), a user's own, and updates of it. Not for: looking prices up
 (catalogue.py). A CSV, which a person keeps, is checked row by row when it is read. A Parquet table has
@@ -95,7 +95,7 @@ _LISTING = TypeAdapter(Listing)
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Returns a table of prices, by KEY: COLUMNS and WHERE, text as categories, as_of as datetime64.
+    """Return a table of prices, by KEY: COLUMNS and WHERE, text as categories, as_of as datetime64.
 
     Raises TraceError, which names file and row.
     """
@@ -115,7 +115,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def write(path: Path | BinaryIO, frame: pd.DataFrame, notice: str) -> None:
-    """Writes COLUMNS of a table as Parquet, the smallest that it becomes; notice: of the data's licences."""
+    """Write COLUMNS of a table as Parquet, the smallest that it becomes; notice: of the data's licences."""
     frame = frame.sort_values(KEY, kind="stable")
     columns: dict[str, pa.Array] = {}
     for name in COLUMNS:
@@ -128,7 +128,7 @@ def write(path: Path | BinaryIO, frame: pd.DataFrame, notice: str) -> None:
 
 
 def frame_of(listings: Iterable[tuple[int, Listing]]) -> pd.DataFrame:
-    """Returns listings with their row numbers as a table without `file`."""
+    """Return listings with their row numbers as a table without `file`."""
     listed = list(listings)
     columns = {
         name: [getattr(row, name.replace("price_per_h", "price_usd_h")) for _, row in listed]
@@ -140,14 +140,14 @@ def frame_of(listings: Iterable[tuple[int, Listing]]) -> pd.DataFrame:
 
 
 def joined(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    """Returns the rows of both tables; where both have a row of one KEY, that of the second."""
+    """Return the rows of both tables; where both have a row of one KEY, that of the second."""
     both = pd.concat([part.astype(dict.fromkeys((*TEXT, "file"), "str")) for part in (first, second)])
     both = both.drop_duplicates(KEY, keep="last").sort_values(KEY, kind="stable", ignore_index=True)
     return both.astype(dict.fromkeys((*TEXT, "file"), "category"))
 
 
 def listings(frame: pd.DataFrame) -> list[Listing]:
-    """Returns rows of a table. Raises TraceError, which names file and row of what a row cannot have."""
+    """Return rows of a table. Raise TraceError, which names file and row, for invalid values."""
     plain = frame.astype(dict.fromkeys((*TEXT, "file"), "object"))
     return [
         checked(
@@ -165,7 +165,7 @@ def listings(frame: pd.DataFrame) -> list[Listing]:
 
 
 def checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T:
-    """Returns what the checker makes of a row. Raises TraceError, which begins with `row`."""
+    """Return the checker's result for a row. Raise TraceError, which begins with `row`."""
     try:
         return checker.validate_python(values)
     except ValidationError as error:
@@ -176,7 +176,7 @@ def checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T
 
 
 def listing(values: Mapping[str, Any], row: str) -> Listing:
-    """Returns one row from its cells by column. Raises TraceError, which begins with `row`."""
+    """Return one row from its cells by column. Raises TraceError, which begins with `row`."""
     return checked(_LISTING, values, row)
 
 

@@ -1,1 +1,1 @@
-"""Turns what Prometheus knows of containers into a usage trace and what was in force beside it."""
+"""Turns Prometheus' series of containers into a usage trace and the settings in force."""

@@ -2,9 +2,9 @@
 
 For: a trace by workload, from a history by pod. Not for: owners (workloads.py).
 
-A combined container is present where at least one replica is. `sum` is what the workload used together.
-`mean` is what a replica that runs used on average. `largest` is what the busiest replica used: the figure
-for limits that all replicas share, because a limit that only the mean keeps is one that some replica breaks.
+A combined container is present where at least one replica is. `sum` is the use of all replicas together.
+`mean` is the mean use of a running replica. `largest` is the use of the busiest replica: the figure for
+limits that all replicas share, because some replica exceeds a limit that only fits the mean.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ How = Literal["sum", "mean", "largest"]
 
 
 def by_workload(history: ClusterHistory, how: How) -> UsageTrace:
-    """Returns the trace with one container per workload's container, named namespace/workload/container."""
+    """Return the trace with one container per workload's container, named namespace/workload/container."""
     trace = history.trace
     group_of = [
         "/".join(filter(None, (own.namespace, own.workload, own.container))) for own in history.owners

@@ -1,16 +1,17 @@
 """Turns samples of a counter or a gauge into one value per interval.
 
-For: one series after merging. Not for: which series (series.py), nor what it means (history.py).
+For: one series after merging. Not for: choosing series (series.py), nor their meaning (history.py).
 
 A counter only grows. If it falls, it was reset and began again at zero, so the whole new value was added
 since the sample before. A small fall where the sample is another replica's is no reset: that replica had
 looked a little earlier. Between samples that were read further apart than the longest hold nothing is known:
 the intervals there count as not seen.
 
-Between two samples the growth is even. It is divided by the time between the readings and told for the time
-between the moments at which the samples count. A server's answer at a step is the sample read last, some
-seconds before. So an interval's mean is over a stretch as long as the interval that lies up to one scrape
-earlier, and peaks keep their height. Moving it into place by interpolation would mix two intervals.
+Between two samples the growth is assumed to be even. It is divided by the time between the readings and
+assigned to the time between the moments at which the samples count. A server's answer at a step is the sample
+read last, some seconds before. So an interval's mean is over a stretch as long as the interval that lies up
+to one scrape earlier, and peaks keep their height. Moving it into place by interpolation would mix two
+intervals.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ RESET = 0.5
 """A value of another replica below this part of the one before is a reset, and above it the same counter."""
 
 SEEN = 0.5
-"""Part of an interval that must be seen, for the interval's mean to be told."""
+"""Least share of an interval that must be seen for the interval's mean to count."""
 
 
 def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Floats]:
-    """Returns (growth, seconds seen) of a counter in each interval between edges, two float64[T].
+    """Return (growth, seconds seen) of a counter in each interval between edges, two float64[T].
 
-    hold_s: longest time between two samples over which the growth is told.
+    hold_s: longest time between two samples over which the growth counts.
     """
     times_s, values = samples.times_s, samples.values
     if times_s.size < 2:
@@ -52,7 +53,7 @@ def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Fl
 
 
 def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Returns (a counter's mean growth per second over what is seen of an interval, whether enough is seen).
+    """Return (a counter's mean growth per second over what is seen of an interval, whether enough is seen).
 
     Both have one value per interval: float64[T], 0 where not enough is seen, and bool[T].
     """
@@ -63,7 +64,7 @@ def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats,
 
 
 def at_ends(edges_s: Floats, samples: Samples) -> Floats:
-    """Returns a gauge's last value at the end of each interval, float64[T]; its first before that; else 0."""
+    """Return a gauge's last value at the end of each interval, float64[T]; its first before that; else 0."""
     if not samples.times_s.size:
         return np.zeros(len(edges_s) - 1)
     before = np.searchsorted(samples.times_s, edges_s[1:] * (1 + 1e-15), side="right") - 1

@@ -27,7 +27,7 @@ def history(
     replica_label: str | None = None,
     hold_s: float = HOLD_S,
 ) -> ClusterHistory:
-    """Returns the history of all containers in a file.
+    """Return the history of all containers in a file.
 
     step_s: length of an interval, None = the most frequent distance of CPU samples; replica_label: of the
     replicas of one Prometheus, None = the usual names. Raises TraceError.

@@ -1,12 +1,12 @@
-"""Assembles series of cAdvisor and kube-state-metrics into a trace and what was in force beside it.
+"""Assembles series of cAdvisor and kube-state-metrics into a trace and the settings in force.
 
 For: series of any source (a server, a saved answer, a text). Not for: getting them (lab.connect, readers).
 
 A container of the trace is a container of one pod, named namespace/pod/container. Its app is the namespace,
 because that is what a ResourceQuota limits. A pod that comes late or goes early is absent outside its life.
 CPU use is a counter's growth over what was seen of an interval; an interval that was seen for less than half
-is absent. Memory is the last working set of an interval. Pause containers (`POD`) and the sums over a pod
-(an empty `container`) are left out, and so are series of a single CPU.
+is absent. Memory is the last working set of an interval. Pause containers (`POD`) and the sums over a pod (an
+empty `container`) are left out, and so are series of a single CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, validate
 from twinbed import TraceError
 
 HOLD_S = 300.0
-"""Longest time without a sample over which a counter's growth is told, s: Prometheus' own look-back."""
+"""Longest time without a sample over which a counter's growth counts, s: Prometheus' own look-back."""
 
 Key = tuple[str, str, str]
 """Namespace, pod and container."""
@@ -41,11 +41,10 @@ _OF_A_CGROUP = ("id", "image", "name")
 
 @dataclass(frozen=True, slots=True)
 class ClusterHistory:
-    """A trace of a cluster's containers, and what its columns and rows cannot hold.
+    """A trace of a cluster's containers, and further data about them.
 
-    trace: the usage
-    owners: N owners, in the order of trace.containers
-    facts: by name, what was in force and what happened (traces/prometheus/in_force.py lists the names)
+    trace: the usage owners: N owners, in the order of trace.containers facts: by name, what was in force and
+    what happened (traces/prometheus/in_force.py lists the names)
     """
 
     trace: UsageTrace
@@ -53,7 +52,7 @@ class ClusterHistory:
     facts: Mapping[str, Entries]
 
     def in_force(self, fact: str) -> Floats:
-        """Returns a setting's last value by container, float64[N]; NaN = unknown, 0 = no limit."""
+        """Return a setting's last value by container, float64[N]; NaN = unknown, 0 = no limit."""
         entries = self.facts.get(fact)
         last = np.full(len(self.owners), np.nan)
         if entries is not None:
@@ -61,7 +60,7 @@ class ClusterHistory:
         return last
 
     def total(self, fact: str) -> Floats:
-        """Returns how often something happened by container, float64[N]."""
+        """Return how often something happened by container, float64[N]."""
         entries = self.facts.get(fact)
         sums = np.zeros(len(self.owners))
         if entries is not None:
@@ -92,9 +91,9 @@ def part(
     replica_labels: Collection[str] = REPLICA_LABELS,
     hold_s: float = HOLD_S,
 ) -> Part:
-    """Returns the containers that these series tell of; all series of a container must be among them.
+    """Return the containers of these series; all series of a container must be among them.
 
-    Raises TraceError, which begins with `source`, for containers that only another label tells apart.
+    Raises TraceError, which begins with `source`, for containers that only another label distinguishes.
     """
     told: dict[Key, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
     for entry in series:
@@ -140,7 +139,7 @@ def assembled(
     notes: Sequence[str] = (),
     max_cells: int = MOST_READ_CELLS,
 ) -> ClusterHistory:
-    """Returns the history of all parts' containers that were seen in the window.
+    """Return the history of all parts' containers that were seen in the window.
 
     source: where the series come from, with which messages begin; told: (metric, labels) of what
     kube-state-metrics says of pods. Raises TraceError if no container was seen, or for too many cells.
@@ -182,7 +181,7 @@ def assembled(
 
 
 def check_cells(source: str, window: Window, containers: int, max_cells: int = MOST_READ_CELLS) -> None:
-    """Raises TraceError if the trace would have more than max_cells."""
+    """Raise TraceError if the trace would have more than max_cells."""
     if window.intervals * containers > max_cells:
         raise TraceError(
             f"{source}: {window.intervals} intervals × {containers} containers are more than {max_cells} "
@@ -191,7 +190,7 @@ def check_cells(source: str, window: Window, containers: int, max_cells: int = M
 
 
 def _key(entry: Series) -> Key | None:
-    """Returns whose series this is, or None if it is not a container's."""
+    """Return whose series this is, or None if it is not a container's."""
     own = entry.labels
     key = (label(own, "namespace"), label(own, "pod"), label(own, "container"))
     if not key[1] or key[2] in _PAUSE or own.get("cpu", "total") != "total":
@@ -200,7 +199,7 @@ def _key(entry: Series) -> Key | None:
 
 
 def _refuse_mixed(source: str, key: Key, series: list[Series], replica_labels: Collection[str]) -> None:
-    """Raises TraceError if two series go on side by side and differ in a label such as `cluster`.
+    """Raise TraceError if two series go on side by side and differ in a label such as `cluster`.
 
     A restarted container's old series may overlap the new one for the look-back, and differs in `id`.
     """
@@ -219,9 +218,9 @@ def _refuse_mixed(source: str, key: Key, series: list[Series], replica_labels: C
 
 
 def _fresh(used: Samples, seen: Samples) -> Samples:
-    """Returns CPU samples with the times at which they were read, as far as `seen` tells them.
+    """Return CPU samples with the times at which they were read, as far as `seen` has them.
 
-    A sample that was read no later than the one before it is the same once more, and is left out.
+    A sample that was read no later than the one before it is a repetition, and is left out.
     """
     if not seen.times_s.size:
         return used
@@ -233,7 +232,7 @@ def _fresh(used: Samples, seen: Samples) -> Samples:
 
 
 def _from_the_start(used: Samples, started: Iterable[Series], hold_s: float) -> Samples:
-    """Returns the samples with a zero before the first, where the container started shortly before it."""
+    """Return the samples with a zero before the first, where the container started shortly before it."""
     if not used.times_s.size:
         return used
     starts = [float(entry.values[0]) for entry in started if entry.values.size]
@@ -264,7 +263,7 @@ def _together(rows: Sequence[tuple[int, Entries]]) -> Entries:
 
 
 def _joined(parts: Sequence[Part], kept: Sequence[NDArray[np.int64]]) -> dict[str, Entries]:
-    """Returns the facts of all parts, with containers numbered as in the trace."""
+    """Return the facts of all parts, with containers numbered as in the trace."""
     joined: dict[str, list[Entries]] = defaultdict(list)
     first = 0
     for piece, rows in zip(parts, kept, strict=True):

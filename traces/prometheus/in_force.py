@@ -3,11 +3,11 @@
 For: one container. Not for: usage (history.py).
 
 Settings hold from the interval in which they were first seen until their next entry: cpu_request_cores,
-cpu_limit_cores, memory_request_bytes, memory_limit_bytes; 0 means that there is none. kube-state-metrics
-tells them; else cAdvisor's quota / period, shares / 1024 and memory limit do.
-Counts, in the interval in which they happened: restarts, oom_events. If there is no
-container_oom_events_total, a restart after which the last terminated reason is OOMKilled counts.
-Shares: throttled_share, throttled periods / periods of an interval; intervals without an entry had none.
+cpu_limit_cores, memory_request_bytes, memory_limit_bytes; 0 means that there is none. They come from
+kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memory limit. Counts, in the
+interval in which they happened: restarts, oom_events. If there is no container_oom_events_total, a restart
+after which the last terminated reason is OOMKilled counts. Shares: throttled_share, throttled periods /
+periods of an interval; intervals without an entry had none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FACTS = (*SETTINGS, *COUNTS, THROTTLED)
 """The names of all facts."""
 
 _PERIOD_US = 100_000.0
-"""Kubernetes' CFS period, µs, where cAdvisor does not tell it."""
+"""Kubernetes' CFS period, µs, used if cAdvisor does not report it."""
 
 _SHARES_OF_A_CORE = 1024.0
 """CPU shares that Kubernetes gives for a request of one core."""
@@ -50,7 +50,7 @@ class Entries:
     value: Floats
 
     def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
-        """Returns the three arrays."""
+        """Return the three arrays."""
         return self.interval, self.container, self.value
 
 
@@ -61,7 +61,7 @@ Get = Callable[[str], Samples]
 def settings(
     samples: Get, own: Mapping[str, list[Series]], window: Window, replica_labels: Collection[str]
 ) -> dict[str, Entries]:
-    """Returns the changes of a container's settings."""
+    """Return the changes of a container's settings."""
 
     def state(metric: str, resource: str) -> Samples:
         series = (entry for entry in own.get(metric, ()) if entry.labels.get("resource") == resource)
@@ -89,7 +89,7 @@ def counted(
     began: bool,
     replica_labels: Collection[str],
 ) -> dict[str, Entries]:
-    """Returns restarts and OOM events. began: whether the container's life begins inside the window."""
+    """Return restarts and OOM events. began: whether the container's life begins inside the window."""
     restarts = _increases(samples(names.RESTARTS), began)
     if own.get(names.OOM_EVENTS):
         kills = _increases(samples(names.OOM_EVENTS), began)
@@ -106,7 +106,7 @@ def counted(
 
 
 def shares(samples: Get, window: Window, present: NDArray[np.bool_], hold_s: float) -> dict[str, Entries]:
-    """Returns the share of throttled periods where it is not zero."""
+    """Return the share of throttled periods where it is not zero."""
     periods, _ = growth(window.edges, samples(names.PERIODS), hold_s)
     throttled, _ = growth(window.edges, samples(names.THROTTLED_PERIODS), hold_s)
     at = np.flatnonzero((throttled > 0) & (periods > 0) & present)
@@ -121,7 +121,7 @@ def _points(samples: Samples) -> tuple[Floats, Floats]:
 
 
 def _quota(samples: Get) -> tuple[Floats, Floats]:
-    """Returns (times, CPU limits) from cAdvisor's quota and period. A period without a quota is no limit."""
+    """Return (times, CPU limits) from cAdvisor's quota and period. A period without a quota is no limit."""
     quota, period = samples(names.QUOTA), samples(names.PERIOD)
     if not quota.times_s.size:
         return period.times_s, np.zeros(period.times_s.size)
@@ -135,7 +135,7 @@ def _quota(samples: Get) -> tuple[Floats, Floats]:
 
 
 def _changes(told: tuple[Floats, Floats], window: Window) -> Entries:
-    """Returns the values that differ from the one before. They hold from the next interval's begin on."""
+    """Return the values that differ from the one before. They hold from the next interval's begin on."""
     times_s, values = told
     interval = np.ceil((times_s - window.start_s) / window.step_s - 1e-6).clip(0, window.intervals)
     inside = interval < window.intervals
@@ -148,7 +148,7 @@ def _changes(told: tuple[Floats, Floats], window: Window) -> Entries:
 
 
 def _increases(samples: Samples, began: bool) -> tuple[Floats, Floats]:
-    """Returns (times, by how much) a counter of events grew. The first value counts for a new container."""
+    """Return (times, by how much) a counter of events grew. The first value counts for a new container."""
     added = np.diff(samples.values, prepend=0.0 if began else samples.values[:1])
     same = np.diff(samples.replica, prepend=samples.replica[:1]) == 0
     added = np.where((added < 0) & same, samples.values, added)
@@ -157,7 +157,7 @@ def _increases(samples: Samples, began: bool) -> tuple[Floats, Floats]:
 
 
 def _told_of(events: tuple[Floats, Floats], times_s: Floats, tolerance_s: float) -> tuple[Floats, Floats]:
-    """Returns one event at the time of each of `events` at which the other series has a sample, too."""
+    """Return one event at the time of each of `events` at which the other series has a sample, too."""
     if not times_s.size:
         return np.zeros(0), np.zeros(0)
     after = np.searchsorted(times_s, events[0] - tolerance_s).clip(0, times_s.size - 1)
@@ -166,7 +166,7 @@ def _told_of(events: tuple[Floats, Floats], times_s: Floats, tolerance_s: float)
 
 
 def _in_intervals(times_s: Floats, values: Floats, window: Window) -> Entries:
-    """Returns events in the intervals in which they were seen to have happened."""
+    """Return events in the intervals in which they were seen to have happened."""
     interval = np.ceil((times_s - window.start_s) / window.step_s - 1e-6) - 1
     inside = np.flatnonzero((interval >= 0) & (interval < window.intervals))
     return Entries(interval[inside].astype(np.int32), np.zeros(inside.size, np.int32), values[inside])

@@ -1,7 +1,6 @@
-"""Keeps a cluster's history in two Parquet files: the trace, and beside it what was in force.
+"""Stores a cluster's history in two Parquet files: the trace, and beside it the settings in force.
 
-For: `twinbed traces import`, and whoever reads its files again. Not for: the trace's own form
-(traces/parquet.py).
+For: `twinbed traces import`, and reading its files. Not for: the trace's own form (traces/parquet.py).
 
 `shop.parquet` is an ordinary trace. `shop.in-force.parquet` has a row per entry: container, fact, interval
 (from 0), value. The owners are JSON in its metadata under the key `twinbed`. Any program that reads traces
@@ -44,12 +43,12 @@ class _Head:
 
 
 def beside(path: Path) -> Path:
-    """Returns the path of what was in force, of a trace's path."""
+    """Return the path of the settings in force for a trace's path."""
     return path.with_name(path.stem + SUFFIX)
 
 
 def write(history: ClusterHistory, path: Path) -> None:
-    """Writes the trace to `path` and what was in force beside it, each whole or not at all.
+    """Write the trace to `path` and the settings in force beside it, each whole or not at all.
 
     If the trace cannot be written, or the program is interrupted, the file beside it is removed, too. Raises
     BackendError as traces.parquet.write does.
@@ -64,7 +63,7 @@ def write(history: ClusterHistory, path: Path) -> None:
 
 
 def read(path: Path, max_cells: int = MOST_READ_CELLS) -> ClusterHistory:
-    """Returns what `write` wrote. Raises TraceError if one of the files is missing or not what it claims."""
+    """Return the history that `write` wrote. Raise TraceError if one of the files is missing or invalid."""
     trace = parquet.read(path, max_cells=max_cells)
     owners, facts = read_beside(beside(path), len(trace.present), trace.containers)
     return ClusterHistory(trace, owners, facts)
@@ -73,7 +72,7 @@ def read(path: Path, max_cells: int = MOST_READ_CELLS) -> ClusterHistory:
 def read_beside(
     path: Path, intervals: int, containers: tuple[str, ...]
 ) -> tuple[tuple[Owner, ...], dict[str, Entries]]:
-    """Returns the owners and facts of a trace with these intervals and containers."""
+    """Return the owners and facts of a trace with these intervals and containers."""
     with parquet_file.opened(path, ("container", "fact"), ("interval", "value")) as file:
         if not set(_SCHEMA.names) <= set(file.schema_arrow.names):
             raise TraceError(f"{path}: not what `twinbed traces import` writes beside a trace")
@@ -133,7 +132,7 @@ def _head(path: Path, schema: pa.Schema) -> _Head:
 
 
 def _codes(path: Path, table: pa.Table, name: str, known: tuple[str, ...]) -> NDArray[np.int32]:
-    """Returns the number of each row's text in `known`, int32[rows]."""
+    """Return the number of each row's text in `known`, int32[rows]."""
     column = table.column(name).combine_chunks()
     number = {text: index for index, text in enumerate(known)}
     codes = [number.get(text, -1) for text in column.dictionary.to_pylist()]

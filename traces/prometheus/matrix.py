@@ -1,6 +1,6 @@
 """Reads the answers of /api/v1/query_range piece by piece, without keeping their text.
 
-For: the client and saved files. Not for: what a series means (history.py).
+For: the client and saved files. Not for: the meaning of series (history.py).
 
 Nearly all of an answer is `"values":[[1700000000,"0.25"],…]`. These lists are cut out of the text as it
 arrives and read as CSV by Arrow. What is left is small and is read as JSON.
@@ -49,7 +49,7 @@ _CONVERT = pa.csv.ConvertOptions(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one answer says. warnings: the server's own; is_partial: whether it says that data is missing."""
+    """One answer. warnings: the server's warnings; is_partial: whether the server reports missing data."""
 
     series: list[Series]
     warnings: tuple[str, ...]
@@ -72,13 +72,13 @@ class MatrixReader:
         self._lists: list[tuple[Floats, Floats]] = []
 
     def feed(self, piece: bytes) -> None:
-        """Takes the next piece of the text. Raises TraceError for values that are none."""
+        """Take the next piece of the text. Raises TraceError for values that are none."""
         self._pending += piece
         while self._take_list() if self._inside else self._take_skeleton():
             pass
 
     def close(self) -> list[Answer]:
-        """Returns the answers, one for each JSON text. Raises TraceError if one is cut or says an error."""
+        """Return the answers, one for each JSON text. Raise TraceError if one is cut or contains an error."""
         if self._inside:
             raise self._cut()
         self._keep(bytes(self._pending))
@@ -109,7 +109,7 @@ class MatrixReader:
         if end is None:
             if len(self._pending) > MOST_SERIES_BYTES:
                 raise TraceError(f"{self._source}: a series of more than {MOST_SERIES_BYTES // MIB} MiB")
-            # Blanks may stand between the two brackets, so a piece of the end is looked at again.
+            # Blanks may be between the two brackets, so a piece of the end is searched again.
             self._scanned = max(0, len(self._pending) - _LONGEST_BEGIN)
             return False
         self._lists.append(self._numbers(bytes(self._pending[:end])))
@@ -121,7 +121,7 @@ class MatrixReader:
         return True
 
     def _end(self) -> int | None:
-        """Returns the place after the list's last bracket, or None if it has not arrived."""
+        """Return the place after the list's last bracket, or None if it has not arrived."""
         empty = _EMPTY.match(self._pending)
         if empty is not None:
             return empty.end()
@@ -144,7 +144,7 @@ class MatrixReader:
         self._skeleton.append(text)
 
     def _numbers(self, text: bytes) -> tuple[Floats, Floats]:
-        """Returns (times, values) of `[time,"value"],…,[time,"value"]`."""
+        """Return (times, values) of `[time,"value"],…,[time,"value"]`."""
         lines = text.translate(None, b' \t\r\n["').replace(b"],", b"\n").rstrip(b"]")
         if not lines:
             return np.zeros(0), np.zeros(0)
@@ -217,5 +217,5 @@ class MatrixReader:
 
 
 def _has_values(entry: Any) -> bool:
-    """Returns whether a series has plain values; native histograms have none."""
+    """Return whether a series has plain values; native histograms have none."""
     return isinstance(entry, dict) and "values" in entry

@@ -1,4 +1,4 @@
-"""Names the metrics that are read, and what each is for.
+"""Names of the metrics that are read.
 
 For: the readers and the client. The names are those of cAdvisor (in the kubelet) and kube-state-metrics 2.
 """
@@ -22,10 +22,10 @@ RESTARTS = "kube_pod_container_status_restarts_total"
 LAST_REASON = "kube_pod_container_status_last_terminated_reason"
 
 USAGE = (CPU, CPU_SEEN, MEMORY, PERIODS, THROTTLED_PERIODS)
-"""What changes from sample to sample, and is asked at every step."""
+"""Metrics that change from sample to sample, requested at every step."""
 
 SPECIFICATIONS = (QUOTA, PERIOD, SHARES, MEMORY_LIMIT, STARTED, OOM_EVENTS)
-"""What cAdvisor tells of a container and rarely changes."""
+"""Metrics of cAdvisor about a container's settings, which rarely change."""
 
 STATE = (REQUESTS, LIMITS, RESTARTS, LAST_REASON)
-"""What kube-state-metrics tells of a container and rarely changes."""
+"""Metrics of kube-state-metrics about a container's state, which rarely change."""

@@ -1,11 +1,11 @@
-"""Defines a time series of Prometheus, and merges the series that tell of the same thing.
+"""Defines a time series of Prometheus, and merges the series of the same quantity.
 
-For: samples as a server or a file gives them. Not for: what a metric means for a trace (history.py).
+For: samples from a server or a file. Not for: the meaning of a metric for a trace (history.py).
 
-Two kinds of series tell of the same thing. Replicas: two Prometheus servers scrape the same container, and
-their series differ in a replica label only. The one with more samples counts, and the other fills its holes.
-Successors: a container that restarts has a new cgroup, so its series has a new `id` and its counter begins
-at zero. A series counts until its successor begins.
+Two kinds of series describe the same quantity. Replicas: two Prometheus servers scrape the same container,
+and their series differ in a replica label only. The one with more samples counts, and the other fills its
+holes. Successors: a container that restarts has a new cgroup, so its series has a new `id` and its counter
+begins at zero. A series counts until its successor begins.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Window:
 
     @property
     def edges(self) -> Floats:
-        """Ends of the intervals and the begin of the first, s, float64[intervals + 1]."""
+        """End of the intervals and the begin of the first, s, float64[intervals + 1]."""
         return np.asarray(self.start_s + self.step_s * np.arange(self.intervals + 1), np.float64)
 
 
@@ -76,7 +76,7 @@ class Samples:
 def series_of(
     source: str, labels: Mapping[str, str], times_s: Floats, values: Floats, metric: str = ""
 ) -> Series:
-    """Returns a checked series without its samples that are NaN (Prometheus' own sign of "no value").
+    """Return a checked series without its samples that are NaN (Prometheus' own sign of "no value").
 
     metric: its name, "" = the one in its labels. Raises TraceError, which begins with `source`, for a series
     without a name, a negative or infinite value, and times that do not increase.
@@ -101,7 +101,7 @@ def series_of(
 def merged(
     series: Iterable[Series], step_s: float, replica_labels: Collection[str] = REPLICA_LABELS
 ) -> Samples:
-    """Returns the samples of series that tell of the same thing, as the module's text says."""
+    """Return the merged samples of series of the same quantity, by the rules above."""
     replicas = defaultdict[frozenset[tuple[str, str]], list[Series]](list)
     for entry in series:
         if entry.times_s.size:
@@ -118,7 +118,7 @@ def merged(
 
 
 def _filled(group: Sequence[Series], step_s: float) -> tuple[Floats, Floats, Floats]:
-    """Returns (times, values, number of the replica) of replicas of one series."""
+    """Return (times, values, number of the replica) of replicas of one series."""
     group = sorted(group, key=lambda entry: -entry.times_s.size)
     times_s, values = group[0].times_s, group[0].values
     replica = np.zeros(times_s.size)

@@ -1,12 +1,12 @@
-"""Says which workload a pod belongs to: by kube-state-metrics, or by the rule of pod names.
+"""Finds the workload of a pod: by kube-state-metrics, or by the rule of pod names.
 
 For: owners. Not for: usage (history.py).
 
-kube-state-metrics says it exactly: kube_pod_owner names the pod's owner, and kube_replicaset_owner the
-Deployment above a ReplicaSet. Without it the name decides. Kubernetes appends what it makes up: to pods of
-a Deployment a hash of the template and five characters, to pods of a CronJob the minute and five characters,
-to pods of a DaemonSet, Job or bare ReplicaSet five characters, to pods of a StatefulSet their number. The
-characters are those of Kubernetes' own alphabet, which has no vowels. Any other name is a pod by itself.
+kube-state-metrics is exact: kube_pod_owner names the pod's owner, and kube_replicaset_owner the Deployment
+above a ReplicaSet. Without it the name decides. Kubernetes appends generated text: to pods of a Deployment a
+hash of the template and five characters, to pods of a CronJob the minute and five characters, to pods of a
+DaemonSet, Job or bare ReplicaSet five characters, to pods of a StatefulSet their number. The characters are
+those of Kubernetes' own alphabet, which has no vowels. Any other name is a pod by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 POD_OWNER, REPLICASET_OWNER = "kube_pod_owner", "kube_replicaset_owner"
 INIT_CONTAINER = "kube_pod_init_container_info"
 TOLD = (POD_OWNER, REPLICASET_OWNER, INIT_CONTAINER)
-"""Metrics of kube-state-metrics whose labels say what a pod is."""
+"""Metrics of kube-state-metrics whose labels describe a pod."""
 
 _MADE_UP = "bcdfghjklmnpqrstvwxz2456789"
 """The alphabet of rand.SafeEncodeString in k8s.io/apimachinery."""
@@ -46,7 +46,7 @@ class Owner:
 
 
 def by_name(pod: str) -> tuple[str, str]:
-    """Returns (kind, workload) of a pod by its name, as the module's text says."""
+    """Return (kind, workload) of a pod by its name, by the rules above."""
     for kind, rule in _RULES:
         match = rule.fullmatch(pod)
         if match:
@@ -55,9 +55,9 @@ def by_name(pod: str) -> tuple[str, str]:
 
 
 def by_state(labels: Iterable[tuple[str, Mapping[str, str]]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Returns (kind, workload) by (namespace, pod), from the (metric, labels) of kube-state-metrics.
+    """Return (kind, workload) by (namespace, pod), from the (metric, labels) of kube-state-metrics.
 
-    A pod without an owner is a workload by itself. A ReplicaSet of which no owner is told is taken for a
+    A pod without an owner is a workload by itself. A ReplicaSet without a known owner counts as a
     Deployment's if its name ends in a hash.
     """
     above: dict[tuple[str, str], tuple[str, str]] = {}
@@ -74,7 +74,7 @@ def by_state(labels: Iterable[tuple[str, Mapping[str, str]]]) -> dict[tuple[str,
 
 
 def init_containers(labels: Iterable[tuple[str, Mapping[str, str]]]) -> set[tuple[str, str, str]]:
-    """Returns (namespace, pod, container) of the init containers, from the same."""
+    """Return (namespace, pod, container) of the init containers, from the same."""
     return {
         (label(own, "namespace"), label(own, "pod"), label(own, "container"))
         for metric, own in labels
@@ -96,5 +96,5 @@ def _top(
 
 
 def label(labels: Mapping[str, str], name: str) -> str:
-    """Returns a label of the thing that is told of: `exported_…` where the scraper's own took its name."""
+    """Return a label of the described object: `exported_…` if the scraper's own label has the same name."""
     return labels.get(f"exported_{name}") or labels.get(name, "")

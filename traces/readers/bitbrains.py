@@ -39,7 +39,7 @@ COLUMNS = (_MANY, tuple(_ONE.values()))
 
 
 def read(path: Path, *, core_mhz: float = 2600.0, max_hold_s: float = 3600.0) -> UsageTrace:
-    """Returns all VMs of the file.
+    """Return all VMs of the file.
 
     core_mhz: what counts as one core if the file does not say (MHz); max_hold_s: the longest hole that is
     filled with the sample before it (seconds).

@@ -22,7 +22,7 @@ _INTERVAL_S = 10.0
 
 
 def read(path: Path, *, max_hold_s: float = 30.0) -> UsageTrace:
-    """Returns all pods. max_hold_s: the longest hole that is filled with the sample before it (seconds)."""
+    """Return all pods. max_hold_s: the longest hole that is filled with the sample before it (seconds)."""
     frame = table.read_known(path, COLUMNS, ("timestamp",), pod="str", service="str")
     # A node's series carries the node's name for both; a pod's name has its replica set's hash.
     is_node = frame["pod"] == frame["service"]

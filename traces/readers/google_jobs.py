@@ -26,7 +26,7 @@ _INTERVAL_S = 300.0
 def read(
     path: Path, *, day: int = 1, capacity_cores: float = 1.0, capacity_bytes: float = 2.0**30
 ) -> UsageTrace:
-    """Returns all jobs of one day (1 to 10). capacity_cores, capacity_bytes: what 100 % is, for each job."""
+    """Return all jobs of one day (1 to 10). capacity_cores, capacity_bytes: what 100 % is, for each job."""
     if not (capacity_cores > 0 and capacity_bytes > 0):
         raise TraceError(f"{path}: capacity_cores and capacity_bytes must be above zero")
     frame = table.read_known(path, COLUMNS, ("t_s", "day"), job="str")

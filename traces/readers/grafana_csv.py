@@ -36,7 +36,7 @@ _EMPTY = ("undefined", "null", "NaN", "-")
 
 
 def recognises(columns: list[str]) -> bool:
-    """Returns whether this header is Grafana's. One with a container column is a plain CSV's."""
+    """Return whether this header is Grafana's. One with a container column is a plain CSV's."""
     return bool(columns) and columns[0] == TIME and not is_long(columns)
 
 
@@ -49,7 +49,7 @@ def read(
     hold_s: float = HOLD_S,
     max_cells: int = MOST_READ_CELLS,
 ) -> UsageTrace:
-    """Returns the trace in such a CSV.
+    """Return the trace in such a CSV.
 
     quantity: what the values of columns with legends are; the other options are those of
     traces.readers.query_range. Raises TraceError, which names the line and column.
@@ -86,7 +86,7 @@ def history(
     hold_s: float = HOLD_S,
     max_cells: int = MOST_READ_CELLS,
 ) -> ClusterHistory:
-    """Returns the history in a CSV whose columns are named by whole series; options as in `read`."""
+    """Return the history in a CSV whose columns are named by whole series; options as in `read`."""
     times_s, columns = _columns(path, max_cells)
     order = np.argsort(times_s, kind="stable")
     return files.history(
@@ -100,7 +100,7 @@ def history(
 
 
 def _columns(path: Path, max_cells: int) -> tuple[Floats, dict[str, Floats]]:
-    """Returns the times in seconds and the values by column name, NaN where there are none."""
+    """Return the times in seconds and the values by column name, NaN where there are none."""
     frame = table.read_text(path, max_rows=max_cells)
     if not recognises(list(map(str, frame.columns))) or len(frame.columns) < 2:
         raise TraceError(f"{path}: expected Grafana's column {TIME!r} first, and a column per series")

@@ -51,7 +51,7 @@ _NAMES = (
 
 
 def read(path: Path) -> TrainingTrace:
-    """Returns the steps in a trace. Raises TraceError that names the file and what is missing."""
+    """Return the steps in a trace. Raises TraceError that names the file and what is missing."""
     with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
         packed = raw.peek(2)[:2] == b"\x1f\x8b"
         try:
@@ -70,7 +70,7 @@ def read(path: Path) -> TrainingTrace:
 
 
 def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
-    """Returns what stands before the events, and the text that was read behind its end."""
+    """Return what stands before the events, and the text that was read behind its end."""
     text = ""
     while (begin := _EVENTS.search(text)) is None:
         piece = file.read(1 << 16)
@@ -134,7 +134,7 @@ class _Kept:
         )
 
     def _windows(self, path: Path, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
-        """Returns the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
+        """Return the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
         steps = self._steps[on_gpu] or self._steps[False]
         if not steps:
             raise TraceError(f"{path}: no ProfilerStep; call profiler.step() after each step of the job")

@@ -35,7 +35,7 @@ class NcclTimes:
 
 
 def read(path: Path) -> NcclTimes:
-    """Returns the times in an output. Raises TraceError that names file and line."""
+    """Return the times in an output. Raises TraceError that names file and line."""
     operation, ranks, rows = "", set(), []
     for number, line in enumerate(read_user_text(path, 16 * MIB, TraceError).splitlines(), 1):
         if line.startswith("#"):

@@ -25,7 +25,7 @@ _INTERVAL_S = 60.0
 def read(
     path: Path, *, app: str = "TrainTicket", day: str | None = None, max_hold_s: float = 300.0
 ) -> UsageTrace:
-    """Returns one application's pods on one day.
+    """Return one application's pods on one day.
 
     app: TrainTicket or OnlineBoutique; day: YYYY-MM-DD, None = the application's first; max_hold_s: the
     longest hole that is filled with the sample before it (seconds).

@@ -41,7 +41,7 @@ _HEAD = re.compile(rb'\s*(?:#\s*(?:HELP|TYPE|UNIT|EOF)\b|(?:[A-Za-z_:][\w:]*)?\{
 
 
 def recognises(head: bytes) -> bool:
-    """Returns whether a file that begins like this may be such a text."""
+    """Return whether a file that begins like this may be such a text."""
     return _HEAD.match(head) is not None
 
 
@@ -52,7 +52,7 @@ def history(
     hold_s: float = HOLD_S,
     max_cells: int = MOST_READ_CELLS,
 ) -> ClusterHistory:
-    """Returns the history in such a text.
+    """Return the history in such a text.
 
     step_s: length of an interval, None = the most frequent distance of samples; replica_label, hold_s: as in
     traces.readers.query_range. Raises TraceError, which names the line.
@@ -91,7 +91,7 @@ def _series(path: Path) -> list[Series]:
 
 
 def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
-    """Returns (name and labels as they stand, value, time) of a line."""
+    """Return (name and labels as they stand, value, time) of a line."""
     match = _SAMPLE.fullmatch(line)
     if match is None:
         raise TraceError(f'{path}: line {number}: expected name{{label="text"}} value time')
@@ -128,7 +128,7 @@ def _grouped(
 
 
 def _in_order(times_s: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Returns the samples by time; of two at the same time the later line counts."""
+    """Return the samples by time; of two at the same time the later line counts."""
     if (np.diff(times_s) > 0).all():
         return times_s, values
     order = np.argsort(times_s, kind="stable")
@@ -137,7 +137,7 @@ def _in_order(times_s: Floats, values: Floats) -> tuple[Floats, Floats]:
 
 
 def labels_of(path: Path, text: str) -> dict[str, str]:
-    """Returns the labels of `name{label="text",…}`, the name among them."""
+    """Return the labels of `name{label="text",…}`, the name among them."""
     name, _, inner = text.partition("{")
     inner = inner.rstrip().removesuffix("}")
     labels = {NAME: name.strip()} if name.strip() else {}

@@ -60,12 +60,12 @@ _NO_MEMORY = "The source has no memory column: memory is 0 throughout."
 
 
 def is_wide(columns: list[str]) -> bool:
-    """Returns whether this header is the wide form: a time first, and no container column."""
+    """Return whether this header is the wide form: a time first, and no container column."""
     return bool(columns) and columns[0] in TIME and not set(columns) & set(CONTAINER)
 
 
 def is_long(columns: list[str]) -> bool:
-    """Returns whether this header is the long form: a container column and a time column."""
+    """Return whether this header is the long form: a container column and a time column."""
     return bool(set(columns) & set(CONTAINER)) and bool(set(columns) & set(TIME))
 
 
@@ -77,7 +77,7 @@ def read(
     max_cells: int = MOST_READ_CELLS,
     fill: Fill | None = None,
 ) -> UsageTrace:
-    """Returns the trace in a long or wide CSV (`.gz` too).
+    """Return the trace in a long or wide CSV (`.gz` too).
 
     app: application of containers for which the file names none
     interval_s: the intervals' length in seconds, needed only if the file has a single time
@@ -132,7 +132,7 @@ def _long(
 
 
 def _names(path: Path, frame: pd.DataFrame) -> pd.Series[str]:
-    """Returns each line's container: NAMESPACE/POD/CONTAINER, or as many of these columns as there are."""
+    """Return each line's container: NAMESPACE/POD/CONTAINER, or as many of these columns as there are."""
     parts = [frame[column].str.strip() for column in NAME if column in frame]
     for column in parts:
         if (column == "").any():
@@ -192,7 +192,7 @@ def _wide(
 
 
 def _target(column: str) -> tuple[str, str, float]:
-    """Returns (container, quantity, unit) of a wide column: NAME is CPU in cores, NAME.SUFFIX as SUFFIX
+    """Return (container, quantity, unit) of a wide column: NAME is CPU in cores, NAME.SUFFIX as SUFFIX
     says."""
     name, dot, suffix = column.rpartition(".")
     if dot and name and suffix in COLUMNS:
@@ -207,7 +207,7 @@ def _check_presence(
     present: NDArray[np.bool_],
     cells: dict[str, Floats],
 ) -> None:
-    """Raises TraceError unless each container has all its quantities from its first CPU value to its last."""
+    """Raise TraceError unless each container has all its quantities from its first CPU value to its last."""
     for column, container in enumerate(containers):
         rows = np.flatnonzero(present[:, column])
         if not rows.size:
@@ -231,7 +231,7 @@ def _check_presence(
 
 
 def _times(path: Path, cells: pd.Series[str]) -> Floats:
-    """Returns seconds, float64[n]: numbers in the column's unit, or ISO 8601 to the microsecond."""
+    """Return seconds, float64[n]: numbers in the column's unit, or ISO 8601 to the microsecond."""
     stamps_ns = None if cells.name == "time_ms" else table.iso_ns(path, cells)
     if stamps_ns is None:
         return table.numbers(path, cells) * TIME[str(cells.name)]
@@ -245,7 +245,7 @@ def _check_order(
     code: NDArray[np.int64],
     containers: list[str] | None,
 ) -> None:
-    """Raises TraceError unless the times of a container increase from line to line."""
+    """Raise TraceError unless the times of a container increase from line to line."""
     order = np.argsort(code, kind="stable")
     step, same = np.diff(times[order]), np.diff(code[order]) == 0
     bad = np.flatnonzero(same & (step <= 0))
@@ -268,7 +268,7 @@ def _rows(
     interval_s: float | None,
     fill: Fill | None,
 ) -> tuple[NDArray[np.int64], float]:
-    """Returns (row of each line, interval) on the one regular grid on which all times lie.
+    """Return (row of each line, interval) on the one regular grid on which all times lie.
 
     The interval is the most frequent step of a container, made precise over the whole span. With `fill`, rows
     may be missing.
@@ -304,7 +304,7 @@ def _cure(fill: Fill | None) -> str:
 
 
 def _filled(values: Floats, known: NDArray[np.bool_], span: NDArray[np.bool_], fill: Fill) -> Floats:
-    """Returns [row, container] with the gaps within `span` filled, 0 outside of it. NaN is a gap too."""
+    """Return [row, container] with the gaps within `span` filled, 0 outside of it. NaN is a gap too."""
     frame = pd.DataFrame(np.where(known, values, np.nan))
     if fill == "hold":
         frame = frame.ffill().bfill()
@@ -331,7 +331,7 @@ def _check_gaps(
     containers: list[str],
     interval_s: float,
 ) -> None:
-    """Raises TraceError unless a container's lines follow each other interval by interval."""
+    """Raise TraceError unless a container's lines follow each other interval by interval."""
     order = np.argsort(code, kind="stable")
     bad = np.flatnonzero((np.diff(code[order]) == 0) & (np.diff(row[order]) != 1))
     if bad.size:

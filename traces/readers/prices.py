@@ -50,7 +50,7 @@ class PriceChanges:
     spot_usd_h: Real
 
     def of(self, name: str, region: str) -> PriceChanges:
-        """Returns the rows of one type in one region, by day. Raises TraceError if there are none."""
+        """Return the rows of one type in one region, by day. Raises TraceError if there are none."""
         for noun, value, column in (("type", name, self.name), ("region", region, self.region)):
             if not (column == value).any():
                 raise TraceError(f"no {noun} {value!r} in this price history")
@@ -68,7 +68,7 @@ class PriceChanges:
 
 
 def read(path: Path) -> PriceChanges:
-    """Returns a table of prices. Raises TraceError, which names file, line and column."""
+    """Return a table of prices. Raises TraceError, which names file, line and column."""
     columns = set(table.header(path))
     form = next((form for form in FORMS if {*form.values(), "region"} <= columns), None)
     if form is None:
@@ -103,7 +103,7 @@ def read(path: Path) -> PriceChanges:
 
 
 def availability(path: Path) -> tuple[Real, Real]:
-    """Returns seconds since the start, and how many machines were available from then on.
+    """Return seconds since the start, and how many machines were available from then on.
 
     The columns are t_s and available; times must ascend. Raises TraceError, which names file, line and
     column.
@@ -120,7 +120,7 @@ def availability(path: Path) -> tuple[Real, Real]:
 
 
 def market(path: Path) -> dict[str, tuple[Real, Real, Real]]:
-    """Returns seconds, machines available and spot price from then on, USD per hour, by zone.
+    """Return seconds, machines available and spot price from then on, USD per hour, by zone.
 
     The columns are t_s, zone, available and spot_usd_h; the times of a zone must ascend. Raises TraceError,
     which names file, line and column.

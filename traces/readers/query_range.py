@@ -18,7 +18,7 @@ from twinbed.files import MIB, open_regular
 
 
 def recognises(head: bytes) -> bool:
-    """Returns whether a file that begins like this may be such an answer."""
+    """Return whether a file that begins like this may be such an answer."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b'{"', b"{\n", b"{ ", b"{\r"))
 
 
@@ -29,7 +29,7 @@ def history(
     hold_s: float = HOLD_S,
     max_cells: int = MOST_READ_CELLS,
 ) -> ClusterHistory:
-    """Returns the history in saved answers.
+    """Return the history in saved answers.
 
     step_s: length of an interval, None = the answers' step; replica_label: by which replicas of one
     Prometheus differ, None = the usual names; hold_s: longest hole that is filled, s. Raises TraceError.

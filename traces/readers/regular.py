@@ -1,8 +1,7 @@
-"""Turns samples with jitter, doubles and holes into a dense regular trace, and notes everything that was
-done.
+"""Turns samples with jitter, duplicates and holes into a dense regular trace, and notes every change.
 
-For: monitoring data (one stamp per container and sample). Not for: what a user brings. plain_csv.py refuses
-irregular data, because there nobody stated that filling is wanted.
+For: monitoring data (one stamp per container and sample). Not for: users' own data. plain_csv.py refuses
+irregular data, because the user has not stated that filling is wanted.
 
 The rules are the same for all readers. A sample belongs to the nearest multiple of the interval after the
 first stamp. If two fall into one interval, the later counts. A missing CPU value repeats the last one for at
@@ -48,7 +47,7 @@ class Grid:
     notes: tuple[str, ...]
 
     def trace(self, app: str, metadata: dict[str, str], *notes: str, prefix: str = "") -> UsageTrace:
-        """Returns the trace of one application. Memory is 0 if the source has none.
+        """Return the trace of one application. Memory is 0 if the source has none.
 
         prefix: put before the containers' names; notes: put before the grid's own.
         """
@@ -73,7 +72,7 @@ def onto_grid(
     interval_s: float,
     max_hold_s: float,
 ) -> Grid:
-    """Returns samples (arrays of one length, any order; NaN = missing) as a Grid. `values` must hold CPU.
+    """Return samples (arrays of one length, any order; NaN = missing) as a Grid. `values` must hold CPU.
 
     Raises TraceError when nothing is left, or when the grid is larger than MOST_READ_CELLS.
     """
@@ -114,7 +113,7 @@ def onto_grid(
 
 
 def _hold(cpu: Floats, limit: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], int]:
-    """Returns (row to take each cell from, present, containers without a long hole, cells filled in
+    """Return (row to take each cell from, present, containers without a long hole, cells filled in
     those)."""
     valid = ~np.isnan(cpu)
     rows = np.arange(len(cpu))[:, None]

@@ -26,7 +26,7 @@ _MAX_HOLD_S = 5.0
 def read(
     path: Path, *, fault_service: str = "carts", fault: str = "cpu", rep: int = 1, phase: str = "normal"
 ) -> UsageTrace:
-    """Returns one run.
+    """Return one run.
 
     fault_service: carts, orders or payment; fault: cpu or mem; rep: 1 to 5; phase: normal or anomalous.
     Raises TraceError, which lists the known values, if there is no such run.

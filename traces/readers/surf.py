@@ -31,7 +31,7 @@ _DAYS = 7
 
 
 def read(path: Path, *, day: int = 1) -> UsageTrace:
-    """Returns all jobs that run on this day of the week (1 to 7). The tasks file lies beside `path`."""
+    """Return all jobs that run on this day of the week (1 to 7). The tasks file lies beside `path`."""
     table.one_of(path, "day", day, range(1, _DAYS + 1))
     fragments = _fragments(path)
     tasks = _tasks(path.with_name(TASKS))

@@ -1,4 +1,4 @@
-"""Reads tables that somebody else wrote (CSV, plain or gzipped), and reports every failure in one line.
+"""Reads tables of other programs (CSV, plain or gzipped), and reports every failure in one line.
 
 For: all text readers. Not for: what the columns mean (each reader says that), nor time grids (regular.py).
 """
@@ -33,7 +33,7 @@ MOST_LINE_BYTES = MIB
 """Longest line, bytes: 10,000 columns of a hundred characters each."""
 
 MOST_COLUMNS = 10_000
-"""Most columns. More containers than that are better told in lines."""
+"""Largest number of columns. More containers are better stored in lines."""
 
 MOST_CELLS = 50_000_000
 """Most cells of a table. They are counted while it is read."""
@@ -173,7 +173,7 @@ def _opened(path: Path, most_rows: int = MOST_CELLS) -> Iterator[_CheckedText]:
 
 
 def header(path: Path) -> list[str]:
-    """Returns the column names in a CSV's first line.
+    """Return the column names in a CSV's first line.
 
     Raises TraceError when the file is missing, empty, binary, or not the gzip that its name claims.
     """
@@ -182,7 +182,7 @@ def header(path: Path) -> list[str]:
 
 
 def read_text(path: Path, max_rows: int) -> pd.DataFrame:
-    """Returns all cells of a CSV as text, one column per header name; the index is the line number in the
+    """Return all cells of a CSV as text, one column per header name; the index is the line number in the
     file.
 
     Blank lines are left out. Raises TraceError as `header` does, and on a duplicate column, a line with too
@@ -206,7 +206,7 @@ def _parsed(path: Path, text: _CheckedText, **options: Any) -> pd.DataFrame:
 
 
 def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> NDArray[np.float64]:
-    """Returns a text column as float64[n]; empty cells become NaN if blank_is_nan.
+    """Return a text column as float64[n]; empty cells become NaN if blank_is_nan.
 
     Raises TraceError, which names the line and column of the first cell that is not a finite number.
     """
@@ -225,7 +225,7 @@ def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) ->
 
 
 def read_known(path: Path, columns: Sequence[str], needed: Sequence[str] = (), **types: str) -> pd.DataFrame:
-    """Returns the named columns of a public data set's CSV, parsed by pandas; the index is the line number.
+    """Return the named columns of a public data set's CSV, parsed by pandas; the index is the line number.
 
     needed: number columns without missing values. In the others a missing value is NaN; in text it is "".
 
@@ -250,7 +250,7 @@ def read_known(path: Path, columns: Sequence[str], needed: Sequence[str] = (), *
 
 
 def iso_ns(path: Path, cells: pd.Series[str]) -> NDArray[np.int64] | None:
-    """Returns ISO 8601 times as nanoseconds since 1970, int64[n]; UTC if no zone is given.
+    """Return ISO 8601 times as nanoseconds since 1970, int64[n]; UTC if no zone is given.
 
     Returns None if the first cell looks like a number. Raises TraceError, which names the line of the first
     cell that is no time.
@@ -265,7 +265,7 @@ def iso_ns(path: Path, cells: pd.Series[str]) -> NDArray[np.int64] | None:
 
 
 def refuse(path: Path, cells: pd.Series[str], bad: NDArray[np.bool_], expected: str) -> None:
-    """Raises TraceError, which names the line and column of the first bad cell, if there is one."""
+    """Raise TraceError, which names the line and column of the first bad cell, if there is one."""
     if bad.any():
         row = int(np.argmax(bad))
         shown = repr(cells.iloc[row].strip()) if cells.iloc[row].strip() else "an empty cell"
@@ -275,7 +275,7 @@ def refuse(path: Path, cells: pd.Series[str], bad: NDArray[np.bool_], expected: 
 
 
 def only(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> str:
-    """Returns the one of `names` that is a column. Raises TraceError if none is, or more than one."""
+    """Return the one of `names` that is a column. Raises TraceError if none is, or more than one."""
     present = [name for name in names if name in frame]
     if len(present) > 1:
         raise TraceError(f"{path}: columns {' and '.join(present)} mean the same; keep one")
@@ -286,7 +286,7 @@ def only(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> str:
 
 
 def require(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
-    """Raises TraceError, which names the columns of `wanted` that are not in `columns`."""
+    """Raise TraceError, which names the columns of `wanted` that are not in `columns`."""
     missing = [name for name in wanted if name not in columns]
     if missing:
         raise TraceError(
@@ -295,7 +295,7 @@ def require(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
 
 
 def one_of(path: Path, noun: str, value: object, known: Iterable[object]) -> None:
-    """Raises TraceError, which lists `known`, if `value` is not one of them."""
+    """Raise TraceError, which lists `known`, if `value` is not one of them."""
     options = sorted(set(known), key=str)
     if value not in options:
         raise TraceError(f"{path}: no {noun} {value!r}; there are {', '.join(map(str, options[:20]))}")

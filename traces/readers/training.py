@@ -140,7 +140,7 @@ def _numbers(frame: pd.DataFrame, column: str) -> Real:
 
 
 def placements(path: Path) -> MeasuredSteps:
-    """Returns a table with the columns model, placement, local_bsz, step_time_s.
+    """Return a table with the columns model, placement, local_bsz, step_time_s.
 
     Raises TraceError, which names file, line and column.
     """
@@ -164,7 +164,7 @@ def placements(path: Path) -> MeasuredSteps:
 
 
 def scalability(path: Path) -> MeasuredSteps:
-    """Returns a table with the columns model, num_nodes, num_replicas, local_bsz, step_time_s.
+    """Return a table with the columns model, num_nodes, num_replicas, local_bsz, step_time_s.
 
     GPUs are taken to be spread over the nodes as evenly as possible.
     """
@@ -192,7 +192,7 @@ def _steps(
 
 
 def throughputs(path: Path) -> dict[str, MeasuredSteps]:
-    """Returns, by source, a table of step times from throughputs.
+    """Return, by source, a table of step times from throughputs.
 
     A job is a model with its batch size. Rows without a batch size, rows that did not run (throughput 0) and
     the spread copy of a single GPU are left out.
@@ -219,7 +219,7 @@ def throughputs(path: Path) -> dict[str, MeasuredSteps]:
 
 
 def language_models(path: Path) -> LanguageModels:
-    """Returns a table of language models by number of GPUs.
+    """Return a table of language models by number of GPUs.
 
     Raises TraceError, which names file, line and column, also for a word that is not known.
     """
@@ -253,7 +253,7 @@ def language_models(path: Path) -> LanguageModels:
 
 
 def profiled(latencies: Path, profiles: Path) -> Profiled:
-    """Returns jobs with their step times (latencies) and their profiles on some accelerators (profiles).
+    """Return jobs with their step times (latencies) and their profiles on some accelerators (profiles).
 
     Raises TraceError, which names file, line and column.
     """
@@ -281,7 +281,7 @@ def profiled(latencies: Path, profiles: Path) -> Profiled:
 
 
 def submissions(path: Path) -> Submissions:
-    """Returns the successful results of the closed division.
+    """Return the successful results of the closed division.
 
     A result that was submitted again (with the same time) counts once, in its first round. Raises TraceError,
     which names file, line and column.

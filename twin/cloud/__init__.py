@@ -1,1 +1,1 @@
-"""What a job takes and costs on a cluster, from its local run and the types of a catalogue."""
+"""Time and cost of a job on a cluster, from its local run and the types of a catalogue."""

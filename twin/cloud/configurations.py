@@ -1,7 +1,7 @@
-"""Configurations in which a language model is trained: what decides the time of a step besides the GPU.
+"""Configurations of a language model's training: the inputs of a step's time besides the GPU.
 
-For: the questions and measurements of steptime.py, with defaults for what is not given. Not for: times. A
-micro-batch that is not given is the largest that fits the memory; `Runs.predicted` says so. Sources: Brown et
+For: the questions and measurements of steptime.py, with defaults for missing values. Not for: times. The
+default of the micro-batch is the largest that fits the memory; `Runs.predicted` marks it. Sources: Brown et
 al. 2020 (GPT-3) table 2.1 for usual numbers of layers and widths; Rajbhandari et al. 2020 (ZeRO) §3 for bytes
 per parameter; Korthikanti et al. 2022 §4 for activations, without the scores that fused attention never
 stores.
@@ -23,13 +23,13 @@ from twinbed import InvariantError, ScenarioError
 Names = NDArray[np.object_]
 
 SHARDINGS = ("full", "gradients", "none")
-"""What the workers share: parameters, gradients and optimiser; the last two; nothing (ZeRO 3, 2, 0)."""
+"""The state that workers shard: parameters, gradients and optimiser; the last two; none (ZeRO 3, 2, 0)."""
 PRECISIONS = ("bf16", "mixed", "fp8")
-"""All in 16 bits; 16 bits with 32-bit master parameters; matrix products in 8 bits, the rest as mixed."""
+"""All in 16 bits; 16 bits with 32-bit master parameters; matrix products in 8 bits and the rest as mixed."""
 PER_NODE = 8
 """GPUs on a usual host."""
 VOCABULARY = 50257
-"""Tokens of GPT-2's vocabulary, which most open models kept."""
+"""Tokens of GPT-2's vocabulary, which most open models use."""
 _SHAPES = np.array(
     [
         *[(12, 768), (24, 1024), (24, 1536), (24, 2048), (32, 2560)],
@@ -41,31 +41,24 @@ _SHAPES = np.array(
 _STATE_BYTES = 16
 """Bytes per parameter: 16-bit parameter and gradient, 32-bit master and two moments (ZeRO §3.1)."""
 _ACTIVATION_BYTES, _RECOMPUTED_BYTES, _LOGIT_BYTES = 34, 2, 8
-"""Bytes per token, layer and width; the same if they are recomputed; bytes per token and word of the output:
-a 16-bit logit, its gradient and a 32-bit copy."""
+"""Bytes of activations per token, layer and width; the same with recomputation; bytes per token and word of
+the output: a 16-bit logit, its gradient and a 32-bit copy."""
 _USABLE = 0.9
-"""Share of the memory that the allocator can fill before it stalls."""
+"""Share of the memory that the allocator can fill without stalls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """n runs that were measured or are asked for, one array of length n per quantity.
+    """n runs, measured or to be predicted, one array of length n per quantity.
 
-    model: name of the model.
-    parameters, layers: number of parameters and of layers.
-    width: width of a layer.
-    sequence: tokens of a sequence.
-    micro_batch: sequences that a GPU takes at once.
-    accumulation: micro-batches of a step.
-    recompute: whether activations are computed again in the backward pass.
-    sharding, precision: words of SHARDINGS and PRECISIONS.
-    gpu: name of the GPU.
-    gpus, per_node: GPUs of the job, and of one node.
-    flops, flops_16: peak of the precision, and of 16 bits, FLOP/s.
-    memory_bytes_s: bandwidth of a GPU's memory, bytes/s.
-    link_bytes_s, network_bytes_s: bandwidth inside a node, and of a node to others, bytes/s.
-    predicted: whether the micro-batch is a prediction of what fits the memory.
-    step_s: time of a step, s; NaN if it is asked for.
+    model: name of the model. parameters, layers: number of parameters and of layers. width: width of a layer.
+    sequence: tokens of a sequence. micro_batch: sequences that a GPU takes at once. accumulation:
+    micro-batches of a step. recompute: whether activations are computed again in the backward pass. sharding,
+    precision: words of SHARDINGS and PRECISIONS. gpu: name of the GPU. gpus, per_node: GPUs of the job, and
+    of one node. flops, flops_16: peak of the precision, and of 16 bits, FLOP/s. memory_bytes_s: bandwidth of
+    a GPU's memory, bytes/s. link_bytes_s, network_bytes_s: bandwidth inside a node, and of a node to others,
+    bytes/s. predicted: whether the micro-batch is a prediction of what fits the memory. step_s: time of a
+    step, s; NaN if it is to be predicted.
     """
 
     model: Names
@@ -105,7 +98,7 @@ class Runs:
         return Runs(*(column[at] for column in self._columns()))
 
     def hidden(self) -> Runs:
-        """Return the same runs without their times, as a question."""
+        """Return the same runs without their times, to be predicted."""
         return replace(self, step_s=np.full(len(self), np.nan))
 
     @property
@@ -124,7 +117,7 @@ class Runs:
         return self.micro_tokens * self.accumulation * self.gpus
 
     def groups(self, *names: str) -> Names:
-        """Return one word for each run that joins its values of these quantities, [n]."""
+        """Return one string per run that joins its values of these quantities, [n]."""
         columns = [getattr(self, name) for name in names]
         return np.array(["|".join(map(str, row)) for row in zip(*columns, strict=True)], dtype=np.object_)
 
@@ -165,12 +158,12 @@ def runs(
     network_bytes_s: ArrayLike = np.nan,
     step_s: ArrayLike = np.nan,
 ) -> Runs:
-    """Return n runs; what is NaN or not given has the usual value.
+    """Return n runs. Missing values and NaN get the usual value.
 
     gpu_name: names in gpus.GPUS, [n]; tokens_per_gpu: tokens of a step on one GPU. The other names are those
-    of Runs. Everything else broadcasts to length n. Raises ScenarioError, which names the row, for what
-    cannot be: words that are not known, a size that is not above zero, 8 bits where the GPU has none, a model
-    that does not fit the memory, and a measured step that is faster than the GPU's peak.
+    of Runs. All arguments broadcast to length n. Raises ScenarioError, which names the row, for impossible
+    values: unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not
+    fit the memory, and a measured step that is faster than the GPU's peak.
     """
     kinds = [gpu(name) for name in gpu_name]
     count = len(kinds)
@@ -231,9 +224,9 @@ def runs(
 
 
 def usual_shape(parameters: Real, sequence: Real) -> tuple[Real, Real]:
-    """Return the usual layers and width of models with so many parameters, two float64[n].
+    """Return the usual layers and width of models with this many parameters, two float64[n].
 
-    Sizes between two usual models are interpolated; embeddings of words and positions count.
+    Sizes between two usual models are interpolated. The embeddings of words and positions are counted.
     """
     layers, width = _SHAPES.T
     sizes = 12 * layers * width**2 + (VOCABULARY + sequence[:, None]) * width
@@ -253,7 +246,7 @@ def _largest(real: dict[str, Real], shape: list[Real], again: Flags, sharding: N
     sharded = np.where(sharding == "full", _STATE_BYTES, _STATE_BYTES - 2.0)
     sharded = np.where(sharding == "none", 0.0, sharded)
     state = real["parameters"] * (sharded / real["gpus"] + _STATE_BYTES - sharded)
-    # Full sharding gathers two layers at a time: the one that computes and the next one.
+    # Full sharding gathers two layers at a time: the one that is computed and the next one.
     state += np.where(sharding == "full", 4 * real["parameters"] / layers, 0.0)
     kept = np.where(again, _RECOMPUTED_BYTES * layers + _ACTIVATION_BYTES, _ACTIVATION_BYTES * layers)
     per_token = kept * width + _LOGIT_BYTES * VOCABULARY

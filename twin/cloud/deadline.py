@@ -1,10 +1,10 @@
 """Jobs with a deadline on a spot market in virtual time, under any policy, and the cheapest run in hindsight.
 
 For: carrying out decisions over series of availability and price, for many windows at once, and the offline
-optimum that they are held against. Not for: deciding (control/market), nor reading series (traces/readers).
+optimum that they are compared with. Not for: deciding (control/market), nor reading series (traces/readers).
 The rules of a tick are those of control/market/ports.py. Source of the optimum: an exact dynamic programme
-over tick, machine and work done. A start is one step of its whole restart, since an optimum never leaves a
-machine before its restart is over.
+over tick, machine and work done. A start is one step that includes the whole restart, because an optimum
+never leaves a machine during its restart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from twinbed import ScenarioError
 
 SECONDS_PER_HOUR = 3600
 MOST_UNITS = 150_000
-"""Most steps that the optimum divides a job's work into. The work of a tick is a whole number of them."""
+"""Largest number of units into which the optimum divides a job's work. The work of a tick is a whole number
+of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,14 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What n jobs came to under a policy.
+    """Results of n jobs under a policy.
 
     cost_usd: cost, US$, float64[n].
-    finish_s: time from start to end, s, float64[n]; infinite if it did not end.
+    finish_s: time from start to end, s, float64[n]; infinite if the job did not end.
     spot_h, on_demand_h: machine hours, float64[n].
-    starts: machines started, int64[n].
-    egress_usd, probes_usd: of the cost, what moves between zones and probes took, US$, float64[n].
-    choice, reason: what was taken in each tick and why, int64[ticks, n], as in control.market.ports.Decision.
+    starts: number of machines started, int64[n].
+    egress_usd, probes_usd: parts of the cost for moves between zones and for probes, US$, float64[n].
+    choice, reason: choice of each tick and its reason, int64[ticks, n], as in control.market.ports.Decision.
     """
 
     cost_usd: Real
@@ -72,7 +73,7 @@ class Played:
 def play(
     policy: Policy, terms: Terms, windows: Windows, told: Callable[[float], None] | None = None
 ) -> Played:
-    """Run every window under the policy. told: called with the share of ticks that are over.
+    """Run every window under the policy. told: called with the share of ticks that are done.
 
     Raises ScenarioError if a window is shorter than the deadline.
     """
@@ -121,10 +122,11 @@ def play(
 
 
 def optimum_usd(terms: Terms, windows: Windows, speeds: Sequence[float] = ()) -> Real:
-    """Return the least cost of each window when all of it is known in advance, US$, float64[n].
+    """Return the least cost of each window if the market is known in advance, US$, float64[n].
 
-    Moves between zones are paid, probes are not needed. speeds: work per second in each zone, on demand doing
-    1; empty: 1 everywhere. NaN if the work of a tick has no common measure within MOST_UNITS of the job.
+    Moves between zones are paid; probes are not needed. speeds: work per second in each zone relative to on
+    demand; empty: 1 everywhere. The cost is NaN if the work of a tick has no common measure within MOST_UNITS
+    of the job.
     """
     scale = 1000  # times are whole milliseconds
     zones = windows.available.shape[2]
@@ -138,9 +140,9 @@ def optimum_usd(terms: Terms, windows: Windows, speeds: Sequence[float] = ()) ->
     if work // unit > MOST_UNITS:
         return np.full(len(windows.available), np.nan)
     hours = terms.tick_s / SECONDS_PER_HOUR
-    ticks = -(-deadline // tick)  # the last one may be cut short by the deadline
+    ticks = -(-deadline // tick)  # the deadline may cut the last one short
     price = np.where(windows.available[:, :ticks], windows.spot_usd_h[:, :ticks] * hours, np.inf)
-    # A checkpoint is nowhere at first, and then in one of the regions: zones with the same prices of moves.
+    # A checkpoint is in no region at first, and later in one region: the zones with equal prices of moves.
     moving = np.concatenate([np.zeros((1, zones)), terms.moving_usd(zones)])
     moving, region = np.unique(moving, axis=0, return_inverse=True)
     region = region.reshape(-1)
@@ -160,11 +162,13 @@ def _least(
 ) -> float:  # fmt: skip
     """Return the least cost of one window.
 
-    price: US$ a tick by machine, infinite where there is none, float64[ticks, machines]: the zones, then on
-        demand in every region. moving: US$ from a region to a zone, float64[regions, zones].
-    gain, first: work of a tick, and of a start's `length` ticks, int64[machines]. rate: work per unit of
-        time. homes: region of each machine. start: region at the start. Work and times are in units of their
-        own.
+    price: US$ per tick by machine, float64[ticks, machines]; infinite if there is none. The machines are the
+        zones, then on demand in every region.
+    moving: US$ from a region to a zone, float64[regions, zones].
+    gain, first: work of a tick, and of the `length` ticks of a start, int64[machines].
+    rate: work per unit of time. homes: region of each machine. start: region at the start.
+
+    Work and times are in units of their own.
     """
     ticks, machines = price.shape
     regions, zones = moving.shape
@@ -215,6 +219,8 @@ def _start(now: Real, m: int, k: int, usd: float, moving: Real, machines: int) -
 
 @njit(cache=True)
 def _ending(price: Real, tick: int, needed: float, left: int) -> float:
-    """Return the cost of holding a machine until `needed` units are over, infinite beyond the `left`."""
+    """Return the cost of holding a machine until `needed` units are done; infinite beyond the `left`
+    units.
+    """
     ticks = int(np.ceil(needed / tick - 1e-9))
     return price[:ticks].sum() if needed <= left + 1e-6 and ticks <= price.size else np.inf

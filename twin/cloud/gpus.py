@@ -1,6 +1,6 @@
 """GPUs by name: peak speed, memory and the links of their usual hosts.
 
-For: defaults of step-time questions (configurations.py); a question may give any of these itself. Not for:
+For: defaults of step-time questions (configurations.py); a question may override any of these. Not for:
 measured speeds, which steptime.py learns. Source: NVIDIA's data sheets of V100, A100, H100 and H200 (dense
 tensor-core rates, no sparsity); the network is that of the usual cloud host, one adapter per GPU.
 """
@@ -64,9 +64,10 @@ K80 and M60 are boards of two GPUs, and each GPU counts."""
 
 
 def relative_speed(model: str) -> float:
-    """Return the speed of one GPU against others, in no unit: the geometric mean of peak and bandwidth.
+    """Return the speed of one GPU relative to others, without unit: the geometric mean of peak and bandwidth.
 
-    It is NaN for a model that is not in SPEEDS. A job is bound by one or the other, so the mean is halfway.
+    It is NaN for a model that is not in SPEEDS. A job is bound by either of the two, so the mean is a
+    compromise.
     """
     flops, bytes_s = SPEEDS.get(model, (float("nan"), float("nan")))
     return float((flops * bytes_s) ** 0.5)

@@ -1,4 +1,4 @@
-"""Intervals from errors on what was left out.
+"""Prediction intervals from the errors on left-out data.
 
 For: every model of step times. Not for: the models. Source: Vovk et al. 2005 (conformal prediction).
 """
@@ -10,13 +10,13 @@ import numpy as np
 from control.jobs import Real
 
 COVERAGE = 0.9
-"""Share of answers that an interval holds."""
+"""Share of true values that an interval contains."""
 
 
 def conformal(errors: Real, coverage: float = COVERAGE) -> float:
-    """Return the width that holds a new error with this probability.
+    """Return the half-width that contains a new error with this probability.
 
-    errors: absolute errors of what was left out, float64[n], at least one. Few errors give their largest.
+    errors: absolute errors on left-out data, float64[n], at least one. With few errors, it is the largest.
     """
     rank = min(int(np.ceil((errors.size + 1) * coverage)), errors.size)
     return float(np.sort(errors)[rank - 1])

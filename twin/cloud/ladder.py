@@ -1,4 +1,4 @@
-"""A job of one GPU on offers whose prices change, in virtual time, and the least that it could have cost.
+"""A job of one GPU on offers whose prices change, in virtual time, and its least possible cost.
 
 For: carrying out the choices of control/market/ladder.py over price histories. Not for: choosing, nor for
 machines that are taken away (market.py). Every second of a held offer is paid at the price in force then,
@@ -18,8 +18,8 @@ from control.market.ports import CLOSE, Flags, Real
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A time on one offer. begin_s, end_s: s; choice: why it began; usd, moving_usd: its price, and that of
-    getting there, US$."""
+    """A time on one offer. begin_s, end_s: s. choice: why it began. usd, moving_usd: price of the time, and
+    of the move there, US$."""
 
     begin_s: float
     end_s: float
@@ -30,7 +30,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Ride:
-    """A whole job. stays: in order, without gaps."""
+    """A job from start to end. stays: in order, without gaps."""
 
     stays: tuple[Stay, ...]
 
@@ -51,7 +51,8 @@ class Ride:
 
 
 def play(job: Job, offers: Sequence[Offer], allowed: Flags, at_s: float, every_s: float | None) -> Ride:
-    """Return the job that starts at a time. every_s: time between two choices, s; None: one choice.
+    """Return the course of the job that starts at at_s. every_s: time between two choices, s; None: one
+    choice.
 
     Raises ScenarioError for a deadline that no offer meets.
     """
@@ -84,10 +85,11 @@ def _stay(offer: Offer, begin_s: float, end_s: float, choice: Choice, moving_usd
 def hindsight_usd(
     job: Job, offers: Sequence[Offer], allowed: Flags, at_s: float, every_s: float | None
 ) -> float:
-    """Return the least cost when prices are known in advance and moves are free, US$. It ignores deadlines.
+    """Return the least cost if prices are known in advance and moves are free, US$. Deadlines are ignored.
 
     every_s: time between two choices, s; None: one offer is held from start to end. The search is exact: it
-    keeps every (work done, cost) that no other one beats, and drops what cannot end cheaper than the best.
+    keeps every pair (work done, cost) that no other one dominates, and drops pairs that cannot end cheaper
+    than the best.
     """
     free = replace(job, restart_s=0.0, move_usd=0.0, checkpoint_gb=0.0, deadline_s=np.inf)
     used = [offer for offer, may in zip(offers, allowed, strict=True) if may]
@@ -117,7 +119,9 @@ def hindsight_usd(
 
 
 def _paid(offer: Offer, at_s: float, span_s: float) -> tuple[Real, Real]:
-    """Return times since at_s and what was paid until then, s and US$: a line between them is exact."""
+    """Return times since at_s, s, and the amounts paid until then, US$. Between two of them, payment is
+    linear.
+    """
     inside = offer.usd_h.t_s[(offer.usd_h.t_s > at_s) & (offer.usd_h.t_s < at_s + span_s)] - at_s
     times = np.concatenate([[0.0], inside, [span_s]])
     usd_h = np.array([offer.usd_h.at(at_s + time_s) for time_s in times[:-1].tolist()])
@@ -125,7 +129,7 @@ def _paid(offer: Offer, at_s: float, span_s: float) -> tuple[Real, Real]:
 
 
 def _unbeaten(work: Real, cost: Real) -> np.ndarray:
-    """Return the places of those that no other one beats in work and cost, int64[k]."""
+    """Return the positions that no other one dominates in work and cost, int64[k]."""
     order = np.lexsort((-work, cost))
     most = np.maximum.accumulate(np.concatenate([[-np.inf], work[order]]))[:-1]
     kept: np.ndarray = order[work[order] > most]

@@ -21,7 +21,7 @@ def simulate(
     policy: Policy,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return what became of a job that starts at 0 s. progress: called with the share of the work done."""
+    """Return the result of a job that starts at 0 s. progress: called with the share of the work done."""
     run = _Run(market, terms, timing, policy, progress)
     run.env.run(until=run.ended)
     return run.course.outcome()
@@ -41,7 +41,7 @@ class _Run:
         self.env, self.progress = simpy.Environment(), progress
         self.ended = self.env.event()
         self.turn = 0
-        """Number of the present life; what belongs to an earlier one stops by itself."""
+        """Number of the current machine's life. Processes of earlier lives stop by themselves."""
         self.since_s = 0.0
         self.env.process(self._losses())
         self.env.process(self._ticks())
@@ -89,7 +89,9 @@ class _Run:
             self.env.process(self._life(self.turn))
 
     def _go(self) -> None:
-        """Leave what is held, then start what is wanted. A machine that is being left goes on leaving."""
+        """Leave the machines that are held, then start those that are wanted. A machine that is being left
+        goes on leaving.
+        """
         if self.course.state == LEAVING:
             return
         self.turn += 1
@@ -118,12 +120,12 @@ class _Run:
         self._finish()
 
     def _work(self) -> None:
-        """Book the work since the last time that it was booked."""
+        """Record the work since the last call."""
         course = self.course
         if course.state == WORKING:
             done_s = course.done_s + (self.env.now - self.since_s) * course.speed
             self.since_s = self.env.now
-            # A tiny share keeps a save that ends just now from being lost to rounding.
+            # A tiny share of work is added, so that rounding does not lose a save that ends at this instant.
             course.worked(done_s, int(done_s / self.timing.every_s + 1e-9) * self.timing.every_s)
             if done_s >= self.terms.work_s - CLOSE:
                 self._finish()

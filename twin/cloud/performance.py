@@ -1,10 +1,9 @@
-"""Time of a training step and of a job on a cluster, from sizes and speeds, without a measurement there.
+"""Time of a training step and of a job on a cluster, from sizes and speeds, without measurements on it.
 
 For: a job that was run on one machine, so that its compute per sample and its parameters are known, on
 instances whose speed and network are known. Not for: clusters on which other jobs were measured (scaling.py
 learns from them), nor prices (pricing.py). All arrays broadcast. Sources: ring all-reduce: Thakur,
-Rabenseifner and Gropp 2005;
-parameter servers that share a network port: FC² §5.2.4 and spotDNN (IWQoS 2023).
+Rabenseifner and Gropp 2005; parameter servers that share a network port: FC² §5.2.4 and spotDNN (IWQoS 2023).
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ BITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one step of a job asks of a machine.
+    """The work of one step of a job.
 
     fixed_s: compute time of a step that does not depend on the batch, s, on the machine of the local run.
-    per_sample_s: compute time of a sample, s, on that machine.
-    bytes: size of all parameters, exchanged once per step in each direction.
-    input_s: time to read and prepare a sample, s; it counts only if it exceeds the compute time.
+    per_sample_s: compute time of a sample, s, on that machine. bytes: size of all parameters, exchanged once
+    per step in each direction. input_s: time to read and prepare a sample, s; it counts only if it exceeds
+    the compute time.
     """
 
     fixed_s: float
@@ -44,10 +43,10 @@ class Work:
 
 
 def work_of(step_s: ArrayLike, batch: ArrayLike, parameters: int) -> Work:
-    """Return the work by a straight line through step times at one or more batch sizes, neither part
+    """Return the work, by a straight line through step times at one or more batch sizes. Neither part is
     negative.
 
-    With a single batch size nothing is fixed. Raises ScenarioError for a time or batch that is not positive.
+    With a single batch size, fixed_s is 0. Raises ScenarioError for a time or batch that is not positive.
     """
     times, sizes = np.atleast_1d(np.asarray(step_s, np.float64)), np.atleast_1d(np.asarray(batch, np.float64))
     if not (np.isfinite(times).all() and (times > 0).all() and (sizes > 0).all()):
@@ -88,11 +87,7 @@ def server_s(
     server_bps: ArrayLike,
     servers: ArrayLike = 1,
 ) -> Real:
-    """Return the time in which every worker pushes and pulls all parameters through parameter servers, s.
-
-    Workers are synchronous and share the servers' ports. A port is full duplex, but a pull follows its push:
-    2 × bytes at the rate of the worker's port or of its share of the servers' ports, whichever is less.
-    """
+    """Return the time in which all workers push and pull all parameters through parameter servers, s."""
     share = np.asarray(server_bps, np.float64) * np.asarray(servers) / np.asarray(workers)
     time_s: Real = 2 * np.asarray(size_bytes, np.float64) * BITS / np.minimum(np.asarray(worker_bps), share)
     return time_s
@@ -110,7 +105,7 @@ def step_s(computing_s: ArrayLike, synchronising_s: ArrayLike, overlap: float = 
 def pipelined(stages: ArrayLike, micro_batches: ArrayLike, interleaved: ArrayLike = 1) -> Real:
     """Return the share of a step in which a stage works: v·m / (v·m + p − 1) (Megatron-LM, SC 2021, §2.2).
 
-    interleaved: v, parts of the model that each of the p stages has.
+    interleaved: v, number of parts of the model on each of the p stages.
     """
     work = np.asarray(micro_batches, np.float64) * np.asarray(interleaved, np.float64)
     return np.asarray(work / (work + np.asarray(stages) - 1))
@@ -119,7 +114,7 @@ def pipelined(stages: ArrayLike, micro_batches: ArrayLike, interleaved: ArrayLik
 def asynchronous_steps_per_s(
     worker_step_s: ArrayLike, size_bytes: float, workers: ArrayLike, server_bps: ArrayLike
 ) -> Real:
-    """Return the steps per second of all asynchronous workers, at most what the server's port carries.
+    """Return the steps per second of all asynchronous workers, at most what the server's port can carry.
 
     worker_step_s: time of one worker's step, compute and exchange, with a server of its own, s.
     """

@@ -1,4 +1,4 @@
-"""What a cluster costs: its price per hour, and what is billed for the time it was held.
+"""The cost of a cluster: its price per hour, and the bill for the time it was held.
 
 For: providers whose rules are a billing step, a minimum, a fee on top and a disk per node (Vertex AI, EC2).
 Not for: looking prices up (they come in), spot interruptions (spot.py). All arrays broadcast; money is US$.

@@ -1,8 +1,8 @@
-"""Instances in virtual time: a rehearsal of a search, in which steps take what a model says.
+"""Instances in virtual time, for rehearsing a search: steps take the time of a model.
 
-For: what a search would try and pay (`twinbed recommend --search --backend twin`), and faults at any call.
-Not for: learning about a job, because only the model answers. Each order's clock starts at its launch, and a
-call takes no other time than the steps that it measures.
+For: the trials and the price of a search (`twinbed recommend --search --backend twin`), and faults at any
+call. Not for: learning about a job, because only the model answers. Each order's clock starts at its launch.
+A call takes no time except the steps that it measures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from control.provisioner import Held, Order, Reading, State, cannot_run
 from twinbed import ScenarioError
 
 WARM_UP_STEPS = 3
-"""Steps that are held and paid, but not measured, as on the testbed."""
+"""Number of steps that are held and paid but not measured, as on the testbed."""
 
 
 @dataclass(slots=True)
@@ -31,11 +31,9 @@ class _Instance:
 class Virtual:
     """A provisioner without machines.
 
-    step_s: seconds of a step on an order's cluster; NaN where the model does not apply.
-    spread: standard deviation of the logarithm of a step's time.
-    noise: noise scale of the job's gradients, samples; NaN if nobody knows it.
-    seed: of the draws.
-    now_s: the virtual clock.
+    step_s: seconds of a step on an order's cluster; NaN where the model does not apply. spread: standard
+    deviation of the logarithm of a step's time. noise: noise scale of the job's gradients, samples; NaN if
+    not known. seed: seed of the draws. now_s: the virtual clock.
     """
 
     step_s: Callable[[Order], float]
@@ -46,13 +44,13 @@ class Virtual:
     _instances: dict[str, _Instance] = field(default_factory=dict)
 
     def refusal(self, order: Order) -> str:
-        """Return that the model knows no step time there, or ""."""
+        """Return the refusal if the model knows no step time for the order, else ""."""
         if np.isfinite(self.step_s(order)):
             return ""
         return f"the model of the local run knows no step time on {order.kind.name}"
 
     def launch(self, order: Order) -> tuple[str, ...]:
-        """Create the instances that are not there yet; see Provisioner."""
+        """Create the instances that do not exist yet; see Provisioner."""
         if problem := self.refusal(order):
             raise ScenarioError(problem)
         self._expire()
@@ -62,13 +60,13 @@ class Virtual:
         return order.names()
 
     def status(self, order: Order) -> dict[str, State]:
-        """Return RUNNING for what is there, else GONE."""
+        """Return RUNNING for existing instances, else GONE."""
         self._expire()
         there = self._instances
         return {name: State.RUNNING if name in there else State.GONE for name in order.names()}
 
     def measure(self, order: Order, steps: int) -> Reading:
-        """Draw the steps around the model's, and move the clock by all that are held for; see Provisioner."""
+        """Draw the steps around the model's time, and advance the clock by the held time; see Provisioner."""
         first = self._instances.get(order.names()[0])
         mean_s = self.step_s(order)
         held_s = (WARM_UP_STEPS + steps) * mean_s

@@ -1,14 +1,15 @@
 """Step time of a job on other accelerators, nodes and GPUs, from few measurements of it and many of other
 jobs.
 
-For: a job that was run on one GPU and probed once or twice elsewhere. Not for: jobs of which nothing was
-measured (performance.py works from sizes and speeds), nor for choosing a configuration. The model is `step^γ
-= compute^γ + sync^γ`: compute, which a run on one GPU shows, and synchronisation, which partly overlaps with
-it (γ = 1: no overlap; γ → ∞: the longer of the two). Other jobs on the same cluster tell how synchronisation
-changes with the placement and compute with the accelerator; a probe of the job tells how much synchronisation
-it has. γ, the smoothing over placements and the order of plans are chosen on the other jobs, with an interval
-(`choose`); a job follows the best plan that suits it. Sources: Pollux (OSDI 2021) §3.2 for the composition;
-Nadaraya–Watson smoothing over placements.
+For: a job that was run on one GPU and measured once or twice elsewhere. Not for: jobs without any measurement
+(performance.py works from sizes and speeds), nor choosing a configuration.
+
+The model is `step^γ = compute^γ + sync^γ`. Compute is shown by a run on one GPU. Synchronisation partly
+overlaps with it (γ = 1: no overlap; γ → ∞: the longer of the two). Other jobs on the same cluster show how
+synchronisation changes with the placement, and compute with the accelerator. A probe of the job shows how
+much synchronisation it has. γ, the smoothing over placements, the order of plans and an interval are chosen
+on the other jobs (`choose`). A job uses the best plan that suits it. Sources: Pollux (OSDI 2021) §3.2 for the
+composition; Nadaraya–Watson smoothing over placements.
 """
 
 from __future__ import annotations
@@ -27,22 +28,18 @@ from twinbed import InvariantError, ScenarioError
 Names = NDArray[np.object_]
 
 LEAST_SYNC = 0.05
-"""Least share of a step that counts as synchronisation; less cannot be told from noise."""
+"""Least share of a step that counts as synchronisation. A smaller share cannot be told from noise."""
 FAR = 1e-6
 """Weight of distant placements and of other accelerators, which count only if nothing is nearer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """n steps that were measured or are asked for, one array of length n per quantity.
+    """n steps, measured or to be predicted, one array of length n per quantity.
 
-    job: name of the job.
-    accelerator: name of the accelerator.
-    nodes: number of nodes.
-    gpus: number of GPUs of the whole job.
-    most: number of GPUs on its fullest node.
-    batch: samples per GPU and step.
-    step_s: time of a step, s; NaN if it is asked for.
+    job: name of the job. accelerator: name of the accelerator. nodes: number of nodes. gpus: number of GPUs
+    of the whole job. most: number of GPUs on its fullest node. batch: samples per GPU and step. step_s: time
+    of a step, s; NaN if it is to be predicted.
     """
 
     job: Names
@@ -68,12 +65,12 @@ class Steps:
         return Steps(*(column[rows] for column in self._columns()))
 
     def hidden(self) -> Steps:
-        """Return the same steps without their times, as a question to a model."""
+        """Return the same steps without their times, to be predicted."""
         return replace(self, step_s=np.full(len(self), np.nan))
 
     @property
     def alone(self) -> Flags:
-        """Which steps ran on one GPU, bool[n]."""
+        """The steps that ran on one GPU, bool[n]."""
         return np.asarray(self.gpus == 1)
 
     def by_job(self) -> Iterator[Steps]:
@@ -103,7 +100,7 @@ def _places(steps: Steps) -> Real:
 
 @dataclass(frozen=True, slots=True)
 class _Compute:
-    """Compute of one job. curves: log batch and log seconds by accelerator on which it ran on one GPU."""
+    """Compute of one job. curves: log batch and log seconds, by accelerator, of its runs on one GPU."""
 
     curves: dict[str, tuple[Real, Real]]
 
@@ -122,7 +119,9 @@ class _Compute:
         return np.concatenate([np.diff(y) / np.diff(x) for x, y in self.curves.values()] or [np.empty(0)])
 
     def log_s(self, accelerator: str, log_batch: Real, slope: float) -> Real:
-        """Return log seconds on a known accelerator; outside its batches its end slopes (or `slope`) hold."""
+        """Return log seconds on a known accelerator. Outside its batches, the slope at the end (or `slope`)
+        applies.
+        """
         x, y = self.curves[accelerator]
         first = slope if x.size < 2 else (y[1] - y[0]) / (x[1] - x[0])
         last = slope if x.size < 2 else (y[-1] - y[-2]) / (x[-1] - x[-2])
@@ -133,12 +132,12 @@ class _Compute:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What one other job tells about c cells, which are distinct pairs of accelerator and placement.
+    """Information from one other job about c cells, which are distinct pairs of accelerator and placement.
 
     compute: its compute.
     accelerator, place: accelerator and placement of each cell, [c] and float64[c, 3].
     count: number of measurements in each cell.
-    precision: sum of their precisions, which are 0–1.
+    precision: sum of their precisions, each between 0 and 1.
     log_sync: sum of precision × log synchronisation.
     """
 
@@ -162,7 +161,9 @@ class _Past:
         )
 
     def profile(self, accelerator: Names, place: Real, reach: float) -> tuple[Real, Real]:
-        """Return smoothed log synchronisation at cells and its certainty, 0 if the job tells nothing."""
+        """Return the smoothed log synchronisation at cells and its certainty; the certainty is 0 without
+        information.
+        """
         apart = ((place[:, None, :] - self.place[None, :, :]) ** 2).sum(axis=2)
         near = np.exp(-0.5 * apart / reach**2) + FAR * np.exp(-0.5 * apart)
         near *= np.where(accelerator[:, None] == self.accelerator[None, :], 1.0, FAR)
@@ -203,12 +204,11 @@ class Scaling:
         return _Past.of(compute, spread, log_sync, precision)
 
     def predict(self, known: Steps, asked: Steps) -> Real:
-        """Return the seconds per step of one job, float64[n], of which the steps `known` were measured.
+        """Return the predicted seconds per step of one job, float64[n]. known: its measured steps.
 
-        One of them at least must be on one GPU. Without any on several GPUs the synchronisation is taken from
-        the other jobs relative to compute, which is much less certain. Raises ScenarioError if nothing was
-        run on one GPU, or if neither the job nor any other ran on one GPU of an accelerator that is asked
-        for.
+        At least one of these must be on one GPU. Without any on several GPUs, the synchronisation relative to
+        compute is taken from the other jobs, which is much less certain. Raises ScenarioError if no known
+        step is on one GPU, or if neither the job nor any other ran on one GPU of a requested accelerator.
         """
         compute = _Compute.of(known)
         if not compute.curves:
@@ -240,14 +240,16 @@ class Scaling:
         return np.exp(log_s)
 
     def tells(self, known: Steps, asked: Steps) -> Flags:
-        """Return which asked steps are on an accelerator whose speed the known steps tell, bool[n]."""
+        """Return the asked steps on an accelerator whose speed follows from the known steps, bool[n]."""
         curves = _Compute.of(known).curves
         names = set(map(str, asked.accelerator))
         told = {name for name in names if any(self._log_ratio(mine, name) is not None for mine in curves)}
         return np.array([name in told or name in curves for name in asked.accelerator], dtype=np.bool_)
 
     def _log_ratio(self, mine: str, other: str) -> float | None:
-        """Return the mean log ratio of compute on two accelerators, over a third where no job used both."""
+        """Return the mean log ratio of compute on two accelerators, through a third one if no job used
+        both.
+        """
         direct = self._direct_ratio(mine, other)
         if direct is not None:
             return direct
@@ -265,7 +267,7 @@ class Scaling:
         return float(np.mean(ratios)) if ratios else None
 
     def _log_size(self, mine: _Compute, other: _Compute) -> float:
-        """Return the log ratio of two jobs' compute on accelerators that both ran on; 0 if there is none."""
+        """Return the log ratio of two jobs' compute on accelerators that both used; 0 if there is none."""
         apart = [
             y - other.log_s(name, x, self._slope)
             for name, (x, y) in mine.curves.items()
@@ -297,7 +299,9 @@ class Scaling:
 
 
 def _sync(step_s: Real, compute_s: Real, overlap: float) -> tuple[Real, Real]:
-    """Return the log synchronisation of steps and its precision: 1 if it is the whole step, 0 if none."""
+    """Return the log synchronisation of steps and its precision: 1 if it is the whole step, 0 if it is none
+    of it.
+    """
     left = np.maximum(step_s**overlap - compute_s**overlap, (LEAST_SYNC * step_s) ** overlap)
     return np.log(left) / overlap, (left / step_s**overlap) ** 2
 
@@ -308,13 +312,14 @@ def _by_name(names: Names) -> Iterator[tuple[str, Whole]]:
 
 
 Plan = Callable[[Steps], Flags]
-"""Chooses which steps of a job are measured before a model is asked for the others: Steps → bool[n].
+"""A plan: Steps → bool[n], the steps of a job to measure before a model predicts the others.
 
-It chooses none of a job that it does not suit, such as one that never ran at the plan's placement."""
+It selects no step of a job that it does not suit, such as a job that never ran at the plan's placement.
+"""
 
 
 class Choice(NamedTuple):
-    """What was chosen on other jobs.
+    """The result of `choose`.
 
     shape: the shape.
     ranking: positions of the plans, the best first.
@@ -328,7 +333,7 @@ class Choice(NamedTuple):
     width: float
 
     def known(self, plans: Sequence[Plan], job: Steps) -> Flags:
-        """Return which steps of a job to measure: the choice of the best plan that suits it, or none."""
+        """Return the steps of a job to measure: those of the best plan that suits it, or none."""
         for position in self.ranking:
             mask = plans[position](job.hidden())
             if suits(mask, job):
@@ -337,14 +342,14 @@ class Choice(NamedTuple):
 
 
 def suits(mask: Flags, job: Steps) -> bool:
-    """Return whether a plan's steps have one on one GPU and leave others to ask."""
+    """Return whether a plan's steps include one on one GPU and leave others to predict."""
     return bool((mask & job.alone).any() and not mask.all())
 
 
 def apart(known: Flags, job: Steps, model: Scaling) -> Real:
     """Return log (predicted / measured) of the steps of a job that are not known, float64[m].
 
-    Steps on accelerators whose speed nothing tells are neither used nor asked.
+    Steps on accelerators of unknown speed are neither used nor predicted.
     """
     told = model.tells(job.take(known), job)
     asked = job.take(~known & told)
@@ -352,10 +357,11 @@ def apart(known: Flags, job: Steps, model: Scaling) -> Real:
 
 
 def choose(others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence[Shape] = SHAPES) -> Choice:
-    """Return the shape, the order of plans and the interval that leaving out each group recommends.
+    """Return the shape, the order of plans and the interval with the least errors when each group is left
+    out.
 
     groups: group of each step, such as the variants of a job, [n]. A plan is judged on the jobs that it
-        suits, against the other plans there. Raises ScenarioError for fewer than two groups or no plan.
+    suits, against the other plans there. Raises ScenarioError for fewer than two groups or no plan.
     """
     names = sorted(set(groups))
     if len(names) < 2 or not plans:
@@ -364,7 +370,7 @@ def choose(others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence
 
 
 def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan], shape: Shape) -> Choice:
-    """Return what one shape makes of the plans, ranked by mean errors, so that rare large ones count."""
+    """Return the result for one shape. Plans are ranked by mean errors, so that rare large errors count."""
     off: list[list[list[Real]]] = []
     sizes = np.full((len(plans), len(names)), np.nan)
     for column, name in enumerate(names):

@@ -1,10 +1,10 @@
-"""The profiler's runs as the twin expects them: from one worker's time, gradients, files and links.
+"""The profiler's runs as the twin predicts them: from one worker's time, gradients, files and links.
 
-For: stalls that follow from a job's layers and bytes (control.profiler.stalls takes the runs apart). Not for:
-measuring. Data-parallel workers exchange gradients in buckets as PyTorch's DDP makes them, each by a ring in
-the α–β model. Nothing overlaps: a worker that computes on a CPU's quota has no other engine that could
-exchange meanwhile, and reads its samples itself. Sources: Li et al., "PyTorch Distributed", VLDB 2020,
-§3.2.3, and torch/nn/parallel/distributed.py for the buckets; twin.fabric.collectives for the model.
+For: stalls that follow from a job's layers and bytes (control.profiler.stalls compares the runs). Not for:
+measuring. Data-parallel workers exchange gradients in buckets as PyTorch's DDP forms them, each bucket by a
+ring in the α–β model. Nothing overlaps: a worker that computes on a CPU's quota has no other engine for the
+exchange, and reads its samples itself. Sources: Li et al., "PyTorch Distributed", VLDB 2020, §3.2.3, and
+torch/nn/parallel/distributed.py for the buckets; twin.fabric.collectives for the model.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from control.profiler.stalls import Profiled, Run, Timing
 from twin.fabric.collectives import AlphaBeta, Collective, fit, time_s
 
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
-"""Sizes from which DDP closes its first bucket and the others, B: _DEFAULT_FIRST_BUCKET_BYTES, bucket_cap_mb.
+"""Sizes at which DDP closes its first bucket and the others, B: _DEFAULT_FIRST_BUCKET_BYTES, bucket_cap_mb.
 """
 
 
 def buckets(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
-    """Return the size of each message of DDP, B, in the order in which they are sent.
+    """Return the size of each message of DDP, B, in the order of sending.
 
-    gradient_bytes: size of each trained tensor, in the order of the model. The last one's gradient is the
-    first to be known.
+    gradient_bytes: size of each trained tensor, in the order of the model. The gradient of the last tensor is
+    known first.
     """
     sizes: list[int] = []
     held = 0
@@ -38,7 +38,7 @@ def buckets(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
 
 
 def runs(job: Profiled) -> Mapping[Run, Timing]:
-    """Return the runs that were made as they follow from RUN0, with its samples."""
+    """Return the runs that were made, predicted from RUN0, with the samples of RUN0."""
     alone = job.timings[Run.ALONE]
     together_s = apart_s = alone.time_s(alone.samples)
     if job.workers > 1:
@@ -60,6 +60,6 @@ def runs(job: Profiled) -> Mapping[Run, Timing]:
 
 
 def _exchange_s(job: Profiled, links: AlphaBeta) -> float:
-    """Return the time in which the workers exchange the gradients of one step, s."""
+    """Return the time in which the workers exchange the gradients of one step, s. links: the α–β model."""
     sizes = np.array(buckets(job.gradient_bytes), np.float64)
     return float(time_s(Collective.ALL_REDUCE, sizes, job.workers, links.alpha_s, links.rate_bps).sum())

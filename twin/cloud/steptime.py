@@ -1,18 +1,21 @@
-"""Step time of a language model on any number of nodes, learned from other runs and few probes of its own.
+"""Step time of a language model on any number of nodes, learned from other runs and from few probes of the
+job.
 
-For: a training job whose configuration is known (configurations.py), of which a run or two on few nodes may
-be known. Not for: jobs of which only GPUs and batch are known (scaling.py). `step_s` is fault-free; stalls
-multiply it after.
+For: a training job whose configuration is known (configurations.py). One or two runs on few nodes may be
+known. Not for: jobs of which only GPUs and batch are known (scaling.py). `step_s` has no faults; stalls
+multiply it later.
 
-A micro-batch computes for FLOPs / (peak · e), where e saturates in its tokens and in the model's width, which
-a GPU with little memory bandwidth needs more of. Full sharding gathers the parameters twice per micro-batch
-and reduces once; sharded gradients gather once and reduce at the last one; without sharding the last one
-all-reduces. Compute hides a part: a micro-batch takes (compute^γ + exchange^γ)^(1/γ). Constants are learned
-from all runs, with priors (a ridge), and what the model of a run, its GPU and the pair of both add is shrunk
-towards zero. A probe with the same micro-batch anchors the answer: the widest one is met exactly. Probes of
-other configurations inform the learned part only. Intervals are conformal: the errors on whole sizes of
-models that were left out, by how much was known. Sources: Pollux (OSDI 2021) §3.2 for the composition; ZeRO
-(SC 2020) §7 for the volume; Searle et al. 1992 §8 for the shrunk groups.
+A micro-batch computes for FLOPs / (peak · e). The efficiency e saturates in the micro-batch's tokens and in
+the model's width; a GPU with little memory bandwidth needs a larger width. Full sharding gathers the
+parameters twice per micro-batch and reduces once. Sharded gradients are gathered once and reduced at the last
+micro-batch. Without sharding, the last micro-batch all-reduces. Compute hides a part of the exchange: a
+micro-batch takes (compute^γ + exchange^γ)^(1/γ).
+
+The constants are learned from all runs, with priors (a ridge). The effects of the model, the GPU and the pair
+of both are shrunk towards zero. A probe with the same micro-batch anchors the answer: the widest one is
+matched exactly. Probes of other configurations only inform the learned part. Intervals are conformal: they
+come from the errors on left-out model sizes, by how much was known. Sources: Pollux (OSDI 2021) §3.2 for the
+composition; ZeRO (SC 2020) §7 for the volume; Searle et al. 1992 §8 for the shrunk groups.
 """
 
 from __future__ import annotations
@@ -31,11 +34,12 @@ from twin.cloud.gpus import gpu
 from twin.cloud.intervals import conformal
 
 CONSTANT, CHANGES, UNPROBED = "constant", "changes", "unprobed"
-"""A probe has the same configuration; only other ones do; there is no probe, or the question is outside."""
+"""Regimes: a probe has the same configuration; only other configurations were probed; no probe, or the
+question is outside."""
 
 
 class Law(NamedTuple):
-    """A learned constant. usual: its usual value; spread: deviation of its logarithm."""
+    """A learned constant. usual: its usual value. spread: standard deviation of its logarithm."""
 
     usual: float
     spread: float
@@ -51,15 +55,21 @@ _LAWS = {
     "overlap": Law(2.0, 0.3),
     "again": Law(1.0, 0.1),
 }
-"""tokens: tokens of a micro-batch at which a GPU works at half speed. width: width at which it does, per FLOP
-and byte of its memory. scores: slow-down of attention scores. exchange: nominal over actual bandwidth of
-links. latency_s: latency of a message, s. straggle: share that each doubling of nodes adds. overlap: γ.
-again: what recomputing costs, relative to its operations. The spreads are wide: a factor of e where little is
-known; the overlap between none and the longer one only."""
+"""Constants of the law. The spreads are wide: a factor of e where little is known.
+
+tokens: tokens of a micro-batch at which a GPU works at half speed.
+width: width at which a GPU works at half speed, per FLOP and byte of its memory.
+scores: slow-down of attention scores.
+exchange: nominal over actual bandwidth of links.
+latency_s: latency of a message, s.
+straggle: share that each doubling of nodes adds.
+overlap: γ, between no overlap and the longer of the two.
+again: cost of recomputation relative to its operations.
+"""
 _SCORES_SPREAD = 0.4
-"""Deviation of a kind of GPU's own slow-down of attention scores; kernels for new GPUs come later."""
+"""Standard deviation of a GPU model's own slow-down of attention scores. Kernels for new GPUs come later."""
 JOB = ("model", "gpu", "precision", "sequence")
-"""What the runs of one job have in common."""
+"""Quantities that are equal for all runs of one job."""
 _CONFIGURATION = (*JOB, "micro_batch", "recompute", "sharding")
 _COMPARABLE = (*JOB, "recompute", "sharding")
 _GROUPS = {
@@ -69,21 +79,21 @@ _GROUPS = {
     JOB: 0.03,
     _CONFIGURATION: 0.03,
 }
-"""Deviation of what each group of runs adds to the logarithm, before anything is learned. The last group is
-the configuration; it is learned and never told to another one."""
+"""Initial standard deviation of each group's effect on the logarithm. The last group is the configuration:
+its effect is learned but never used for another configuration."""
 _NOISE = 0.03
-"""Deviation of a run's logarithm, before anything is learned."""
+"""Initial standard deviation of a run's logarithm."""
 _WEIGHT = 4.0
-"""Weight of the deviations above, in groups."""
+"""Weight of the initial deviations above, in groups."""
 _ROUNDS = 12
-"""Rounds of the fit; it moves by less than a thousandth after ten."""
+"""Rounds of the fit. After ten, it changes by less than a thousandth."""
 _USUAL = np.log([law.usual for law in _LAWS.values()])
 _FOREIGN = "foreign"
-"""Regime of a GPU that no run used, without a probe."""
+"""Regime of a GPU without any run, without a probe."""
 _ENOUGH = 10
-"""Least number of errors from which the 90th percentile of a regime is told."""
+"""Least number of errors from which the 90th percentile of a regime is taken."""
 _UNTOLD = float(np.log(2.0))
-"""Half-width of an interval where nothing can be left out: a factor of two."""
+"""Half-width of an interval if nothing can be left out: a factor of two."""
 
 
 def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
@@ -104,18 +114,18 @@ def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
 
 
 def _busy(half: float, narrow: float, tokens: ArrayLike, width: ArrayLike, ratio: ArrayLike) -> Real:
-    """Return the share of its pace at which a GPU works. ratio: FLOP/s over bytes/s of its memory."""
+    """Return the share of its peak at which a GPU works. ratio: FLOP/s over bytes/s of its memory."""
     needed = narrow * np.asarray(ratio, np.float64)
     size, wide = np.asarray(tokens, np.float64), np.asarray(width, np.float64)
     return np.asarray(size / (size + half) * wide / (wide + needed))
 
 
 def _exchange_s(asked: Runs, latency_s: float) -> tuple[Real, Real]:
-    """Return the time on the links of every micro-batch, and that of the last one besides, s."""
+    """Return the time on the links of each micro-batch, and the additional time of the last one, s."""
     full, none = asked.sharding == "full", asked.sharding == "none"
     wide = asked.nodes > 1
     slowest = np.where(wide, np.minimum(asked.link_bytes_s, asked.network_bytes_s), asked.link_bytes_s)
-    # Every pass moves 16-bit parameters or gradients once around a ring, layer by layer.
+    # Each pass moves 16-bit parameters or gradients once around a ring, layer by layer.
     once = 2 * asked.parameters * (asked.gpus - 1) / asked.gpus / slowest
     once += asked.layers * (asked.gpus - 1) * latency_s
     return np.where(full, 3.0, np.where(none, 0.0, 1.0)) * once, np.where(
@@ -144,11 +154,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """What was learned from runs.
+    """The result of the fit.
 
-    runs: the runs; constants: logarithms of _LAWS; gpus, scores: kinds of GPU and their own slow-down of
-    attention; common: the common constant; spread: deviations of _GROUPS; noise: each run's variance,
-    float64[n]; weights: V⁻¹ · what the law leaves, float64[n].
+    runs: the runs. constants: logarithms of _LAWS.
+    gpus, scores: GPU models and their own slow-down of attention. common: the common constant.
+    spread: deviations of _GROUPS. noise: variance of each run, float64[n].
+    weights: V⁻¹ · residuals of the law, float64[n].
     """
 
     runs: Runs
@@ -161,7 +172,7 @@ class _Fit:
     weights: Real
 
     def with_probes(self, probes: Runs) -> _Fit:
-        """Return the same law, with what the probes tell of their groups."""
+        """Return the same law with the information of the probes about their groups."""
         runs = joined(self.runs, probes)
         noise = np.append(self.noise, np.full(len(probes), np.median(self.noise)))
         between = np.diag(noise)
@@ -172,7 +183,7 @@ class _Fit:
         return replace(self, runs=runs, noise=noise, weights=weights)
 
     def log_s(self, asked: Runs) -> Real:
-        """Return the logarithm of seconds per step, float64[m]. What configurations add is left out."""
+        """Return the logarithm of seconds per step, float64[m], without the effects of configurations."""
         added = np.zeros(len(asked))
         for names, spread in list(zip(_GROUPS, self.spread, strict=True))[:-1]:
             added += spread**2 * (_same(asked.groups(*names), self.runs.groups(*names)) @ self.weights)
@@ -184,7 +195,9 @@ class _Fit:
 
 
 def _fit(runs: Runs) -> _Fit:
-    """Learn from runs by Gauss–Newton rounds; runs far off count less, and deviations are re-estimated."""
+    """Fit runs by Gauss–Newton rounds. Outliers count less, and deviations are estimated again in each
+    round.
+    """
     kinds = tuple(sorted(set(map(str, runs.gpu))))
     which = np.array([[name == kind for kind in kinds] for name in runs.gpu], dtype=np.float64)
     usual = np.concatenate([[0.0], _USUAL, np.zeros(len(kinds))])
@@ -230,10 +243,10 @@ def _same(words: Names, others: Names | None = None) -> Flags:
 
 
 class StepTimes:
-    """What other runs tell of step times.
+    """Step times predicted from other runs.
 
-    others: measured runs of other jobs, none at all if nothing is known. Widths of intervals are learned on
-    first use, by leaving out every model and every GPU of them in turn.
+    others: measured runs of other jobs, possibly none. Widths of intervals are learned at first use, by
+    leaving out each model and each GPU in turn.
     """
 
     def __init__(self, others: Runs) -> None:
@@ -241,18 +254,18 @@ class StepTimes:
         self._fit = _fit(others) if len(others) else None
 
     def busy(self, tokens: ArrayLike, width: ArrayLike, gpu_name: str) -> Real:
-        """Return the share of its pace at which a GPU works, for models with tensor parallelism.
+        """Return the share of its peak at which a GPU works, for models with tensor parallelism.
 
-        tokens: tokens of a micro-batch; width: the part of a layer's width that a GPU has.
+        tokens: tokens of a micro-batch. width: the part of a layer's width that is on one GPU.
         """
         half, narrow = np.exp((_USUAL if self._fit is None else self._fit.constants)[:2])
         kind = gpu(gpu_name)
         return _busy(half, narrow, tokens, width, kind.flops / kind.memory_bytes_s)
 
     def answer(self, probes: Runs, asked: Runs) -> Answer:
-        """Return predictions of the runs of one job, some of whose runs (probes) were measured.
+        """Return predictions of the runs of one job. probes: its measured runs.
 
-        probes: of the same model, sequence, GPU and precision; there may be none.
+        Probes have the same model, sequence, GPU and precision. There may be none.
         """
         step_s, like = self.step_s(probes, asked)
         foreign = ~np.isin(asked.groups("gpu"), self._others.groups("gpu"))
@@ -287,7 +300,7 @@ class StepTimes:
                     off, like = _off(model, job.take(known), job.take(~known))
                     errors[CONSTANT].append(off[like])
                     errors[CHANGES].append(off[~like])
-        # Two kinds of GPU tell one difference, of which no spread is known.
+        # Two GPU models give one difference, whose spread is unknown.
         several = len(set(self._others.gpu)) > 2
         for model, left in _left_out(self._others, "gpu") if several else ():
             errors[_FOREIGN].append(_off(model, left.take([]), left)[0])
@@ -309,16 +322,16 @@ def jobs(runs: Runs) -> Iterator[Runs]:
 
 
 def two_narrowest(job: Runs) -> Flags:
-    """Return which runs of a job are its probes: those on the two least numbers of GPUs, bool[n].
+    """Return the runs of a job that are its probes: those on the two smallest numbers of GPUs, bool[n].
 
-    A job on two numbers has the lesser as its only probe. A job on one number has no probe.
+    A job on two numbers of GPUs has the smaller as its only probe. A job on one number has no probe.
     """
     widths = np.unique(job.gpus)
     return np.asarray(job.gpus <= widths[min(1, widths.size - 2)]) & (widths.size > 1)
 
 
 def _left_out(runs: Runs, quantity: str) -> Iterator[tuple[StepTimes, Runs]]:
-    """Yield each value's runs with what the other runs tell; nothing if there is one value only."""
+    """Yield each value's runs with the predictor from all other runs; nothing if there is only one value."""
     words = runs.groups(quantity)
     values = sorted(set(words))
     for value in values if len(values) > 1 else ():
@@ -331,7 +344,9 @@ def _off(model: StepTimes, probes: Runs, asked: Runs) -> tuple[Real, Flags]:
 
 
 def _anchored(fit: _Fit, probes: Runs, asked: Runs) -> tuple[Real, Flags]:
-    """Return logarithms of seconds per step moved to the probes, and where a probe has the configuration."""
+    """Return logarithms of seconds per step adjusted to the probes, and whether a probe has the
+    configuration.
+    """
     log_s = fit.log_s(asked)
     if not len(probes):
         return log_s, np.zeros(len(asked), dtype=np.bool_)
@@ -348,10 +363,10 @@ def _anchored(fit: _Fit, probes: Runs, asked: Runs) -> tuple[Real, Flags]:
 
 
 def _through(fit: _Fit, probes: Runs, apart: Real, mine: Whole, asked: Runs) -> float:
-    """Return the logarithm of seconds per step through the probes at `mine`, of the asked configuration.
+    """Return the logarithm of seconds per step of the asked configuration, through the probes at `mine`.
 
-    Beyond them the nearest one's distance from the learned law holds. Between two of them the measured times
-    are joined along the law, so that the answer rises where both do.
+    Beyond the probes, the nearest probe's distance from the learned law applies. Between two probes, the
+    measured times are joined along the law, so that the answer rises where both do.
     """
     widths = np.unique(probes.gpus[mine])
     means = np.array([apart[mine[probes.gpus[mine] == width]].mean() for width in widths])
@@ -368,7 +383,7 @@ def _through(fit: _Fit, probes: Runs, apart: Real, mine: Whole, asked: Runs) -> 
 
 
 def _bounded(fit: _Fit, probes: Runs, apart: Real, asked: Runs, log_s: float) -> float:
-    """Return the logarithm, bounded by probes of as many tokens in smaller or larger micro-batches.
+    """Return the logarithm, bounded by probes with as many tokens in smaller or larger micro-batches.
 
     Under full sharding, more accumulation at the same tokens is never faster.
     """
@@ -384,7 +399,9 @@ def _bounded(fit: _Fit, probes: Runs, apart: Real, asked: Runs, log_s: float) ->
 
 
 def _outside(known: Runs, asked: Runs) -> Flags:
-    """Return which runs lie outside the ranges of known runs, or on a GPU or in a precision without any."""
+    """Return the runs that are outside the ranges of known runs, or on a GPU or in a precision without
+    any.
+    """
     outside = ~np.isin(asked.groups("gpu", "precision"), known.groups("gpu", "precision"))
     for name in ("parameters", "sequence", "micro_tokens", "gpus"):
         values, range_ = getattr(asked, name), getattr(known, name)

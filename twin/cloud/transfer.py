@@ -5,12 +5,13 @@ another one on which other jobs were measured. `Forest` predicts a job's time fr
 scaling over GPUs and nodes (scaling.py).
 
 `across` takes the geometric mean of three models of different stiffness. The first is a speed-up factor per
-operation (non-negative least squares of relative errors). The second is a roofline: a factor for each of six
-kinds of operation, pulled towards a common one, beside the host's part, and the longer of the two; trees
-correct it. The third is extremely randomised trees on the ratio of both steps. Every job weighs the same,
-however many of its rows were measured. The penalty of the first is chosen by leaving out the other jobs in
-turn. Sources: PROFET (CLOUD 2022) for the task; Lawson and Hanson 1974; Williams et al. 2009 (roofline);
-Geurts, Ernst and Wehenkel 2006. Needs scikit-learn (extra [cloud]).
+operation (non-negative least squares of relative errors). The second is a roofline, the longer of the
+accelerator's part and the host's part. The accelerator's part has a factor for each of six kinds of
+operation, drawn towards a common factor. Trees correct the result. The third is extremely randomised trees on
+the ratio of both steps. Every job weighs the same, however many of its rows were measured. The penalty of the
+first is chosen by leaving out the other jobs in turn. Sources: PROFET (CLOUD 2022) for the task; Lawson and
+Hanson 1974; Williams et al. 2009 (roofline); Geurts, Ernst and Wehenkel 2006. Needs scikit-learn (extra
+[cloud]).
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ from twinbed import BackendError, InvariantError
 Names = NDArray[np.object_]
 
 TREES = 80
-"""Number of trees; more of them take time and change little."""
+"""Number of trees. More of them take more time and change little."""
 PULLS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Penalties on factors that differ from the common one, relative to the squared relative errors."""
 LAUNCH_S = 0.005
 """Constant part of a step that no operation explains, s; its factor is fitted."""
 KINDS = ("Depthwise", "Conv2D", "MatMul", "BatchNorm", "Send", "Recv", "")
-"""Parts of operations' names that tell how they use an accelerator; the first that fits counts. Depthwise
-convolutions and normalisations wait for memory, other convolutions and matrix products compute."""
+"""Substrings of operations' names that show how they use an accelerator; the first match counts. Depthwise
+convolutions and normalisations are bound by memory, other convolutions and matrix products by compute."""
 _STIFFNESS, _NOISE = 0.4, 0.08
-"""Deviation of a kind's factor from the common one, and of a step from the roofline, in logarithms."""
+"""Standard deviations, in logarithms, of a kind's factor from the common one, and of a step from the
+roofline."""
 _HOST, _FIXED_S = (0.5, 1.0), (3e-3, 1.0)
-"""Usual factor of the idle time, and usual constant time of the host, s; deviations in logarithms. A CPU of
-another host is about as fast, and half of the idle time is the host's."""
+"""Usual factor of the idle time and usual constant time of the host, s, with their standard deviations in
+logarithms. Another host's CPU is about as fast, and half of the idle time is the host's."""
 _LONGER = 3.0
-"""Exponent with which the accelerator's and the host's part join: nearly the longer of the two."""
+"""Exponent that joins the accelerator's and the host's part: nearly the longer of the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,10 @@ class Profiles:
 
 
 def across(others: Profiles, jobs: Names, target_s: Real, asked: Profiles, seed: int = 0) -> Real:
-    """Return the seconds per step on the target accelerator of the asked profiles, float64[m].
+    """Return the seconds per step of the asked profiles on the target accelerator, float64[m].
 
-    others: profiles of other jobs; jobs: name of each row's job, [n]; target_s: their steps there, s,
-        float64[n].
+    others: profiles of other jobs. jobs: name of each row's job, [n]. target_s: their steps on the target
+    accelerator, s, float64[n].
     """
     ratio = np.log(target_s / others.step_s)
     weight = _same_for_every_job(jobs)
@@ -129,14 +131,14 @@ def _same_for_every_job(jobs: Names) -> Real:
 
 
 def _log_roofline(point: Real, profiles: Profiles) -> Real:
-    """Return the logarithm of a step: the accelerator's kinds of operation, or the host if it is longer."""
+    """Return the logarithm of a step: the accelerator's operations, or the host's part if it is longer."""
     device = profiles.kinds() @ np.exp(point[0] + point[1:-2])
     host = np.exp(point[-2]) * profiles.idle_s + np.exp(point[-1])
     return np.asarray(np.log(device**_LONGER + host**_LONGER) / _LONGER)
 
 
 def _roofline(others: Profiles, target_s: Real) -> Real:
-    """Return the roofline's logarithms: common factor, deviations by kind, host's factor and constant."""
+    """Return the roofline's logarithms: common factor, deviations by kind, the host's factor and constant."""
     common = np.median(np.log(target_s / others.kinds().sum(axis=1)))
     usual = np.array([common, *[0.0] * len(KINDS), np.log(_HOST[0]), np.log(_FIXED_S[0])])
     spread = np.array([np.inf, *[_STIFFNESS] * len(KINDS), _HOST[1], _FIXED_S[1]])
@@ -168,7 +170,9 @@ def _pull(others: Profiles, jobs: Names, target_s: Real) -> float:
 
 
 def _factors(parts: Real, target_s: Real, pull: float) -> Real:
-    """Return factors ≥ 0 of least squared relative errors and penalty on differing from a common one."""
+    """Return factors ≥ 0 that minimise squared relative errors plus a penalty on the distance from a common
+    factor.
+    """
     common = float(np.exp(np.median(np.log(target_s / parts[:, :-2].sum(axis=1)))))
     share = (parts / target_s[:, None]).mean(axis=0)
     guess = np.append(np.full(parts.shape[1] - 2, common), [0.0, 0.0])

@@ -1,8 +1,8 @@
 """Runs jobs on a cluster in virtual time: SimPy keeps the clock, arrays hold the jobs.
 
-For: `simulate`. Not for: deciding (control.scheduler), nor metrics. Between two moments at which something
-happens, all running jobs advance in a few vector operations. A job ends inside a round and frees its GPUs at
-the round's end, or at once where the scheduler is asked at events.
+For: `simulate`. Not for: deciding (control.scheduler), nor metrics. Between two events, all running jobs
+advance in a few vector operations. A job that ends inside a round frees its GPUs at the round's end, or at
+once if the scheduler decides at events.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from control.scheduler.ports import Scheduler
 from twinbed import InvariantError
 
 _CLOSE_S = 1e-6
-"""Moments nearer than this are the same, s."""
+"""Moments nearer than this count as equal, s."""
 
 _IDLE_ROUNDS = 1_000
-"""After so many rounds in which jobs wait, nothing runs and nothing is to come, the scheduler is at fault."""
+"""Number of rounds with waiting jobs, nothing running and nothing to come, after which the scheduler is at
+fault."""
 
 
 def simulate(
@@ -35,10 +36,10 @@ def simulate(
     until: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return what becomes of the jobs.
+    """Return the results of the jobs.
 
-    until: the simulation ends when jobs 0 to until − 1 have finished; None: when all have.
-    Raises ScenarioError for a job that can never run.
+    until: the simulation ends when jobs 0 to until − 1 have finished; None: when all have. Raises
+    ScenarioError for a job that can never run.
     """
     refuse_impossible(cluster, jobs)
     world = _World(cluster, jobs, scheduler, timing, downtime, len(jobs) if until is None else until)
@@ -63,9 +64,9 @@ class _World:
         self.cluster, self.jobs, self.scheduler, self.timing = cluster, jobs, scheduler, timing
         self.by_events = timing.at_events and scheduler.at_events
         self.restarting = np.zeros(len(jobs))
-        """Time until a job makes progress, s."""
+        """Time until each job makes progress, s."""
         self.stretch = np.zeros(len(jobs))
-        """Time of progress since the last start, s, which a fault may undo in part."""
+        """Time of progress since each job's last start, s. A fault may undo a part of it."""
         self.changes = downtime.changes()
         self.change = 0
 
@@ -100,7 +101,7 @@ class _World:
                 progress(share)
 
     def _ask_s(self, now_s: float, wake_s: float) -> float:
-        """Return when the scheduler is to be asked next, faults apart, s."""
+        """Return the time at which the scheduler decides next, without regard to faults, s."""
         books = self.books
         if not self.by_events:
             return now_s + self.timing.round_s
@@ -111,11 +112,11 @@ class _World:
         return ask_s
 
     def _change_s(self) -> float:
-        """Return when the next server fails or returns, s."""
+        """Return the time at which the next server fails or returns, s."""
         return self.changes[self.change][0] if self.change < len(self.changes) else np.inf
 
     def _decide(self, now_s: float) -> float:
-        """Ask the scheduler, carry its answer out, and return when it wants to be asked again, s."""
+        """Ask the scheduler, carry out its answer, and return the latest time of its next call, s."""
         state = self.books.state(now_s)
         given = self.scheduler.on_round(state)
         wake_s = self.scheduler.wake_s(state, given)
@@ -125,7 +126,7 @@ class _World:
         return wake_s
 
     def _advance(self, began_s: float, passed_s: float) -> None:
-        """Let the running jobs run on. Jobs that end do so at their own moment."""
+        """Advance the running jobs. Jobs that end do so at their own moment."""
         books = self.books
         runs = books.running
         waits = self.restarting[runs]
@@ -142,7 +143,7 @@ class _World:
             books.end(runs[ends], began_s + busy_s[ends], began_s + passed_s)
 
     def _servers(self, now_s: float) -> None:
-        """Let servers fail and return whose time has come."""
+        """Let the servers that are due fail or return."""
         while self.change < len(self.changes) and self.changes[self.change][0] <= now_s + _CLOSE_S:
             _, step, server = self.changes[self.change]
             self.change += 1
@@ -156,7 +157,7 @@ class _World:
 def random_downtime(
     servers: int, *, per_day: float, repair_s: float, begin_s: float, end_s: float, seed: int
 ) -> Downtime:
-    """Return Poisson faults of each server between two moments, each repaired after repair_s.
+    """Return Poisson faults of each server between two moments; each is repaired after repair_s.
 
     per_day: faults per server and day.
     """

@@ -1,7 +1,7 @@
-"""What the control loop tells an allocator of newcomers, and the CPU requests that it gets back.
+"""The facts about newcomers that the control loop gives an allocator, and the CPU requests that it gets back.
 
-For: the `Join` of columns, and requests in force. Not for: when anything happens (simulation.py), nor how
-hosts share CPUs (sharing.py).
+For: the `Join` of columns, and requests in force. Not for: the time of events (simulation.py), nor how hosts
+share CPUs (sharing.py).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from twin.containers.physics import Physics
 
 
 class Newcomers:
-    """What is known of the columns. profile: what they used in their profile, if the policy is to be told.
-    workload_of: int64[N], whose replica each is; None: each is a workload of its own."""
+    """Facts about the columns. profile: their use in the profile, if the policy receives it. workload_of:
+    int64[N], the workload of each replica; None: each column is a workload of its own."""
 
     def __init__(self, physics: Physics, profile: History | None, workload_of: Columns | None) -> None:
         self._physics, self._profile, self._workload_of = physics, profile, workload_of
 
     def join(self, columns: Columns) -> Join:
-        """Return what an allocator is told of columns that join."""
+        """Return the `Join` of columns that join."""
         load, profile = self._physics.population, self._profile
         if profile is not None and not np.array_equal(columns, np.arange(len(load.names))):
             usage, used = profile.usage_cores[:, columns], profile.memory_bytes[:, columns]
@@ -43,7 +43,7 @@ class Newcomers:
 class Requests:
     """CPU requests in force. A container that leaves keeps its weight until its next request.
 
-    held: float64[N], what each reserves without a quota: its request, or its host's cores.
+    held: float64[N], cores that each container reserves without a quota: its request, or its host's cores.
     """
 
     def __init__(self, physics: Physics, series: Series | None) -> None:
@@ -55,14 +55,14 @@ class Requests:
         self.held: Floats = self._host_cores.astype(np.float64)
 
     def of(self, columns: Columns) -> Floats:
-        """Return requests (cores, float64[k]), quotas where none was decided, NaN for neither."""
+        """Return requests, cores, float64[k]; the quota if no request was decided, NaN without either."""
         quota = self._physics.fleet.quota[columns]
         limits = np.where(np.isfinite(quota), quota, np.nan)
         asked = self._cores[columns]
         return np.asarray(np.where(np.isnan(asked), limits, asked), np.float64)
 
     def write(self, members: Members, requests: CpuRequests, order: int) -> None:
-        """Put requests in force now, unless a later decision than `order` already did."""
+        """Put requests in force now, except those that a decision later than `order` has set."""
         rows, columns = members.find(requests.ids)
         newer = self._order[columns] <= order
         rows, columns = rows[newer], columns[newer]
@@ -77,7 +77,7 @@ class Requests:
         self._physics.weigh(columns, weights)
 
     def forget(self, columns: Columns) -> None:
-        """Note that columns left."""
+        """Forget the requests of columns that left."""
         self._cores[columns] = np.nan
         self.held[columns] = self._host_cores[columns]
 
@@ -86,6 +86,6 @@ class Requests:
         self.fill(row, row + 1, columns)
 
     def fill(self, first: int, last: int, columns: Columns) -> None:
-        """Write the rows from `first` to before `last` as `record` writes one."""
+        """Write the rows from `first` to before `last`, as `record` writes one row."""
         if self._series is not None and self._series.request_cores is not None:
             self._series.request_cores[first:last, columns] = self._cores[columns]

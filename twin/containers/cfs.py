@@ -1,7 +1,8 @@
-"""CFS bandwidth of a whole fleet: exact inside a period, one compiled pass over all containers at its end.
+"""CFS bandwidth of a whole fleet: exact inside a period, with one compiled pass over all containers at its
+end.
 
-For: the fleet's state and the kernels that move it through time. Not for: when that happens (simulation.py)
-nor for what a container at its memory limit is answered (memory.py).
+For: the fleet's state and the kernels that move it through time. Not for: the time of events (simulation.py),
+nor containers at their memory limit (memory.py).
 
 Inside a period the model is fluid: work arrives evenly, joins the backlog and is served at up to `cap` CPUs
 while the runtime pool lasts. From backlog w and arrival rate a, the work done by time t is min(cap · t, w + a
@@ -10,7 +11,7 @@ a quota write fill the pool by the same rule, min(left + q · P, q · P + burst)
 
 Source: kernel/sched/fair.c (__refill_cfs_bandwidth_runtime, do_sched_cfs_period_timer, throttle_cfs_rq) and
 measurements of quota writes: a write refills and unthrottles, even when the value is unchanged. Runtime
-slices (5 ms) and tick debt, by which the kernel is off by a few ms either way, are not modelled.
+slices (5 ms) and tick debt, by which the kernel deviates by a few ms in either direction, are not modelled.
 
 On a crowded host (sharing.py) the CPUs that containers want are shared max-min fairly by cpu.weight. A share
 changes only when a pool or a backlog is empty, or when someone writes a limit, so that these instants are the
@@ -35,23 +36,25 @@ Flags = NDArray[np.bool_]
 Bytes8 = NDArray[np.uint8]
 
 UP, HELD, DOWN, ABSENT = 0, 1, 2, 3
-"""Status: running; held at its memory limit; starting up again; not there. Only UP makes progress."""
+"""Status: running; held at its memory limit; starting up again; absent. Only UP makes progress."""
 
 NANOSECOND = 1e-9
-"""CPU time below the kernel's resolution (s). A pool this short of what is wanted is not exhausted."""
+"""CPU time below the kernel's resolution, s. A pool that lacks less than this is not exhausted."""
 
 _ROUNDING_S = 1e-13
-"""CPU time that sums of steps leave behind (s). A pool or a backlog this small is empty."""
+"""CPU time that sums of steps may leave behind, s. A pool or a backlog this small counts as empty."""
 
 
 class Fleet(NamedTuple):
     """State of N containers, one array per quantity. Times and CPU work are in seconds, quotas in cores.
 
-    cap: CPUs it can keep busy. quota: inf = none. pool: runtime left. backlog: work arrived and not done.
-    since: offset in the period up to which it is integrated. used: work done in this period. stalled: CPUs
-    throttled now (0 = not throttled). throttled, throttled_s: those of this period. reason: reason of the
-    last quota change not yet recorded. cpu_order, memory_order: the decision last carried out. wanted_bytes:
-    what it holds or tries to hold. arrived_s … nr_throttled: totals of finished periods.
+    cap: CPUs that the container can keep busy. quota: inf = none. pool: runtime left.
+    backlog: work arrived and not done. since: offset in the period up to which the state is integrated.
+    used: work done in this period. stalled: CPUs throttled now (0 = not throttled).
+    throttled, throttled_s: throttling in this period.
+    reason: reason of the last quota change not yet recorded.
+    cpu_order, memory_order: the decision last carried out. wanted_bytes: memory that it holds or wants.
+    arrived_s … nr_throttled: totals of finished periods.
     """
 
     status: Bytes8
@@ -102,7 +105,7 @@ class Rows(NamedTuple):
 
 
 def new_fleet(count: int, threads: Floats, host_cores: Floats) -> Fleet:
-    """Return `count` absent containers. threads, host_cores: float64[count], bounds of their CPUs."""
+    """Return `count` absent containers. threads, host_cores: float64[count], upper bounds of their CPUs."""
     kinds: dict[str, type] = {"status": np.uint8, "reason": np.uint8, "throttled": np.bool_}
     whole = ("cpu_order", "memory_order", "limit_bytes", "wanted_bytes", "nr_periods", "nr_throttled")
     kinds |= dict.fromkeys(whole, np.int64)
@@ -137,8 +140,8 @@ def serve(
 ) -> tuple[float, float, float, float, float]:
     """Serve one container for `wall_s` seconds in which only its own consumption changes its pool.
 
-    rate: cores of work arriving. Returns (done, backlog, pool, stalled, throttled_s). A runqueue per CPU with
-    runnable work is throttled at exhaustion: all of `cap` when there is a backlog, else as many as the
+    rate: cores of work arriving. Returns (done, backlog, pool, stalled, throttled_s). At exhaustion, every
+    CPU's runqueue with runnable work is throttled: all of `cap` if there is a backlog, else as many as the
     arriving work keeps busy. throttled_s sums over them, as cpu.stat's throttled_time does.
     """
     offered = backlog + rate * wall_s
@@ -179,9 +182,9 @@ def _advance_one(fleet: Fleet, i: int, offset: float, rate: float) -> None:
 
 @package_kernel
 def _want(fleet: Fleet, hosts: Hosts, h: int, rest_s: float, demand: Floats, row: int) -> float:
-    """Write into hosts.wanted how many CPUs each container of host h wants, rest_s before the next look.
+    """Write the CPUs that each container of host h wants for the next rest_s seconds into hosts.wanted.
 
-    A container whose pool is empty and that wants more is throttled. Returns the CPUs wanted in all.
+    A container that has an empty pool and wants more is throttled. Returns the sum of the CPUs wanted.
     """
     total = 0.0
     for j in range(hosts.first[h], hosts.first[h + 1]):
@@ -201,7 +204,7 @@ def _want(fleet: Fleet, hosts: Hosts, h: int, rest_s: float, demand: Floats, row
 
 @package_kernel
 def _step(fleet: Fleet, hosts: Hosts, h: int, rest_s: float, demand: Floats, row: int) -> float:
-    """Serve the containers of host h at the CPUs `given` for rest_s, or until a pool or a backlog is empty.
+    """Serve the containers of host h with the CPUs `given` for rest_s, or until a pool or a backlog is empty.
 
     Returns the seconds served.
     """
@@ -248,7 +251,7 @@ def _advance_host(fleet: Fleet, hosts: Hosts, h: int, offset: float, demand: Flo
 
 @kernel
 def _most(status: int, backlog: float, pool: float, cap: float, rate: float, rest_s: float) -> float:
-    """Return the most CPUs that a container may want in rest_s if nobody writes its limits or its status."""
+    """Return the most CPUs that a container may want in rest_s if its limits and its status do not change."""
     if status == ABSENT:
         return 0.0
     calm = status == UP and backlog == 0.0 and rate * rest_s <= pool
@@ -259,7 +262,7 @@ def _most(status: int, backlog: float, pool: float, cap: float, rate: float, res
 def _has_room(fleet: Fleet, hosts: Hosts, h: int, demand: Floats, row: int, period_s: float) -> bool:
     """Return whether host h has as many CPUs as its containers may want in this period.
 
-    If so, they are integrated one by one, and only when somebody looks at them.
+    If so, each container is integrated alone, and only when its state is needed.
     """
     if hosts.most[h] < 0.0:
         hosts.most[h] = 0.0
@@ -274,7 +277,7 @@ def _has_room(fleet: Fleet, hosts: Hosts, h: int, demand: Floats, row: int, peri
 
 @package_kernel
 def _one_by_one(fleet: Fleet, hosts: Hosts, h: int, offset: float, demand: Floats, row: int) -> None:
-    """Integrate all containers of host h, which had room for them, up to `offset`."""
+    """Integrate each container of host h alone up to `offset`; the host must have room for all of them."""
     for j in range(hosts.first[h], hosts.first[h + 1]):
         _advance_one(fleet, hosts.members[j], offset, demand[row, hosts.members[j]])
 
@@ -285,14 +288,14 @@ def advance(
 ) -> None:
     """Integrate the containers `columns` (int64[m]) up to `offset` seconds into period `row`.
 
-    demand: float64[T, N], cores. This is needed before their status changes.
+    demand: float64[T, N], cores. Call it before their status changes.
     """
     for i in columns:
         h, j = hosts.of[i], hosts.place[i]
         if h < 0:
             _advance_one(fleet, i, offset, demand[row, i])
         elif _has_room(fleet, hosts, h, demand, row, period_s):
-            # Whatever becomes of it, from now on it may want all of its CPUs.
+            # Whatever its status becomes, from now on it may want all of its CPUs.
             _one_by_one(fleet, hosts, h, offset, demand, row)
             hosts.most[h] += fleet.cap[i] - hosts.wanted[j]
             hosts.wanted[j] = fleet.cap[i]
@@ -316,11 +319,12 @@ def write_quotas(
     period_s: float,
     burst_s: float,
 ) -> int:
-    """Write quotas at `offset` of period `row`. Returns how many values changed, or −1 if one is not above 0.
+    """Write quotas at `offset` of period `row`. Return the number of changed values, or −1 if one is not
+    above 0.
 
     issued: int64[N], current id per column. column_of: int64[slots], column per slot (−1 = none). Ids that
-    are no longer issued are skipped, and so are containers to which a decision later than `order` was applied
-    already.
+    are no longer issued are skipped, and so are containers to which a later decision than `order` was already
+    applied.
     """
     changed = 0
     for entry in range(len(ids)):
@@ -334,7 +338,7 @@ def write_quotas(
         if not quota > 0.0:
             return -1
         h, rate = hosts.of[i], demand[row, i]
-        # The comparison spares the call, which costs more than all the rest.
+        # The comparison spares the call, which costs more than everything else.
         known = h < 0 or 0.0 <= hosts.most[h] <= hosts.cores[h]
         if known or _has_room(fleet, hosts, h, demand, row, period_s):
             _advance_one(fleet, i, offset, rate)
@@ -372,9 +376,10 @@ def end_period(
 ) -> int:
     """Finish period `row` for all containers, fill `report`, and refill the pools for the next period.
 
-    demand: float64[T, N]. want: int64[T, N], bytes wanted at the period's end. Running containers that want
-    more than their limit are written to `over` (int64[N]). Returns how many, or −1 − i if container i breaks
-    an invariant: input negative or not finite, or more done than its CPUs can do.
+    demand: float64[T, N]. want: int64[T, N], bytes wanted at the period's end. The columns of running
+    containers that want more than their limit are written to `over` (int64[N]). Returns their number, or −1 −
+    i if container i breaks an invariant: its input is negative or not finite, or it did more than its CPUs
+    can do.
     """
     over_count = 0
     for h in range(len(hosts.cores)):
@@ -425,7 +430,7 @@ def end_period(
 
 @kernel
 def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -> None:
-    """Write period `row`, just ended, into the series and forget the reasons it recorded."""
+    """Write period `row`, which has just ended, into the series and forget the reasons it recorded."""
     for i in range(len(fleet.status)):
         status = fleet.status[i]
         rows.demand_cores[row, i] = 0.0 if status == ABSENT else demand[row, i]
@@ -443,7 +448,9 @@ def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -
 
 @kernel
 def reserve(reserved: Floats, held: Floats, fleet: Fleet, columns: Whole) -> None:
-    """Add the quotas of running `columns`, as recorded, to `reserved`; without one, `held` (cores)."""
+    """Add the quotas of running `columns`, as recorded, to `reserved`; `held` (cores) for those without
+    quota.
+    """
     for i in columns:
         if fleet.status[i] <= HELD:
             quota = np.float32(fleet.quota[i])

@@ -28,18 +28,17 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def kernel(function: _Function) -> _Function:
-    """Return `function` compiled on first use and cached on disk.
+    """Return `function` compiled at first use and cached on disk. All kernels that it calls must be in its
+    own file.
 
-    Division by zero gives inf or NaN as in NumPy.
-
-    All kernels that it calls are in its own file.
+    Division by zero gives inf or NaN, as in NumPy.
     """
     return cast(_Function, njit(cache=True, error_model="numpy")(function))
 
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a plain function of another room as a `kernel`, the same one for every caller."""
+    """Return a plain function of another package as a `kernel`, the same one for every caller."""
     return kernel(function)
 
 
@@ -49,15 +48,15 @@ def package_kernel(function: _Function) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """Return a `package_kernel` that becomes part of each of its callers, because a call would cost too much.
+    """Return a `package_kernel` that is inlined into each of its callers, because a call would cost too much.
 
-    In the request engine, calls would cost half of what an event costs.
+    In the request engine, calls would cost half of an event's time.
     """
     return _compiled(function, True)
 
 
 def released(function: _Function) -> _Function:
-    """Return a `package_kernel` that lets other threads of Python run meanwhile."""
+    """Return a `package_kernel` that releases Python's interpreter lock while it runs."""
     return _compiled(function, False, nogil=True)
 
 
@@ -68,7 +67,7 @@ def _compiled(function: _Function, forceinline: bool, *, nogil: bool = False) ->
 
 
 class _FolderStamp:
-    """A cache locator whose stamp covers all Python files of the function's folder and of this one, and the
+    """A cache locator whose stamp covers all Python files of the function's folder, of this folder, and the
     rules."""
 
     _py_file: str

@@ -1,9 +1,8 @@
-"""Containers that do what a trace says they would do: CPU demand and memory per period.
+"""Containers that follow a trace: CPU demand and memory per period.
 
-For: `physics.Physics` over a `Workload`; the kernels are in cfs.py. Not for: requests (requests/), nor for
-when anything happens (simulation.py). Work arrives evenly within a period; memory is wanted at its end. A
-killed container tries its trace's memory again at the next period's end. A container that leaves drops its
-backlog.
+For: `physics.Physics` over a `Workload`; the kernels are in cfs.py. Not for: requests (requests/), nor the
+time of events (simulation.py). Work arrives evenly within a period; memory is wanted at its end. A killed
+container tries its trace's memory again at the next period's end. A container that leaves drops its backlog.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from twinbed import InvariantError
 
 
 class Fluid:
-    """`physics.Physics` of a trace. Raises InvariantError for arrays that do not belong together."""
+    """`physics.Physics` of a trace. Raises InvariantError for arrays that do not match."""
 
     signalled = False
 
@@ -75,16 +74,18 @@ class Fluid:
 
     @property
     def tables(self) -> tuple[Hosts, Floats, Whole]:
-        """The hosts, and what arrives and is wanted in each period, for the kernels of cfs.py."""
+        """The hosts, and the arrivals and wanted memory of each period, for the kernels of cfs.py."""
         return self._hosts, self._demand, self._want
 
     def steady_periods(self, row: int) -> int:
-        """Return how many periods after `row` begin with nobody joining or leaving."""
+        """Return the number of periods after `row` that begin without a join or a leave."""
         after = np.searchsorted(self._changes, row, side="right")
         return int(self._changes[after] if after < len(self._changes) else self.periods) - row - 1
 
     def go_on(self, row: int, found: int) -> None:
-        """Take note that the kernels of cfs.py ran the periods to `row`; found: as of `end_period`."""
+        """Record that the kernels of cfs.py ran the periods up to `row`. found: as returned by
+        `end_period`.
+        """
         if found < 0:
             self._blame(-1 - found, row)
         self._start_s = (row + 1) * self.population.period_s
@@ -119,7 +120,7 @@ class Fluid:
         )
 
     def weigh(self, columns: Columns, weights: Floats) -> None:
-        """See `Physics`. Only hosts that may be short of CPUs look at weights."""
+        """See `Physics`. Weights only matter on hosts that may be short of CPUs."""
         self.account(columns)
         places = self._hosts.place[columns]
         self._hosts.weight[places[places >= 0]] = weights[places >= 0]
@@ -193,7 +194,7 @@ class Fluid:
 
 @kernel
 def _changed_rows(present: cfs.Flags) -> cfs.Flags:
-    """Return bool[T]: rows of `present` (bool[T, N]) that differ from the row before. Row 0 is False."""
+    """Return the rows of `present` (bool[T, N]) that differ from the row before, bool[T]. Row 0 is False."""
     periods, count = present.shape
     changed = np.zeros(periods, np.bool_)
     for row in range(1, periods):

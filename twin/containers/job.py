@@ -1,10 +1,12 @@
-"""Containers that run a recorded job: work that is not done delays what follows, and a restart begins anew.
+"""Containers that run a recorded job: work that is not done delays later work, and a restart begins from the
+start.
 
-For: `physics.Physics` of a recording of commands, such as a training job. Not for: demand that arrives
-whatever was done, such as that of servers (fluid.py). A container has a place in its recording. In each
-period it wants the CPU that was used there, and it moves on by the share of this that it gets. Where it used
-no CPU it waited, and it moves on with time. Its memory is that of its place. A container that starts again is
-at the recording's start, with all the work of its start-up. Containers do not wait for each other.
+For: `physics.Physics` of a recording of commands, such as a training job. Not for: demand that does not wait
+for earlier work, such as that of servers (fluid.py). A container has a position in its recording. In each
+period it wants the recorded CPU, and its position advances by the share of it that it gets. Where the
+recording used no CPU, the job waited, and the position advances with time. Its memory is that of its
+position. A container that restarts is at the recording's start, with all the work of its start-up. Containers
+do not wait for each other.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from twin.containers.model import Floats, Machine, Workload
 def replayed(workload: Workload, machine: Machine) -> tuple[Fluid, Machine]:
     """Return the containers of a trace, and the machine that they run on.
 
-    A job's recording contains its start-up, so a start takes no further time.
+    A job's recording includes its start-up, so a start takes no additional time.
     """
     if workload.is_job:
         return Job(workload, machine), replace(machine, restart_s=0.0, restart_cpu_s=0.0)
@@ -30,13 +32,13 @@ def replayed(workload: Workload, machine: Machine) -> tuple[Fluid, Machine]:
 
 
 class Job(Fluid):
-    """`physics.Physics` of a job's recording. Raises as Fluid."""
+    """`physics.Physics` of a job's recording. Raises the errors of `Fluid`."""
 
     def __init__(self, workload: Workload, machine: Machine) -> None:
         super().__init__(workload, machine)
         self._recorded_cores, self._recorded_bytes = self._demand, self._want
         self._demand, self._want = np.zeros_like(self._demand), np.zeros_like(self._want)
-        # Periods of the recording that are done.
+        # Number of periods of the recording that are done.
         self._place: Floats = np.zeros(len(workload.names))
         self._ask(self._everyone())
 
@@ -54,7 +56,7 @@ class Job(Fluid):
         return over
 
     def take_down(self, columns: Columns) -> None:
-        """See `Physics`. The recording begins anew."""
+        """See `Physics`. The recording restarts."""
         super().take_down(columns)
         self._place[columns] = 0.0
         self._ask(columns)
@@ -68,7 +70,7 @@ class Job(Fluid):
         return np.arange(len(self._place))
 
     def _ask(self, columns: Columns) -> None:
-        """Write what containers want in the present period, at their places."""
+        """Write the demand of containers in the present period, at their positions."""
         row = self._row
         first = self._place[columns].astype(np.int64)
         beyond = self._place[columns] - first

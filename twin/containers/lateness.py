@@ -2,8 +2,8 @@
 
 For: quantiles over all work of all containers, from what was demanded and done per period. Not for: the
 latency of requests. A container's work is served first in, first out. Inside a period both curves are drawn
-as straight lines, for which the result is exact. What the twin really does inside a period (work at the
-beginning, throttled at the end) lies within one period of that line.
+as straight lines, for which the result is exact. The twin's real course inside a period (work at the
+beginning, throttled at the end) is within one period of that line.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from twin.containers.model import Floats
 from twinbed import InvariantError
 
 _BINS = 1 << 15
-"""Bins of a histogram.
+"""Number of bins of a histogram.
 
-The bin that holds a quantile is divided again, so a quantile is known to within the run's length / 2^30 (3 µs
-in an hour) and interpolated inside that.
+The bin that holds a quantile is divided again. So a quantile is known to the run's length / 2^30 (3 µs in an
+hour), and is interpolated inside that.
 """
 
 _SAME_CORES = 1e-6
-"""Cores. Demand and usage recorded as float32 differ by rounding; a smaller difference is no backlog."""
+"""Difference of cores that counts as none: demand and usage are recorded as float32 and differ by
+rounding."""
 
 
 def work_lateness(
@@ -32,10 +33,10 @@ def work_lateness(
     period_s: float,
     quantiles: ArrayLike,
 ) -> Floats:
-    """Return the seconds by which work is late, at each of `quantiles` (q values in [0, 1]) of the work.
+    """Return the seconds by which work is late, at each of `quantiles` (in [0, 1]) of the work.
 
-    demand_cores, done_cores: float[T, N], what arrived and what was done in each period / period_s. Returns
-    float64[q], NaN where no work arrived at all. Work that is never done is late until the run's end,
+    demand_cores, done_cores: float[T, N], work that arrived and that was done in each period, divided by
+    period_s. Returns float64[q], NaN if no work arrived. Work that is never done is late until the run's end,
     including work that a leaving container dropped: a column that comes back serves it first. Raises
     InvariantError for arrays of different shapes.
     """
@@ -49,7 +50,7 @@ def work_lateness(
     below = np.cumsum(whole)
     late_s = np.full(len(wanted), np.nan)
     for index, share in enumerate(wanted if below[-1] > 0.0 else ()):
-        # Just inside [0, 1]: the least target is work that exists, and rounding cannot lose the greatest.
+        # Just inside [0, 1]: the least target is existing work, and rounding cannot lose the greatest.
         target = min(max(share, 1e-12), 1.0 - 1e-12) * below[-1]
         late_s[index] = 0.0
         if target > whole[0]:
@@ -80,9 +81,9 @@ def _spread(
 ) -> None:
     """Add all work to `histogram` by lateness: [0] up to `low`, [1 … n] bins of (low, high], [n + 1] above.
 
-    demand, done: float[N, T]. Two pointers per container walk the arrival and the service curve. Between two
-    corners of either, the lateness of work is linear in the work. So it is spread evenly over the bins
-    between its ends.
+    demand, done: float[N, T]. Two pointers per container walk along the arrival and the service curve.
+    Between two corners of either curve, the lateness is linear in the work, so the work is spread evenly over
+    the bins between its ends.
     """
     # Density per bin as a difference array, so that a wide spread costs no more than a narrow one.
     slope = np.zeros(len(histogram) + 1)

@@ -1,11 +1,10 @@
-"""Runs many periods in one compiled pass, while the clock has nothing but periods, reports and CPU limits.
+"""Runs many periods in one compiled pass as long as only periods, reports and CPU limits happen.
 
-For: days of a trace, in which one period costs more in calls than in arithmetic. Not for: anything rare. A
-pass ends before the next timer, where containers join or leave, and where one exceeds its memory limit, and
-the control loop (simulation.py) goes on from there. The outcome is the loop's to the bit: instants are added
-up as SimPy does, and the kernels are those of cfs.py. It serves two sorts of policies: `ports.Patient` ones,
-which are told of many periods at once while they would decide nothing, and `ports.Tabled` ones, whose rule is
-applied here.
+For: days of a trace, in which one period costs more in calls than in arithmetic. Not for: rare events. A pass
+ends before the next timer, when containers join or leave, and when a container exceeds its memory limit. The
+control loop (simulation.py) then continues. The result equals the loop's to the bit: instants are summed as
+SimPy does, and the kernels are those of cfs.py. It serves two kinds of policies: `ports.Patient` ones, which
+get many periods at once while they decide nothing, and `ports.Tabled` ones, whose rule is applied here.
 """
 
 from __future__ import annotations
@@ -28,10 +27,11 @@ from twin.containers.sharing import Hosts
 from twinbed import InvariantError
 
 _MOST_PERIODS = 2048
-"""Most periods of a pass: so many that a call costs nothing beside them, and so few that progress is told."""
+"""Most periods of a pass: large enough to make the call's cost negligible, small enough to report
+progress."""
 
 _MOST_CELLS = 1 << 20
-"""Most container-periods of a pass, which bounds what is kept of them to 16 MiB."""
+"""Most container-periods of a pass. It bounds the memory of a pass to 16 MiB."""
 
 _LEAST_PERIODS = 3
 """Fewest periods for which a pass costs less than the periods one by one."""
@@ -40,9 +40,10 @@ _settle = compiled(settle)
 
 
 class Moment(NamedTuple):
-    """Where the loop stands: after the end of period `row`, at now_s, before its report is sent.
+    """The state of the loop after the end of period `row`, at now_s, before its report is sent.
 
-    order: of the last decision. last_arrival_s: when the last report arrived. until_s: the next timer.
+    order: order of the last decision. last_arrival_s: time at which the last report arrived. until_s: time of
+    the next timer.
     """
 
     now_s: float
@@ -53,8 +54,8 @@ class Moment(NamedTuple):
 
 
 class Leapt(NamedTuple):
-    """How far a pass got. at: where the loop stands then. over: columns above their
-    memory limit. reports: container reports that arrived. changed: limits that were changed."""
+    """The result of a pass. at: the state of the loop after it. over: columns above their memory limit.
+    reports: container reports that arrived. changed: number of limits that were changed."""
 
     at: Moment
     over: Columns
@@ -63,7 +64,7 @@ class Leapt(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """Arrays for one report (M containers): what it says, and what is decided."""
+    """Arrays for one report of M containers and the decision on it."""
 
     quota: Floats
     unused: Floats
@@ -75,15 +76,15 @@ class _Room(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What containers did in the periods of a pass: float64 and int64[periods, N]."""
+    """Use of containers in the periods of a pass: float64 and int64[periods, N]."""
 
     usage_cores: Floats
     memory_bytes: Whole
 
 
 class _Clock(NamedTuple):
-    """When things happen. delays_s: of each period's report. settle_s: from a report's arrival until its
-    decision is in force."""
+    """Delays. delays_s: of each period's report. settle_s: from a report's arrival until its decision is in
+    force."""
 
     period_s: float
     burst_s: float
@@ -94,7 +95,7 @@ class _Clock(NamedTuple):
 def new_leaps(
     physics: object, allocator: Allocator, machine: Machine, delays_s: Floats, rows: Rows | None
 ) -> Leaps | None:
-    """Return what runs passes for these, None where periods must be run one by one."""
+    """Return the passes for this physics, allocator and machine; None if periods must be run one by one."""
     if type(physics) is not Fluid or not isinstance(allocator, Patient | Tabled):
         return None
     load = physics.population
@@ -107,7 +108,7 @@ def new_leaps(
 
 
 class Leaps:
-    """Passes over the periods of `physics`. rows: where periods are recorded, None: their quotas are summed
+    """Passes over the periods of `physics`. rows: where periods are recorded; None: their quotas are summed
     in `reserved`."""
 
     def __init__(self, physics: Fluid, allocator: Patient | Tabled, clock: _Clock, rows: Rows | None) -> None:
@@ -131,7 +132,9 @@ class Leaps:
     def run(
         self, at: Moment, report: Report, members: Members, requests: Requests, reserved: Floats
     ) -> Leapt | None:
-        """Run periods after `at` and let `report` be the last one's; None if there is no room for any."""
+        """Run periods after `at`, and let `report` be the last one's. Return None if there is no room for
+        any.
+        """
         if at.row < self._next_row:
             return None
         physics, clock = self._physics, self._clock
@@ -149,7 +152,7 @@ class Leaps:
         elif self._tabled is not None:
             table = self._tabled.table(ids, clock.period_s)
         if most < _LEAST_PERIODS or table is None:
-            # The policy is about to decide, or always decides: asking it costs, too.
+            # The policy is about to decide, or always decides. Asking it costs time, too.
             self._next_row = at.row + _LEAST_PERIODS
             return None
         hosts, demand, want = physics.tables
@@ -176,10 +179,10 @@ class Leaps:
 
 
 def delays_until(at_s: float, now_s: float) -> tuple[float, ...]:
-    """Return the delays of timeouts, one after the other, of which the last one ends at at_s to the bit.
+    """Return the delays of consecutive timeouts, the last of which ends at at_s to the bit.
 
     The difference of two numbers is exact if the smaller one is at least half of the larger one (Sterbenz).
-    Where now_s is less, a first timeout leads to about three quarters of at_s.
+    If now_s is less, a first timeout leads to about three quarters of at_s.
     """
     if at_s <= 2 * now_s:
         return (at_s - now_s,)
@@ -197,9 +200,9 @@ def _reach(
     until_s: float,
     times: Floats,
 ) -> int:
-    """Return how many periods after `row` end before until_s, each after the decision on the one before is
-    in force. times: float64[2, most], receives the instants at which they end and at which the decisions take
-    force."""
+    """Return the number of periods after `row` that end before until_s, each after the decision on the one
+    before is in force. times: float64[2, most], receives their ends and the times at which the decisions take
+    force, s."""
     for k in range(most):
         arrival_s = max((row + k + 1) * clock.period_s + clock.delays_s[row + k], last_arrival_s)
         in_force_s = now_s + max(arrival_s - now_s, 0.0) + clock.settle_s
@@ -237,10 +240,10 @@ def _run(
     order: int,
     room: _Room,
 ) -> tuple[int, int, int, int]:
-    """Run the periods first + 1 … first + most, the first with the report of `first` on its way.
+    """Run the periods first + 1 … first + most, while the report of `first` is on its way.
 
     Returns (periods run, columns over their memory limit in the last, order, limits changed). A negative
-    second number is as of `end_period`; a negative last one says that a report was not a number.
+    second number is as in `end_period`. A negative last number means that a report was not a number.
     """
     position, length, changed = table.position, len(table.books.unused), 0
     for k in range(most):

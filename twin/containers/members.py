@@ -1,7 +1,7 @@
-"""Which container of the allocator is which column of the workload.
+"""The mapping between the allocator's containers and the columns of the workload.
 
 For: ids ↔ columns, and the order in which columns report. Not for: the containers' state (cfs.Fleet). The
-allocator issues an id when a container joins. A column that comes back is a new container to it.
+allocator issues an id when a container joins. A column that comes back is a new container.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ Columns = NDArray[np.int64]
 
 
 class Members:
-    """The containers that are present, of `count` columns.
+    """The present containers, out of `count` columns.
 
-    issued: int64[N], each column's id (−1: absent). column_of: int64[slots], each slot's column (−1: vacant).
-    columns, ids: int64[k] of all members by slot, which is the order that allocators handle fastest; the
-    arrays stay the same until membership changes. in_order: columns are 0 … N−1, all present. by_group:
-    columns and ids of each group of columns (group: int64[N], 0 … groups − 1) that report together.
+    issued: int64[N], id of each column (−1: absent). column_of: int64[slots], column of a slot (−1: vacant).
+    columns, ids: int64[k] of all members by slot, the order that allocators handle fastest. The arrays stay
+        the same until membership changes.
+    in_order: columns are 0 … N−1, all present.
+    by_group: columns and ids of each group of columns (group: int64[N], 0 … groups − 1) that report together.
     """
 
     def __init__(self, group: NDArray[np.int64], groups: int) -> None:
@@ -48,7 +49,7 @@ class Members:
         self._sort()
 
     def remove(self, columns: Columns) -> Ids:
-        """Remove columns that left. Returns the ids they had."""
+        """Remove columns that left. Return their former ids."""
         ids = self.issued[columns]
         self.column_of[slot(ids)] = -1
         self.issued[columns] = -1

@@ -1,12 +1,13 @@
-"""Memory limits of the fleet: who is at its limit, what a new limit does, what agents can shrink.
+"""Memory limits of the fleet: containers at their limit, effects of new limits, and reclaims.
 
-For: the state changes of a few containers at one instant, as NumPy on subsets. Not for: when they happen and
-who is asked (simulation.py). The check of everyone at a period's end is part of `cfs.end_period`.
+For: the state changes of a few containers at one instant, as NumPy on subsets. Not for: the time of these
+changes and the allocator's part (simulation.py). The check of all containers at a period's end is part of
+`cfs.end_period`.
 
-A container wants what its trace says at each period's end. Above its limit it holds the limit and is stopped
-(held) or killed. Lowering a limit below what is held acts like an attempt to charge it (cgroup v2's
-memory.max). A host whose memory is full cannot take pages back, because containers here hold no page cache:
-the kernel's OOM killer ends the largest. Source: the memory rule of Escra (ICDCS 2022);
+A container wants the memory of its trace at each period's end. If that is above its limit, it holds the limit
+and is stopped (held) or killed. Lowering a limit below the held memory acts like an attempt to charge it
+(cgroup v2's memory.max). A host whose memory is full cannot take pages back, because containers here hold no
+page cache: the kernel's OOM killer ends the largest container. Source: the memory rule of Escra (ICDCS 2022);
 `control.allocator.ports.shrink`; oom_badness in mm/oom_kill.c of the kernel.
 """
 
@@ -25,10 +26,12 @@ from twinbed import InvariantError
 
 
 class Written(NamedTuple):
-    """What new limits did.
+    """Effects of new limits.
 
-    changed: how many differ from the old ones. held: columns that were held and got one. fitting: held
-    columns that fit now. short: columns that want more than their new limit.
+    changed: number of limits that differ from the old ones.
+    held: columns that were held and got a limit.
+    fitting: held columns that fit now.
+    short: columns that want more than their new limit.
     """
 
     changed: int
@@ -38,17 +41,17 @@ class Written(NamedTuple):
 
 
 def excess(fleet: Fleet, columns: Columns) -> Bytes:
-    """Return by how much columns want more than their limit, int64[m] (≤ 0: not at all)."""
+    """Return the bytes by which columns want more than their limit, int64[m]; ≤ 0 if they do not."""
     return fleet.wanted_bytes[columns] - fleet.limit_bytes[columns]
 
 
 def write_limits(fleet: Fleet, columns: Columns, limits: Bytes, order: int, *, answer: bool) -> Written:
-    """Set limits (int64[m]) by decision `order`, except where a later one was carried out already.
+    """Set limits (int64[m]) by decision `order`, except where a later decision was already carried out.
 
     Held containers stay held; the caller releases `fitting`. answer: the limits answer a trap. Held
     containers that still do not fit are then `short` again, as are those whose grant was superseded. Limits
-    that are no answer leave held containers that do not fit waiting for theirs. Raises InvariantError if a
-    grant raised nothing, because asking again would never end.
+    that are no answer leave held containers waiting. Raises InvariantError if a grant raises nothing, because
+    the containers would ask for ever.
     """
     if (limits < 0).any():
         raise InvariantError("the allocator decided a negative memory limit")
@@ -76,8 +79,8 @@ def shrink_running(
 ) -> tuple[Columns, Ids, Bytes]:
     """Carry out the agents' reclaim: lower the limits of the running containers among `chosen`.
 
-    Returns the shrunk containers as (columns, ids, new limits). Held containers are at their limit, and those
-    that start up have nothing to measure, so neither is touched.
+    Returns the shrunk containers as (columns, ids, new limits). Held containers are at their limit, and
+    containers that start up have no usage to measure, so neither is shrunk.
     """
     columns = chosen[fleet.status[chosen] == UP]
     usage = np.minimum(fleet.wanted_bytes[columns], fleet.limit_bytes[columns])
@@ -99,7 +102,7 @@ def too_much(fleet: Fleet, host: NDArray[np.int64], most_bytes: float) -> Column
     for full in np.flatnonzero(np.bincount(host, held) > most_bytes):
         members = np.flatnonzero(host == full)
         members = members[np.argsort(-held[members], kind="stable")]
-        # What is held once the first k are gone, k = 0, 1, …
+        # Bytes held after the first k containers are gone, k = 0, 1, …
         left = held[members].sum() - np.concatenate(([0], np.cumsum(held[members])))
         ended += members[: int(np.argmax(left <= most_bytes))].tolist()
     return np.array(ended, np.int64)

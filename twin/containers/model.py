@@ -1,4 +1,4 @@
-"""What the period-level container twin takes and gives back, as structures of arrays.
+"""Input and output of the period-level container twin, as structures of arrays.
 
 For: the workload, the machine's parameters and the recorded series. Not for: the physics (cfs.py, memory.py)
 nor the control loop (simulation.py). Row t is period [t·P, (t+1)·P); column i is a container.
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 class Population(Protocol):
-    """What every workload says of its N containers. The fields are those of `Workload`."""
+    """Properties of every workload of N containers. The fields are those of `Workload`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Population(Protocol):
 
     @property
     def host_memory_bytes(self) -> float:
-        """Memory that each host has for these containers, inf = enough for all."""
+        """Memory of each host for these containers, bytes; inf = enough for all."""
 
     @property
     def report_interval_s(self) -> float:
@@ -67,10 +67,10 @@ class Population(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Whose replica each column is, where the HPA decides how many there are (replicas.py).
+    """The workload of each replica, if the HPA decides the number of replicas (replicas.py).
 
-    of: int64[N], the column's workload, 0 … W − 1, ascending. number: int64[N], which of its replicas, from
-    0. demand_cores: float64[T, W], each workload's demand. at_first: replicas of each at the start, ≥ 1.
+    of: int64[N], the column's workload, 0 … W − 1, ascending. number: int64[N], the replica, from 0.
+    demand_cores: float64[T, W], each workload's demand. at_first: each workload's replicas at the start, ≥ 1.
     """
 
     of: NDArray[np.int64]
@@ -82,18 +82,22 @@ class Replication:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What the containers would do if nothing held them back.
+    """The demand of the containers if nothing limits them.
 
-    demand_cores: float64[T, N], CPU work that arrives in the period / P (cores). memory_bytes: int64[T, N],
-    what the container wants to hold at the period's end. present: bool[T, N], False before it starts and
-    after it ends; joins and leaves follow from it. threads: float64[N], CPUs it can keep busy at once.
-    host: int64[N], which host the container stands on. host_cores: float64[N], CPUs of that host. weight:
-    float64[N] > 0, its cpu.weight, by which containers share a host that is short of CPUs. app: int64[N],
-    index into applications. peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies
-    that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
-    before they come here. is_job: the demand is a job's, whose work waits for what was not done before
-    (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes, report_interval_s: as in
-    Population. replication: None unless the number of replicas changes; then demand_cores is not looked at.
+    demand_cores: float64[T, N], CPU work that arrives in the period / P (cores).
+    memory_bytes: int64[T, N], memory that the container wants to hold at the period's end.
+    present: bool[T, N], False before it starts and after it ends; joins and leaves follow from it.
+    threads: float64[N], CPUs that it can keep busy at once.
+    host: int64[N], the container's host. host_cores: float64[N], CPUs of that host.
+    weight: float64[N] > 0, cpu.weight, by which containers share a host that is short of CPUs.
+    app: int64[N], index into applications.
+    peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies that need a profile.
+    is_job: the demand is a job's, whose work waits for earlier work (job.py); otherwise work arrives
+        regardless of earlier work (fluid.py).
+    host_memory_bytes, report_interval_s: as in Population.
+    replication: None unless the number of replicas changes; then demand_cores is ignored.
+
+    A negative or non-finite value is an InvariantError, because traces are validated earlier.
     """
 
     names: tuple[str, ...]
@@ -117,16 +121,19 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a calibration measures of a machine. The lab reads it from the calibration TOML.
+    """Properties of a machine, as a calibration measures them. The lab reads them from the calibration TOML.
 
-    telemetry_delay_s: from a period's end until the allocator sees it. telemetry_jitter_s: its standard
-    deviation (seeded, truncated at 0, one draw per period). quota_write_delay_s: from the decision until the
-    quota is in force. oom_grant_delay_s: from holding a container until the raised limit is in force, per
-    grant. reclaim_delay_s: from the request for a reclaim until limits are lowered and reported. restart_s:
-    start-up time of a container that is restarted or was killed. restart_cpu_s: CPU time of a start-up, on
-    one thread under the container's quota (0: a start takes restart_s whatever the quota). burst_s: CFS burst
-    credit (cfs_burst), CPU seconds that may be carried over. network_delay_s: added to telemetry, decisions
-    and their answers that cross the network. telemetry_loss: share of reports that are lost.
+    telemetry_delay_s: time from a period's end until the allocator sees it.
+    telemetry_jitter_s: its standard deviation (seeded, truncated at 0, one draw per period).
+    quota_write_delay_s: time from the decision until the quota is in force.
+    oom_grant_delay_s: time from holding a container until the raised limit is in force, per grant.
+    reclaim_delay_s: time from the request for a reclaim until limits are lowered and reported.
+    restart_s: start-up time of a container that is restarted or was killed.
+    restart_cpu_s: CPU time of a start-up, on one thread under the container's quota (0: a start takes
+        restart_s whatever the quota).
+    burst_s: CFS burst credit (cfs_burst), CPU seconds that may be carried over.
+    network_delay_s: delay of telemetry, decisions and their answers that cross the network.
+    telemetry_loss: share of reports that are lost.
     """
 
     telemetry_delay_s: float
@@ -145,12 +152,14 @@ class Machine:
 class Series:
     """The recorded run: [T, N] arrays, one row per period (columns as in Workload).
 
-    demand_cores, usage_cores, quota_cores: float32, cores; the quota is the one in force at the period's end,
-    inf = none. backlog_s: float32, CPU work not done at the period's end, core-seconds. throttled: bool.
-    throttled_s: float32, throttled time as cpu.stat counts it, summed over CPUs. memory_bytes, limit_bytes:
-    int64, at the period's end (limit 2^63−1 = none). cpu_reason: uint8, `Reason` of the last CPU limit change
-    that took effect in the period. up: bool, present and running. request_cores: float32, the CPU request in
-    force at the period's end, NaN where the container has none; None if the policy decides no requests.
+    demand_cores, usage_cores, quota_cores: float32, cores; the quota is that at the period's end, inf = none.
+    backlog_s: float32, CPU work not done at the period's end, core-seconds.
+    throttled: bool. throttled_s: float32, throttled time as in cpu.stat, summed over CPUs.
+    memory_bytes, limit_bytes: int64, at the period's end (limit 2^63−1 = none).
+    cpu_reason: uint8, `Reason` of the last CPU limit change that took effect in the period.
+    up: bool, present and running.
+    request_cores: float32, CPU request in force at the period's end, NaN without a request; None if the
+        policy decides no requests.
     """
 
     demand_cores: NDArray[np.float32]
@@ -168,9 +177,10 @@ class Series:
 
 @dataclass(slots=True)
 class Events:
-    """Everything rare, one row per event.
+    """Rare events, one row per event.
 
-    at_s: time. container: column index. kind: one of EVENT_KINDS ('oom': held or killed at its memory limit).
+    at_s: time, s. container: column index.
+    kind: one of EVENT_KINDS ('oom': held or killed at its memory limit).
     limit_bytes: the memory limit after the event, or 0.
     """
 
@@ -182,7 +192,7 @@ class Events:
     def note(
         self, at_s: float, kind: str, columns: NDArray[np.int64], limit_bytes: NDArray[np.int64]
     ) -> None:
-        """Add an event of each of `columns`."""
+        """Add one event for each of `columns`."""
         self.at_s.extend([at_s] * len(columns))
         self.container.extend(columns.tolist())
         self.kind.extend([kind] * len(columns))
@@ -194,15 +204,16 @@ EVENT_KINDS = ("oom", "grant", "kill", "restart", "reclaim", "join", "leave")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished simulation: series (None when not recorded), events, and counters over the run.
+    """A finished simulation: series (None if not recorded), events, and counters over the run.
 
-    limit_changes: CPU and memory limits changed by decisions. Arrays by container: done_s and arrived_s
-    (float64[N]), core-seconds served and arrived; nr_periods and nr_throttled (int64[N]), as in cpu.stat.
-    reports: container-period records that reached the allocator. asked: those of them that were given to its
-    `on_period`. decide_s: seconds of this machine's time spent there, the only field in which two equal
-    simulations differ. requests: None unless the workload consists of requests. reserved_cores: float64[N],
-    the sum over the periods in which the container is up of its quota, else its request, else its host's
-    cores; None where the series is recorded.
+    limit_changes: number of CPU and memory limits changed by decisions.
+    done_s, arrived_s: float64[N], core-seconds served and arrived.
+    nr_periods, nr_throttled: int64[N], as in cpu.stat.
+    reports: container-period records that reached the allocator. asked: those passed to its `on_period`.
+    decide_s: time of this machine spent there, s; the only field in which two equal simulations differ.
+    requests: None unless the workload consists of requests.
+    reserved_cores: float64[N], sum over the periods in which the container is up of its quota, else its
+        request, else its host's cores; None if the series is recorded.
     """
 
     series: Series | None

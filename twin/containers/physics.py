@@ -1,8 +1,8 @@
-"""What moves containers through time, as the control loop (simulation.py) sees it.
+"""The model that advances containers in time, as the control loop (simulation.py) sees it.
 
-For: the port between the loop and the model of what happens inside the containers. The loop owns the clock,
-telemetry, decisions, kills and restarts. The models are `fluid.Fluid` (a trace's demand) and
-`requests.physics.Requests` (requests through a service graph). Not for: either of them.
+For: the port between the loop and the model of the containers' inside. The loop owns the clock, telemetry,
+decisions, kills and restarts. The models are `fluid.Fluid` (a trace's demand) and `requests.physics.Requests`
+(requests through a service graph). Not for: either of them.
 
 Times are seconds of virtual time since the start. The loop calls `run_until` before it does anything else at
 an instant, so every other call is about that instant.
@@ -23,7 +23,7 @@ from twin.containers.requests.model import RequestLog
 
 
 class Physics(Protocol):
-    """The containers of one population, and what they do."""
+    """The containers of one population, and their behaviour."""
 
     @property
     def population(self) -> Population:
@@ -57,16 +57,16 @@ class Physics(Protocol):
 
     @property
     def signalled(self) -> bool:
-        """Whether `run_until` stopped early because something needs the loop."""
+        """Whether `run_until` stopped early because an event needs the loop."""
 
     def first(self) -> Columns:
         """Return the columns that are present at the start."""
 
     def run_until(self, at_s: float) -> float:
-        """Move everything to `at_s`, or to an earlier instant that needs the loop.
+        """Advance everything to `at_s`, or to an earlier instant that needs the loop.
 
-        Returns the instant reached. The loop is needed when a container exceeds its memory limit or a watched
-        request ends. `signalled` is then True.
+        Returns the instant reached, s. The loop is needed when a container exceeds its memory limit or a
+        watched request ends. `signalled` is then True.
         """
 
     def take_over(self) -> Columns:
@@ -76,34 +76,33 @@ class Physics(Protocol):
         """End period `row` of the group's containers: fill their columns of `report` and refill their pools.
 
         Returns the columns of the group that exceed their memory limit. Raises InvariantError naming the
-        container when the model broke one of its own laws.
+        container if the model breaks one of its own laws.
         """
 
     def account(self, columns: Columns) -> None:
-        """Bring the state of containers, and what they used in their present period, up to now."""
+        """Update the state of containers, and their use in the present period, to the present instant."""
 
     def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
         """Write the row of the group's containers into the series, and forget the recorded reasons."""
 
     def write_quotas(self, members: Members, limits: CpuLimits, order: int) -> int:
-        """Write quotas now: pool ← min(left + q·P, q·P + burst), unthrottled, also when the quota is
-        unchanged.
+        """Write quotas now: pool ← min(left + q·P, q·P + burst), unthrottled, even if the quota is unchanged.
 
         Ids that left are skipped, and so are containers to which a later decision than `order` was applied.
-        Returns how many values changed, or −1 if a quota is not above zero.
+        Returns the number of changed values, or −1 if a quota is not above zero.
         """
 
     def weigh(self, columns: Columns, weights: Floats) -> None:
-        """Set cpu.weight (float64[k] > 0) of containers now. It counts on hosts that are short of CPUs."""
+        """Set cpu.weight (float64[k] > 0) of containers now. It matters on hosts that are short of CPUs."""
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
-        """Return (left, joined) between period row − 1 and `row`, or None when nobody left or joined."""
+        """Return (left, joined) between period row − 1 and `row`, or None if there is no change."""
 
     def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
         """Start newcomers now (UP) with these limits."""
 
     def dismiss(self, columns: Columns) -> None:
-        """Remove containers now (ABSENT). What they were doing is dropped and their limits are 0."""
+        """Remove containers now (ABSENT). Their work is dropped and their limits are 0."""
 
     def hold(self, columns: Columns) -> None:
         """Stop containers at their memory limit (HELD). They make no progress until released."""
@@ -115,10 +114,10 @@ class Physics(Protocol):
         """Use cpu_s of the pools of containers that are DOWN in this period, to start them up."""
 
     def release(self, columns: Columns) -> None:
-        """Let held containers go on, and containers that were down begin anew (UP)."""
+        """Let held containers continue, and containers that were down start again (UP)."""
 
     def service_level(self, now_s: float) -> ServiceStats | None:
-        """Return what clients saw since the last call, at `now_s`, or None where there are no requests."""
+        """Return what clients saw since the last call, at `now_s`, or None if there are no requests."""
 
     def finish(self) -> RequestLog | None:
-        """Return what became of the requests after the last period, or None where there are none."""
+        """Return the log of the requests after the last period, or None if there are none."""

@@ -1,14 +1,15 @@
-"""Serverless pods: one process each, from its cold start over its invocations to the end of its keep-alive.
+"""Serverless pods: one process per pod, from its cold start through its invocations to the end of its
+keep-alive.
 
-For: `PodPool`, which serves invocations with as many pods as it needs and may have. Not for: what arrives
-when (serverless.py), nor for the CPU and memory inside a pod (requests/physics.py).
+For: `PodPool`, which serves invocations with as many pods as it needs and may have. Not for: the arrival of
+invocations (serverless.py), nor the CPU and memory inside a pod (requests/physics.py).
 
-An invocation takes the idle pod that was used most recently. If none is idle, a pod is started for it. If
-there may be no more pods, it waits in line (first in, first out). A pod serves one invocation at a time. It
-is a container from the moment its start is asked for: it has limits and holds memory while it starts up. A
-pod that the application's limits have no room for is not started. A pod that is killed or restarted is gone
-and its invocation has failed, like an OpenWhisk activation. `retries` says how often a failed invocation goes
-back to the head of the line. Source: the serverless evaluation of Escra (ICDCS 2022).
+An invocation takes the idle pod that was used most recently. If none is idle, a pod is started for it. If no
+further pod is allowed, it waits in line (first in, first out). A pod serves one invocation at a time. It is a
+container from the moment its start is requested: it has limits and holds memory while it starts up. A pod for
+which the application's limits have no room is not started. A pod that is killed or restarted is gone, and its
+invocation has failed, like an OpenWhisk activation. A failed invocation returns to the head of the line at
+most `retries` times. Source: the serverless evaluation of Escra (ICDCS 2022).
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ _Process = Generator[simpy.Event, Any, None]
 
 @dataclass(slots=True)
 class Ledger:
-    """What became of each invocation (arrays over A).
+    """Result of each invocation (arrays over A).
 
-    at_s: due. start_s: begun by a pod (NaN: not). end_s: ended (NaN: not). status: `RequestStatus`. cold: a
-    pod was started for it. attempts: pods that took it.
+    at_s: time at which it is due, s. start_s, end_s: its begin and its end, s (NaN: never).
+    status: `RequestStatus`. cold: a pod was started for it. attempts: number of pods that took it.
     """
 
     at_s: Floats
@@ -52,7 +53,7 @@ class Ledger:
 
 
 def new_ledger(at_s: Floats) -> Ledger:
-    """Return a ledger of invocations that are due at `at_s`, to which nothing has happened yet."""
+    """Return a ledger of pending invocations that are due at `at_s`."""
     count = len(at_s)
     return Ledger(
         at_s=at_s,
@@ -65,7 +66,7 @@ def new_ledger(at_s: Floats) -> Ledger:
 
 
 class PodRequests(Requests):
-    """Requests that tell the pool which pods the loop has taken down."""
+    """Requests that report to the pool which pods the loop has taken down."""
 
     def __init__(self, workload: RequestWorkload, machine: Machine, seed: np.random.SeedSequence) -> None:
         super().__init__(workload, machine, seed, watch=True, starting=np.empty(0, np.int64))
@@ -81,9 +82,9 @@ class PodRequests(Requests):
 class PodPool:
     """The pods of one function.
 
-    lengths_s: float64[A, steps], lengths of each invocation's steps. A CPU step's length is that of the
+    lengths_s: float64[A, steps], length of each invocation's steps, s. A CPU step's length is that of the
     request kind 1 + a·steps + s; kind 0 initialises a pod. ledger: filled while the simulation runs. random:
-    draws the start-up times.
+    generator of the start-up times.
     """
 
     def __init__(
@@ -112,7 +113,9 @@ class PodPool:
         physics.pool = self
 
     def invoke(self, jobs: Sequence[int]) -> None:
-        """Take invocations (indices of the ledger) that are due now. Pods that they need start together."""
+        """Take invocations (indices of the ledger) that are due now. The pods that they need start
+        together.
+        """
         self._line.extend(jobs)
         while self._line and self._idle:
             column, wake = self._idle.pop()
@@ -143,10 +146,11 @@ class PodPool:
             self._pods[self._stillborn.pop()].interrupt()
 
     def _join(self, columns: Columns) -> int:
-        """Let as many of the columns join as the allocator has room for, from the first on. Returns how many.
+        """Let as many of the columns join as the allocator has room for, from the first on. Return their
+        number.
 
-        The others wait in line for a pod to leave, as pods do that no node has room for. Raises the
-        allocator's ScenarioError if no pod could leave.
+        The others wait in line until a pod leaves, like pods for which no node has room. Raises the
+        allocator's ScenarioError if no pod can leave.
         """
         joined, size = 0, len(columns)
         while joined < len(columns) and size > 0:
@@ -166,7 +170,7 @@ class PodPool:
         return job
 
     def _live(self, column: int, start_s: float) -> _Process:
-        """Run one pod until nobody has needed it for keep_alive_s or it is taken down."""
+        """Run one pod until it is idle for keep_alive_s or is taken down."""
         try:
             yield self._env.timeout(start_s)
             yield self._compute(0, column)
@@ -197,7 +201,7 @@ class PodPool:
         del self._jobs[column]
 
     def _idle_at(self, column: int) -> _Process:
-        """Wait until the pod is given an invocation, or keep_alive_s has passed."""
+        """Wait until the pod gets an invocation, or keep_alive_s has passed."""
         place = column, self._env.event()
         self._idle.append(place)
         yield place[1] | self._env.timeout(self._spec.keep_alive_s)
@@ -205,7 +209,7 @@ class PodPool:
             self._idle.remove(place)
 
     def _fail(self, column: int) -> None:
-        """Put the pod's invocation back to the head of the line, or let it fail."""
+        """Return the pod's invocation to the head of the line, or let it fail."""
         ledger, job = self._ledger, self._jobs.pop(column, None)
         if job is None:
             return
@@ -216,7 +220,9 @@ class PodPool:
         ledger.status[job] = RequestStatus.FAILED
 
     def _compute(self, kind: int, column: int) -> simpy.Event:
-        """Start CPU work of a kind in a pod, on each of its threads. The event is the end of all parts."""
+        """Start CPU work of a kind in a pod, on each of its threads. The event fires when all parts have
+        ended.
+        """
         ended = [self._env.event() for _ in range(self._spec.threads)]
         for event in ended:
             self._computing[self._physics.inject(kind, column)] = event

@@ -1,11 +1,11 @@
 """Workloads whose number of replicas the Horizontal Pod Autoscaler changes while they run.
 
 For: `physics.Physics` of workloads that share their demand among their replicas, and the autoscaler's process
-beside the control loop. Not for: how many replicas there should be (control/allocator/hpa.py).
+next to the control loop. Not for: deciding the number of replicas (control/allocator/hpa.py).
 
 Every workload has as many columns as it may have replicas. Its demand is shared evenly among those that are
 up, as by a load balancer; each holds the memory of the trace. A new replica starts up for the machine's
-restart_s. The youngest leave first, and what waited in them is lost.
+restart_s. The youngest leave first, and the work that waits in them is lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from twin.containers.simulation import ControlLoop
 
 
 class Replicas(Fluid):
-    """`physics.Physics` of replicated workloads. replication: whose replica each column is."""
+    """`physics.Physics` of replicated workloads. replication: the workload of each replica."""
 
     def __init__(self, workload: Workload, machine: Machine, replication: Replication) -> None:
         super().__init__(workload, machine)
@@ -59,7 +59,9 @@ class Replicas(Fluid):
         self._share()
 
     def _share(self) -> None:
-        """Share the present period's demand among the replicas that are up; with none, among all there."""
+        """Divide the present period's demand among the replicas that are up; if none is, among all
+        replicas.
+        """
         of, status = self.replication.of, self.fleet.status
         up = np.flatnonzero(status == cfs.UP)
         self.account(up)
@@ -73,7 +75,7 @@ class Replicas(Fluid):
 
 
 class Scaler:
-    """The autoscaler of all workloads, beside one control loop."""
+    """The autoscaler of all workloads, next to one control loop."""
 
     def __init__(self, loop: ControlLoop, physics: Replicas, machine: Machine) -> None:
         self._loop, self._physics, self._replication = loop, physics, physics.replication
@@ -85,7 +87,7 @@ class Scaler:
         self._done_s = np.zeros(len(self._replication.of))
 
     def run(self) -> Generator[simpy.Event, Any, None]:
-        """Sync for ever."""
+        """Sync at intervals, without end."""
         env, settings = self._loop.env, self._replication.settings
         while True:
             yield env.timeout(settings.sync_interval_s)
@@ -99,11 +101,11 @@ class Scaler:
         now_s, interval_s = self._loop.env.now, self._replication.settings.sync_interval_s
         columns = np.flatnonzero(self._replication.of == workload)[: self._asked[workload]]
         status, age_s = self._physics.fleet.status[columns], now_s - self._since_s[columns]
-        # The metrics server has no sample of a replica that was not there for a whole interval.
+        # The metrics server has no sample of a replica that was not present for a whole interval.
         seen = np.where((status == cfs.ABSENT) | (age_s < interval_s), np.nan, usage[columns])
         ready = (status <= cfs.HELD) & (age_s >= self._replication.settings.readiness_s)
         requests = self._loop.requests.of(columns[status != cfs.ABSENT])
-        # One that is still starting will request what its siblings do.
+        # A replica that is still starting will request as much as its siblings.
         asked = np.full(len(columns), np.nan if np.isnan(requests).any() else requests.mean())
         asked[status != cfs.ABSENT] = requests
         wanted = hpa.sync(now_s, len(columns), seen, asked, ready)
@@ -121,7 +123,7 @@ class Scaler:
 
     def _start(self, workload: int, columns: NDArray[np.int64]) -> Generator[simpy.Event, Any, None]:
         yield self._loop.env.timeout(self._start_s)
-        # Some may not be wanted any more, and others may be there by now.
+        # Some replicas may no longer be wanted, and others may exist by now.
         wanted = self._replication.number[columns] < self._asked[workload]
         columns = columns[wanted & (self._physics.fleet.status[columns] == cfs.ABSENT)]
         if columns.size:

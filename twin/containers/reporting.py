@@ -1,9 +1,9 @@
-"""What reports say: of a period, or at an interval of their own, whenever the containers' periods end.
+"""Contents of reports: of one period, or at an interval of their own, whatever the containers' periods.
 
-For: what an allocator is told, and a report interval that is not the CFS period. Not for: when a period's
-report is sent (simulation.py). A report of an interval is what somebody sees who reads the counters of
-cpu.stat and cpuacct at that moment: CPU used, and whether the container was throttled, since the last look.
-What of the quota was not used is the quota less the use, and nothing where it was throttled.
+For: the telemetry that an allocator receives, and report intervals other than the CFS period. Not for: the
+time at which a period's report is sent (simulation.py). An interval's report holds what a reader of cpu.stat
+and cpuacct sees: CPU used, and whether the container was throttled, since the last reading. The unused quota
+is the quota less the use, or 0 if the container was throttled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Send = Callable[[Report, int, int, float], None]
 
 
 def shown(report: Report, ids: Ids, columns: Columns | None, load: Population, at_s: float) -> PeriodStats:
-    """Return what an allocator is told of a report. columns: of the containers `ids`; None: all, in order."""
+    """Return the telemetry of a report. columns: columns of the containers `ids`; None: all, in order."""
     own = report if columns is None else Report._make(values.take(columns) for values in report)
     return PeriodStats(
         ids=ids,
@@ -39,7 +39,7 @@ def shown(report: Report, ids: Ids, columns: Columns | None, load: Population, a
 
 
 class Counters:
-    """The counters of the containers of `physics`, as of each container's last report."""
+    """Counters of the containers of `physics` at each container's last report."""
 
     def __init__(self, physics: Physics, interval_s: float) -> None:
         self._physics, self._fleet, self._interval_s = physics, physics.fleet, interval_s
@@ -48,7 +48,9 @@ class Counters:
         self._throttled = np.zeros(count, np.int64)
 
     def first_s(self, group: int) -> float:
-        """Return when the group reports first: an interval after its period before the start began."""
+        """Return the time of the group's first report, s: one interval after the begin of its period before
+        the start.
+        """
         begun_s = float(self._physics.ends_s[group]) - self._physics.population.period_s
         return begun_s + self._interval_s * (1 + int(-begun_s // self._interval_s))
 

@@ -34,11 +34,11 @@ def simulate(
 
     record: keep the series (58 bytes per container-period, 62 with CPU requests). progress: called with the
     finished fraction (0…1] at most 20 times per second of real time; what it raises ends the simulation and
-    passes through. profile: what the containers, in the workload's order, used in their profile, told when
-    they join. The same arguments and seed give the same outcome to the bit (except decide_s). Raises
-    InvariantError naming container and period for a workload that is not finite or negative, and for an
-    allocator that breaks its port's promises. The allocator raises ScenarioError when the containers do not
-    fit.
+    passes through. profile: use of the containers, in the workload's order, in their profile; the allocator
+    gets it when they join. The same arguments and seed give the same outcome to the bit (except decide_s).
+    Raises InvariantError naming container and period for a workload that is not finite or negative, and for
+    an allocator that breaks its port's promises. The allocator raises ScenarioError when the containers do
+    not fit.
     """
     if isinstance(allocator, Compilable):
         allocator.compile(compiled)

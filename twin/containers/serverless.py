@@ -1,7 +1,8 @@
 """A serverless function under an allocator: invocations or a batch of tasks, served by pods that come and go.
 
 For: the simulation of a `ServerlessWorkload`: the pods (pods.py) on top of the control loop (simulation.py)
-and the request engine (requests/physics.py). Not for: a policy, nor what is asked (serverless_model.py).
+and the request engine (requests/physics.py). Not for: a policy, nor the workload's data
+(serverless_model.py).
 
 Pods are the population's columns: one for each pod that may be there at once, all of one application. CPU
 steps are requests injected into the pod; waits pass outside of it. Source: the serverless evaluation of Escra
@@ -32,15 +33,16 @@ from twinbed import InvariantError
 
 @dataclass(frozen=True, slots=True)
 class ServerlessOutcome:
-    """What a serverless simulation gives.
+    """The result of a serverless simulation.
 
-    outcome: as of any simulation. Its columns are pods that came and went, and its `requests` the invocations
-    (one kind; at_s: when due; tasks of a batch are due at 0 s). A batch's series and events end with the
-    period in which the job ended; its counters are those of the whole run.
-
-    start_s: float64[A], when a pod began with it (NaN: never). cold: bool[A], a pod was started for it.
-    attempts: int64[A], pods that took it. pods_started: cold starts in all. pods: int64[T], pods at each
-    period's end. job_s: from a batch's start to the end of its last task (NaN: no batch, or not done).
+    outcome: as of any simulation. Its columns are the pods, and its `requests` the invocations (one kind;
+        at_s: time at which they were due; tasks of a batch are due at 0 s). A batch's series and events end
+        with the period in which the job ended; its counters are those of the whole run.
+    start_s: float64[A], time at which a pod began it, s (NaN: never). cold: bool[A], a pod was started for
+        it.
+    attempts: int64[A], number of pods that took it. pods_started: number of cold starts.
+    pods: int64[T], number of pods at each period's end.
+    job_s: time from a batch's start to the end of its last task, s (NaN: no batch, or not done).
     """
 
     outcome: Outcome
@@ -71,7 +73,7 @@ def simulate_serverless(
     """Run `workload` under `allocator`.
 
     Arguments, errors and determinism are those of `twin.containers.simulate`. Raises InvariantError for a
-    workload that is not as its class says.
+    workload that violates its class's rules.
     """
     _check(workload)
     engine, lengths, starts = seed.spawn(3)
@@ -117,9 +119,9 @@ def request_workload(workload: ServerlessWorkload, lengths_s: Floats) -> Request
 
 
 def _graph(name: str, pod: PodSpec, lengths_s: Floats, count: int) -> ServiceGraph:
-    """Return one service without calls, and a handler for each thread's part of a step, of known length.
+    """Return one service without calls, and a handler of known length for each thread's part of a step.
 
-    A pod works on one step at a time, each of its threads on a part of it. What it is given while it is held
+    A pod works on one step at a time, each of its threads on a part of it. Work that arrives while it is held
     at its memory limit waits in line.
     """
     kinds, first, threads = 1 + len(lengths_s), pod.initialise, pod.threads
@@ -191,7 +193,7 @@ def _outcome(
 
 
 def _until(outcome: Outcome, rows: int, period_s: float) -> Outcome:
-    """Keep the first `rows` periods' series and events. What follows a job is not reserved for anybody."""
+    """Keep the series and events of the first `rows` periods. After a job's end, nothing is reserved."""
     series, events = outcome.series, outcome.events
     if series is not None:
         columns = {column.name: getattr(series, column.name) for column in fields(Series)}

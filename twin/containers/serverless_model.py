@@ -1,8 +1,8 @@
-"""What is asked of a serverless function, and what its pods are.
+"""The workload of a serverless function, and the properties of its pods.
 
 For: the workload that serverless.py simulates. Not for: pods' lives (pods.py), nor scenario files
-(lab.containers.input.services.serverless). Nothing here needs the request engine, so reading a run does not
-need it either.
+(lab.containers.input.services.serverless). This module does not import the request engine, so reading a run
+does not need it either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twin.containers.model import Floats
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of an invocation: CPU work of the pod (cpu), or a wait for something outside it such as a store.
+    """A part of an invocation: CPU work of the pod (cpu), or a wait for an external service such as a store.
 
     Its length is drawn from `draw` with mean_s (≥ 0; CPU seconds, or seconds) and, for LOGNORMAL, cv.
     """
@@ -42,13 +42,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
-    """What all pods of a function are.
+    """Properties of all pods of a function.
 
-    cores, memory_bytes: the size its owner asked for, which a policy takes for the profile. threads: CPU work
-    is divided evenly among them. start: the wait from the request for a pod to a running process. initialise:
-    the runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod stays. Memory:
-    base_bytes from the start, working_bytes more during each CPU step, and retained_bytes that the
-    initialisation leaves behind until the pod ends.
+    cores, memory_bytes: the size that the owner requested; policies use it as the profile.
+    threads: number of threads; CPU work is divided evenly among them.
+    start: wait from the request for a pod to a running process.
+    initialise: the runtime's own CPU work before the first invocation.
+    keep_alive_s: time for which an idle pod stays, s.
+    base_bytes: memory from the start. working_bytes: additional memory during each CPU step.
+    retained_bytes: memory that the initialisation leaves until the pod ends.
     """
 
     cores: float
@@ -73,7 +75,7 @@ class Invocations:
 class Batch:
     """A job: `workers` pods start together at 0 s and take the `tasks` from one list until all are done.
 
-    retries: how often a task whose pod was killed is taken again. The run ends with the job.
+    retries: how often a task whose pod was killed is repeated. The run ends with the job.
     """
 
     tasks: int
@@ -83,13 +85,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class ServerlessWorkload:
-    """One function and what is asked of it.
+    """One function and its invocations.
 
-    It offers `Population` too: its columns are the pods that there may be. application: its limits Ω and M.
-    steps: the parts of an invocation or a task, in order. max_pods: pods at once (a batch has as many as
-    workers). hosts: hosts of cores_per_host each, which are given pods in turn. periods: CFS periods to
-    simulate, for a batch at most. phases: number of offsets from which the pods' periods begin (1: all in
-    step).
+    It is also a `Population`, whose columns are the pods that may exist at once.
+
+    application: its limits Ω and M. steps: the parts of an invocation or a task, in order.
+    max_pods: pods at once (a batch has as many as workers).
+    hosts: number of hosts with cores_per_host each; pods are placed on them in turn.
+    periods: CFS periods to simulate, for a batch at most.
+    phases: number of offsets at which the pods' periods begin (1: all at the same time).
     """
 
     application: Application
@@ -105,7 +109,7 @@ class ServerlessWorkload:
 
     @property
     def host_memory_bytes(self) -> float:
-        """Infinite: the limits decide how many pods there are."""
+        """Infinite: the limits decide the number of pods."""
         return inf
 
     @property
@@ -115,7 +119,7 @@ class ServerlessWorkload:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the pods that may be there at once; a batch has as many as workers."""
+        """Names of the pods that may exist at once; a batch has as many as workers."""
         load = self.load
         count = min(load.workers, self.max_pods) if isinstance(load, Batch) else self.max_pods
         return tuple(f"{self.application.name}-{index + 1}" for index in range(count))
@@ -127,7 +131,7 @@ class ServerlessWorkload:
 
     @property
     def app(self) -> NDArray[np.int64]:
-        """int64[N], zeros."""
+        """Index of the application, int64[N]: zeros."""
         return np.zeros(len(self.names), np.int64)
 
     @property
@@ -137,20 +141,20 @@ class ServerlessWorkload:
 
     @property
     def host(self) -> NDArray[np.int64]:
-        """int64[N], the hosts in turn."""
+        """Host of each pod, int64[N]: the hosts in turn."""
         return np.arange(len(self.names)) % self.hosts
 
     @property
     def host_cores(self) -> Floats:
-        """float64[N], cores of the pod's host."""
+        """Cores of the pod's host, float64[N]."""
         return np.full(len(self.names), self.cores_per_host)
 
     @property
     def peak_cores(self) -> Floats:
-        """float64[N], the size that the pods' owner asked for."""
+        """CPU size that the pods' owner requested, cores, float64[N]."""
         return np.full(len(self.names), self.pod.cores)
 
     @property
     def peak_bytes(self) -> NDArray[np.int64]:
-        """int64[N], the size that the pods' owner asked for."""
+        """Memory size that the pods' owner requested, bytes, int64[N]."""
         return np.full(len(self.names), self.pod.memory_bytes, np.int64)

@@ -1,7 +1,7 @@
-"""Who gets how much of what several want: max-min fair shares, and the hosts whose CPUs may be short.
+"""Max-min fair sharing, and the hosts whose CPUs may be short.
 
 For: `max_min`, the one rule of sharing, and `Hosts`, the containers of a replay that share a host. Not for:
-moving containers through time (cfs.py), nor for when a host under requests shares so (requests/engine/).
+simulating containers (cfs.py), nor the hosts of the request engine (requests/engine/).
 
 Source: max-min fairness with weights by progressive filling (Bertsekas & Gallager, Data Networks, 6.5.2),
 which is what CFS gives to groups that stay runnable: time in proportion to cpu.weight (kernel/sched/fair.c).
@@ -21,15 +21,16 @@ Whole = NDArray[np.int64]
 
 
 class Hosts(NamedTuple):
-    """The H crowded hosts: their M containers can keep more CPUs busy than they have.
+    """The H crowded hosts, whose M containers can keep more CPUs busy than the host has.
 
-    Other hosts give every container what it wants, and are not listed.
+    Other hosts give every container the CPUs that it wants, and are not listed.
 
-    cores: float64[H], CPUs of the host. first: int64[H+1], where its members begin. members: int64[M],
-    columns host by host. weight: float64[M], cpu.weight of each member. of, place: int64[N], the host of each
-    column, and which member it is; −1: its host is not crowded. most: float64[H], the most CPUs that its
-    members may want until the period's end; −1: not known yet. wanted, given: float64[M], CPUs that members
-    want (at most) and get.
+    cores: float64[H], CPUs of the host. first: int64[H+1], index of its first member.
+    members: int64[M], columns host by host. weight: float64[M], cpu.weight of each member.
+    of, place: int64[N], the host of each column, and its index among the members; −1: its host is not
+        crowded.
+    most: float64[H], the most CPUs that its members may want until the period's end; −1: not known yet.
+    wanted, given: float64[M], CPUs that members want (at most) and get.
     """
 
     cores: Floats
@@ -74,10 +75,11 @@ def crowded_hosts(host: Whole, host_cores: Floats, cap: Floats, weight: Floats) 
 
 @kernel
 def max_min(wanted: Floats, weight: Floats, capacity: float, given: Floats) -> None:
-    """Share `capacity` ≥ 0 max-min fairly: write into `given` (float64[n]) what each gets.
+    """Share `capacity` ≥ 0 max-min fairly: write each share into `given` (float64[n]).
 
-    wanted: float64[n] ≥ 0, weight: float64[n] > 0. Nobody gets more than wanted. Those who get less all get
-    the same per weight, and nobody gets more per weight than they. Nothing is left if anybody gets less.
+    wanted: float64[n] ≥ 0, weight: float64[n] > 0. No share exceeds what is wanted. All shares that are
+    smaller than wanted are equal per weight, and no share is larger per weight. If any share is smaller than
+    wanted, the whole capacity is used.
     """
     given[:] = -1.0
     left, undecided = capacity, len(wanted)

@@ -1,20 +1,20 @@
 """The control loop around the fleet in virtual time: SimPy owns the clock, the arrays own the containers.
 
-For: when periods end, telemetry arrives and decisions take effect, and when containers are held, killed,
-restarted, join and leave. Not for: what happens inside the containers (physics.py), nor for memory's rules
-(memory.py).
+For: the times at which periods end, telemetry arrives and decisions take effect, and at which containers are
+held, killed, restarted, join and leave. Not for: the inside of containers (physics.py), nor the rules of
+memory (memory.py).
 
 One process ticks the periods; everything else is a timeout with a callback. Between two instants of the clock
-the physics moves on by itself. It may stop early when a container exceeds its memory limit. The order at a
+the physics advances by itself. It may stop early when a container exceeds its memory limit. The order at a
 period's end is: everyone is integrated and reported, leaves, joins, containers above their memory limit,
-hosts whose memory is full.
-Telemetry and decisions keep their order: a report never overtakes an earlier one, and a write that was
-superseded before it took effect is dropped. These rules hold where the kernel leaves a choice:
+hosts whose memory is full. Telemetry and decisions keep their order: a report never overtakes an earlier one,
+and a write that was superseded before it took effect is dropped. These rules hold where the kernel leaves a
+choice:
 
 - Held, killed and restarting containers make no progress.
 - A killed container is down for its back-off and restart_s, so it is killed at most once per start. With
   restart_cpu_s it is down until its quota has given it that much CPU.
-- What `on_join` decides takes effect at once, before the newcomers run.
+- The decision of `on_join` takes effect at once, before the newcomers run.
 - Agents sweep by themselves. Only their report crosses the network.
 """
 
@@ -56,9 +56,9 @@ class ControlLoop:
     """One simulation. Call `run` once.
 
     env: the clock, for processes that join and dismiss containers during the run (serverless pods).
-    on_signal: called when the physics stopped early, after memory has been handled. profile: what the columns
-    used in their profile, if the policy is to be told. workload_of: int64[N], whose replica each column is.
-    requests: CPU requests in force.
+    on_signal: called when the physics stopped early, after memory has been handled.
+    profile: use of the columns in their profile, if the policy receives it.
+    workload_of: int64[N], the workload of each replica. requests: CPU requests in force.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ControlLoop:
         self._limit_changes = 0
         self._order = 0
         self.requests = Requests(physics, self._series)
-        # Lives ended so far, by which a late restart timer is recognised.
+        # Number of lives ended so far, by which a late restart timer is recognised.
         self._starts = np.zeros(count, np.int64)
         self._back_off = BackOff(count)
         self._starting = StartUps(physics, machine) if machine.restart_cpu_s > 0.0 else None
@@ -103,7 +103,7 @@ class ControlLoop:
         self._decide_s = 0.0
 
     def run(self, progress: Progress | None) -> Outcome:
-        """Deploy, run all periods, and return what happened."""
+        """Deploy, run all periods, and return the outcome."""
         try:
             return self._run(progress)
         finally:
@@ -112,7 +112,7 @@ class ControlLoop:
             vars(self).clear()
 
     def join(self, columns: Columns) -> None:
-        """Let containers (int64[k]) appear now."""
+        """Let containers (int64[k]) join now."""
         self._admit(columns, self._allocator.on_join(self._newcomers.join(columns)))
 
     def leave(self, columns: Columns) -> None:
@@ -200,7 +200,9 @@ class ControlLoop:
         return report, over
 
     def _leap(self, row: int, report: cfs.Report, over: Columns) -> Leapt | None:
-        """Run periods up to the clock's next event, None: too few; `report` becomes that of the last one."""
+        """Run periods up to the clock's next event. Return None if there are too few. `report` becomes the
+        last one's.
+        """
         if self._leaps is None or over.size or self._in_flight:
             return None
         at = Moment(self.env.now, row, self._order, self._last_arrival_s, self.env.peek())
@@ -240,7 +242,7 @@ class ControlLoop:
         self._carry_out(decision)
 
     def _service(self, allocator: ServiceAware) -> None:
-        """Tell a ServiceAware allocator what clients saw, at every interval; without clients, never."""
+        """Pass the service level to a ServiceAware allocator at every interval; never without clients."""
         stats = self._physics.service_level(self.env.now)
         if stats is None:
             return
@@ -250,7 +252,9 @@ class ControlLoop:
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Apply limits, kills and restarts after the write or grant delay, and reclaims after theirs."""
+        """Apply limits, kills and restarts after the write or grant delay, and reclaims after their own
+        delay.
+        """
         if decision is NOTHING:
             return
         machine = self._machine
@@ -264,10 +268,10 @@ class ControlLoop:
             self._at(delay_s + machine.network_delay_s, self._apply, decision, self._order, answer)
 
     def _apply(self, decision: Decision, order: int, answer: bool) -> None:
-        """Apply all parts at one instant, so that decreases come with increases.
+        """Apply all parts at one instant, so that decreases take effect with increases.
 
-        Containers go down before their new memory limit is written, because what they held no longer counts
-        against it.
+        Containers go down before their new memory limit is written, because the memory they held no longer
+        counts against it.
         """
         if decision.restart.size:
             self._take_down(self._members.find(decision.restart)[1], "restart")
@@ -300,12 +304,14 @@ class ControlLoop:
         """Handle an early stop of the physics: a memory limit is exceeded, or a watched request has ended."""
         over = self._physics.take_over()
         if over.size:
-            # A container that a period's end at this instant has stopped already is not asked about twice.
+            # A container that was already stopped by a period's end at this instant is not handled twice.
             self._overshoot(over[self._fleet.status[over] == cfs.UP])
         self.on_signal()
 
     def _overshoot(self, columns: Columns) -> None:
-        """Trap or kill running (or again held) containers that want more than their limit, then ask."""
+        """Trap or kill running (or again held) containers that want more than their limit, then call the
+        allocator.
+        """
         fleet = self._fleet
         columns = columns[fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
@@ -322,8 +328,8 @@ class ControlLoop:
             self._ask(event)
 
     def _relieve_hosts(self) -> None:
-        """Kill the largest containers of hosts whose memory is full. Only allocators without a trap hear of
-        it, as on a machine."""
+        """Kill the largest containers of hosts whose memory is full. As on a machine, only allocators without
+        a trap get an event."""
         columns = memory.too_much(self._fleet, self._physics.host, self._population.host_memory_bytes)
         event = OomEvents(self._members.issued[columns], np.full(len(columns), PAGE_BYTES), self.env.now)
         self._note("oom", columns)

@@ -1,9 +1,9 @@
-"""Containers that start up again: how long they wait first, and the CPU time that a start must burn.
+"""Restarts of containers: the wait before a start, and the CPU time of the start.
 
-For: the back-off of containers that fail again and again, and how long a start takes where it takes CPU (an
+For: the back-off of containers that fail repeatedly, and the duration of a start that needs CPU (an
 interpreter that imports, a JVM): ten times as long under a tenth of a core. Not for: taking containers down
-(simulation.py). One thread does a start, from the pool that the period's refill gave. What a quota write in
-the middle of a period would add is left out.
+(simulation.py). One thread does a start, from the pool that the period's refill gave. A quota write in the
+middle of a period adds nothing to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twin.containers.physics import Physics
 
 
 class BackOff:
-    """The waits of `count` containers before their next start. They are those of the testbed's containers
+    """The waits of `count` containers before their next start, as on the testbed
     (testbed.containers.host.life)."""
 
     def __init__(self, count: int) -> None:
@@ -26,7 +26,7 @@ class BackOff:
         self._began_s = np.zeros(count)
 
     def waits_s(self, columns: Columns, now_s: float, *, failed: bool) -> Floats:
-        """Return float64[k]: how long containers that went down now wait, s. failed: they were killed."""
+        """Return the waits of containers that go down now, s, float64[k]. failed: they were killed."""
         long_enough = now_s - self._began_s[columns] >= RESET_S
         self._failures[columns[long_enough]] = 0
         if not failed:
@@ -37,13 +37,13 @@ class BackOff:
         return waits_s
 
     def begin(self, columns: Columns, now_s: float) -> None:
-        """Note that containers join now, as new ones."""
+        """Reset the containers that join now."""
         self._failures[columns] = 0
         self._began_s[columns] = now_s
 
 
 class StartUps:
-    """Starts of the containers of `physics`: restart_cpu_s of CPU after the rest of restart_s."""
+    """Starts of the containers of `physics`: restart_cpu_s of CPU after the rest of restart_s has passed."""
 
     def __init__(self, physics: Physics, machine: Machine) -> None:
         self._physics, self._fleet = physics, physics.fleet
@@ -59,7 +59,7 @@ class StartUps:
         self._from_s[columns] = at_s + self._idle_s
 
     def burn(self, columns: Columns, now_s: float) -> None:
-        """Burn what the starts used in a period of `columns` that ends at now_s.
+        """Burn the CPU that the starts used in a period of `columns` that ends at now_s.
 
         Call it before the period's end.
         """
@@ -73,10 +73,10 @@ class StartUps:
         self._fleet.throttled_s[columns] += np.where(throttled, wall_s - burnt_s, 0.0)
 
     def ending(self, columns: Columns, now_s: float) -> tuple[Columns, Floats]:
-        """Return the containers whose starts end before the next refill, and in how many seconds
+        """Return the containers whose starts end before the next refill, and the seconds until then
         (float64[k]).
 
-        The pools of `columns` were just refilled.
+        The pools of `columns` must just have been refilled.
         """
         columns = self._starting(columns)
         idle_s = np.maximum(self._from_s[columns] - now_s, 0.0)

@@ -1,11 +1,11 @@
 """Replays containers under limits that never change, from a history that is coarser than a period.
 
-For: many containers over many days, each on a CPU that nobody else wants: what requests and limits would have
-done. Not for: policies that change limits, nor hosts that containers share (steady_hosts.py). An interval is
-refined while it is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not
-grow with its length. Intervals in which nothing can happen are skipped in one step. The rest is stepped
-period by period by the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits
-as starting.BackOff says, and what arrives meanwhile is its backlog.
+For: the effect of requests and limits on many containers over many days, without competition for CPUs. Not
+for: policies that change limits, nor hosts that containers share (steady_hosts.py). An interval is refined
+while it is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not grow with
+its length. Intervals without possible events are skipped in one step. The others are stepped period by
+period, by the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits as in
+starting.BackOff, and work that arrives meanwhile joins its backlog.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ NANOSECOND = 1e-9
 """CPU time below the kernel's resolution, s (as in cfs.py)."""
 
 _PIECES = 8
-"""Parts into which each worker's containers are cut, so that all workers end at about the same time."""
+"""Number of parts into which each worker's containers are divided, so that all workers end at about the same
+time."""
 
 NO_BYTES = (1 << 63) - 1
 """No memory limit."""
@@ -35,11 +36,11 @@ NO_BYTES = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What containers did, by interval. Arrays are [N, T], one row per container.
+    """The recorded demand of containers, by interval. Arrays are [N, T], one row per container.
 
-    cores: mean demand, cores. memory_bytes: at the interval's end, int64. present: whether it ran.
+    cores: mean demand, cores. memory_bytes: memory at the interval's end, int64. present: whether it ran.
     interval_s: length of an interval, s. bursts: float64[K, P], shapes of P periods with mean one.
-    shape: uint8[N, T], which shape each interval has.
+    shape: uint8[N, T], index of each interval's shape.
     """
 
     cores: Floats
@@ -56,11 +57,11 @@ class Load:
 
 
 class Lived(NamedTuple):
-    """What the containers went through, [N] arrays.
+    """Results of the containers, [N] arrays.
 
     periods: periods with demand, as nr_periods of cpu.stat. throttled: periods in which the quota ran out.
-    arrived_s, late_s: CPU work that arrived, and that was not done in its period, s. oom_events: times that
-    the container met its memory limit. restarts: times that it came up again.
+    arrived_s, late_s: CPU work that arrived, and that was not done in its period, s.
+    oom_events: times that the container met its memory limit. restarts: number of restarts.
     """
 
     periods: NDArray[np.int64]
@@ -72,9 +73,10 @@ class Lived(NamedTuple):
 
 
 def live(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64], machine: Machine) -> Lived:
-    """Return what containers go through with quotas (float64[N], cores; inf: none) and limits (int64[N]).
+    """Return the results of containers with quotas (float64[N], cores; inf: none) and limits (int64[N],
+    bytes).
 
-    Raises InvariantError for arrays that do not belong together and for a quota that is not above zero.
+    Raises InvariantError for arrays that do not match and for a quota that is not above zero.
     """
     count, lived = len(load.cores), nothing_yet(load, quota_cores, limit_bytes)
     peaks = load.bursts.max(axis=1)
@@ -110,7 +112,7 @@ def live(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64], machin
 
 
 def nothing_yet(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64]) -> Lived:
-    """Return what the containers went through before the replay: nothing. Raises what `live` raises."""
+    """Return the results before the replay: zeros. Raise what `live` raises."""
     count = len(load.cores)
     same = {load.cores.shape, load.memory_bytes.shape, load.present.shape, load.shape.shape}
     if len(same) > 1 or quota_cores.shape != (count,) or limit_bytes.shape != (count,):

@@ -1,8 +1,8 @@
 """Replays containers under steady settings on hosts that they share, from a history coarser than a period.
 
-For: what CPU requests do where hosts are short of CPUs. History, outcome and skipping are those of steady.py,
-but the containers of a host compete for its CPUs by weight, as in cfs.py. Not for: containers that are alone
-on their hosts (steady.py), nor settings that change (simulation.py).
+For: the effect of CPU requests on hosts that are short of CPUs. History, outcome and skipping are those of
+steady.py, but the containers of a host compete for its CPUs by weight, as in cfs.py. Not for: containers that
+are alone on their hosts (steady.py), nor settings that change (simulation.py).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _wait_s = compiled(wait_s)
 
 
 class Crowd(NamedTuple):
-    """Where containers run. host: int64[N], the host of each. cores: CPUs of a host. weight: float64[N] > 0,
-    the containers' cpu.weight."""
+    """The hosts of containers. host: int64[N], index of each container's host. cores: CPUs of a host. weight:
+    float64[N] > 0, the containers' cpu.weight."""
 
     host: Whole
     cores: float
@@ -35,7 +35,7 @@ class Crowd(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What a host's M members do, as in steady.Load, and where a period's demand is put, [1, M]."""
+    """Demand of a host's M members, as in steady.Load, and the buffer for a period's demand, [1, M]."""
 
     cores: Floats
     memory: Whole
@@ -50,7 +50,7 @@ class _Told(NamedTuple):
 def live_on_hosts(
     load: Load, quota_cores: Floats, limit_bytes: Whole, machine: Machine, crowd: Crowd
 ) -> Lived:
-    """Return what containers go through on shared hosts with quotas and limits as in steady.live.
+    """Return the results of containers on shared hosts, with quotas and limits as in steady.live.
 
     Raises InvariantError as steady.live does, and for a demand that is negative or not finite.
     """
@@ -144,7 +144,7 @@ def _live(
 
 @package_kernel
 def _is_calm(fleet: Fleet, told: _Told, t: int, host_cores: float) -> bool:
-    """Return whether nothing can happen in interval t: enough CPU in every period, and enough memory."""
+    """Return whether interval t is calm: enough CPU in every period, and enough memory."""
     wanted = 0.0
     for i in range(len(fleet.status)):
         if fleet.status[i] == ABSENT:

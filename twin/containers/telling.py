@@ -1,4 +1,4 @@
-"""Tells somebody how far a simulation has got, not too often.
+"""Reports the progress of a simulation, not too often.
 
 For: the control loop (simulation.py). Not for: showing it (lab.cli.progress).
 """
@@ -14,15 +14,17 @@ _INTERVAL_S = 0.05
 
 
 class Told:
-    """Who is told: `progress` of a simulation of so many periods, or nobody."""
+    """The receiver of a simulation's progress. progress: called with the finished share; None: no receiver.
+    periods: number of periods of the simulation.
+    """
 
     def __init__(self, progress: Progress | None, periods: int) -> None:
         self._progress, self._periods = progress, periods
         self._at, self._said = time.monotonic(), 0
 
     def tell(self, done: int) -> None:
-        """Say that so many periods are done, if the last time is long enough ago or these are all. All are
-        said once."""
+        """Report that `done` periods are done, if the last report is long enough ago or all are done. The end
+        is reported once."""
         if self._progress is None or self._said == self._periods:
             return
         now = time.monotonic()

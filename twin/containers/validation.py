@@ -1,4 +1,4 @@
-"""What a workload must be before it is simulated, as far as it costs nothing to check.
+"""Cheap checks of a workload before it is simulated.
 
 For: shapes and constants. Not for: the tables' values, which `cfs.end_period` checks row by row as it reads
 them, nor for users' mistakes: traces are validated before they become a workload.
@@ -16,7 +16,7 @@ from twinbed import InvariantError
 
 
 def check(workload: Workload) -> None:
-    """Raise InvariantError for arrays that do not belong together or constants out of range."""
+    """Raise InvariantError for arrays that do not match or constants out of range."""
     shape = (len(workload.demand_cores), len(workload.names))
     tables: Sequence[np.ndarray[Any, Any]] = (workload.demand_cores, workload.memory_bytes, workload.present)
     names = ("app", "threads", "host", "host_cores", "weight", "peak_cores", "peak_bytes")

@@ -1,9 +1,9 @@
 """The hosts' fast paths in virtual time.
 
-For: which hosts turn away from a dead link, and which hosts they tell. The deciding objects are the same as
-on real hosts; only carrying out is simulated. Not for: how a link is found dead (sessions.py), nor BGP
-(control_plane.py). The fast path's timers are left out: BGP has confirmed long before a report would have to
-be repeated.
+For: the hosts that turn away from a dead link, and the hosts that receive their reports. The deciding objects
+are the same as on real hosts; only carrying out is simulated. Not for: how a link is found dead
+(sessions.py), nor BGP (control_plane.py). The fast path's timers are left out: BGP has confirmed long before
+a report would have to be repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NEVER_S = 1e9
 
 
 class Stage(Protocol):
-    """What the fast paths need of the fabric in which they run."""
+    """The parts of the fabric that the fast paths use."""
 
     env: simpy.Environment
     topology: Topology

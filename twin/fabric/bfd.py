@@ -1,8 +1,8 @@
-"""Bidirectional Forwarding Detection: when a session notices silence, and how often it is wrong.
+"""Bidirectional Forwarding Detection: the time until a session notices silence, and how often it is wrong.
 
 For: the session's state machine; detection times and false downs as distributions over many faults. Not for:
-what routing does next (failover.py), nor sessions packet by packet in time (sessions.py).
-Source: RFC 5880, §6.2 (state machine), §6.8.3 (slow while not up), §6.8.4 (detection time), §6.8.7 (jitter).
+what routing does next (failover.py), nor sessions packet by packet in time (sessions.py). Source: RFC 5880,
+§6.2 (state machine), §6.8.3 (slow while not up), §6.8.4 (detection time), §6.8.7 (jitter).
 """
 
 from __future__ import annotations

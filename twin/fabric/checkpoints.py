@@ -1,10 +1,10 @@
-"""Checkpoint and restart: what a job that dies loses, and how often it should save.
+"""Checkpoint and restart: the loss of a job that dies, and how often it should save.
 
 For: a synchronous job that saves at a fixed interval and restarts from its last save after a death, by closed
 form and by a walk through given deaths. Not for: which faults kill a job (jobs.py, fleet.py). An interval is
-the work between two saves; the save itself is not part of it.
-Source: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974; J. T.
-Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
+the work between two saves; the save itself is not part of it. Source: J. W. Young, A first order
+approximation to the optimum checkpoint interval, CACM 17(9), 1974; J. T. Daly, A higher order estimate of the
+optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
 """
 
 from __future__ import annotations

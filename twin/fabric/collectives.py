@@ -42,9 +42,9 @@ class Collective(StrEnum):
 def steps_and_bytes(
     kind: Collective, size_bytes: ArrayLike, ranks: ArrayLike, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[Floats, Floats]:
-    """Return how many latencies, and the sending of how many bytes, follow one another until the end.
+    """Return the number of latencies in a row, and the number of bytes sent in a row, until the end.
 
-    Inputs are broadcast. Raises ScenarioError below two ranks.
+    The inputs broadcast. Raises ScenarioError below two ranks.
     """
     size, count = np.broadcast_arrays(np.asarray(size_bytes, np.float64), _ranks(ranks))
     sent = size * bus_factor(kind, count)

@@ -1,7 +1,7 @@
-"""The section `asynchronous` of a job file: what spotDNN must know of a job with a parameter server.
+"""The section `asynchronous` of a job file: spotDNN's inputs about a job with a parameter server.
 
-For: `twinbed recommend JOB --method spotdnn`. Not for: predicting (control.recommender.spotdnn), nor how the
-constants are fitted (control.recommender.spotdnn_fits).
+For: `twinbed recommend JOB --method spotdnn`. Not for: predicting (control.recommender.spotdnn), nor fitting
+the constants (control.recommender.spotdnn_fits).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AsynchronousInput(Section):
 
     push_mb: PositiveFloat = Field(description="Size of one push of gradients, MB.")
     server_mb_s: PositiveFloat = Field(description="Bandwidth of the parameter server, MB/s.")
-    worker_mb_s: PositiveFloat = Field(description="Bandwidth of a worker that nobody hinders, MB/s.")
+    worker_mb_s: PositiveFloat = Field(description="Bandwidth of a worker without contention, MB/s.")
     pcie_mb_s: PositiveFloat = Field(default=10_000.0, description="Bandwidth of a worker's PCIe, MB/s.")
     contention: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(
         description="α1 and β1: n workers contend with the share α1·√n + β1."

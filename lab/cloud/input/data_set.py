@@ -1,9 +1,9 @@
-"""The table of measured jobs as examples for predictors: what each run would take and cost on Vertex AI.
+"""The table of measured jobs as examples for predictors: time and cost of each run on Vertex AI.
 
 For: training and judging predictors on real runs. Not for: measuring. Runs were made on types emulated at a
 `scale`; on the type itself, with vCPUs as fast as this machine's cores, a step is shorter by that factor. The
-time of an example is the start-up and the steps for all samples, its cost what Vertex bills for that. Its
-prior is what the analytic model expects from the local run.
+time of an example is the start-up plus the steps for all samples; its cost is Vertex's bill for it. Its prior
+is the analytic model's time from the local run.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _run(row: Mapping[str, str], where: str) -> _Run:
 def one(
     path: Path, configuration: Configuration, catalogue: Catalogue, region: str = "us-central1"
 ) -> Examples:
-    """Return one row to ask about: the job of a file on a configuration at the catalogue's price.
+    """Return one row to predict: the job of a file on a configuration at the catalogue's price.
 
     Raises as `load`, and ScenarioError if neither the job nor the configuration has a batch size.
     """

@@ -33,10 +33,10 @@ class JobFile(BaseModel):
 
     name: name of the job, also in the store of past runs.
     title: what the job trains, for lists.
-    command: command of each process; `{batch}` and `{steps}` in it stand for the batch size and the number of
+    command: command of each process; `{batch}` and `{steps}` mean the batch size and the number of
         steps, `{data}` for where samples come from, and `python` is twinbed's own.
     batch: samples per process and step.
-    samples: samples to train on in all, over all epochs.
+    samples: number of samples to train on, over all epochs.
     features: numbers that describe the job to the predictor (learning rate, epochs, …).
     local_run: file that `twinbed profile` wrote; by default NAME.local-run.parquet beside the job's file, if
         it exists.

@@ -52,7 +52,9 @@ _STATED = TypeAdapter(_Stated)
 
 
 def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], path: Path) -> int:
-    """Write the file whole or not at all, and return its bytes; facts: about the machine and the day."""
+    """Write the file whole or not at all, and return its bytes. facts: facts about the machine and the
+    day.
+    """
     intervals, count = run.cpu_cores.shape
     table = pa.table(
         {

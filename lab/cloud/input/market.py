@@ -63,10 +63,10 @@ class DrawnInput(Section):
 
 
 class CloudEmulationInput(Section):
-    """How this machine stands for the market: a real job trains, in compressed time."""
+    """How this machine emulates the market: a real job trains, in compressed time."""
 
     compression: PositiveFloat = Field(
-        description="Seconds of the market that a second of this machine stands for. The job is that much "
+        description="Seconds of the market per second of this machine. The job is that much "
         "shorter; starts and stops of real processes are not. One that takes longer than start_s or stop_s "
         "counts that many times."
     )
@@ -83,14 +83,14 @@ class CloudInput(Section):
 
     job: JobInput = Field(description="The training job.")
     types: dict[str, TypeInput] = Field(min_length=1, description="Instance types by name.")
-    on_demand: str = Field(description="Type of the on-demand machines, which are had in every region.")
+    on_demand: str = Field(description="Type of the on-demand machines, which every region has.")
     zones: dict[str, ZoneInput] = Field(
         min_length=1, max_length=64, description="Where spot machines are sold, by name."
     )
     trace: str | None = Field(
         default=None,
         description="Path of a CSV with t_s, zone, available and spot_usd_h, relative to the scenario file. "
-        "The seed says where in it the job starts. null: drawn at random.",
+        "The seed determines where in it the job starts. null: drawn at random.",
     )
     drawn: DrawnInput = Field(default=DrawnInput(), description="How the market is drawn without a trace.")
     start_s: NonNegativeFloat = Field(
@@ -116,7 +116,7 @@ class CloudInput(Section):
     billing_s: PositiveFloat = Field(default=60.0, description="Step in which machines are paid, s.")
     emulation: CloudEmulationInput | None = Field(
         default=None,
-        description="How this machine stands for the market on the testbed. The twin then takes start_s and "
+        description="How this machine emulates the market on the testbed. The twin then takes start_s and "
         "stop_s at least as long as the calibration's starts and stops, and job.save_s does not count.",
     )
 

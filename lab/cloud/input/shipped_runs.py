@@ -1,4 +1,4 @@
-"""The table of measured jobs that ships, as runs of past jobs.
+"""The shipped table of measured jobs, as runs of past jobs.
 
 For: recommendations, which learn from these jobs unless told otherwise. Not for: predictors, which read the
 table with its features (data_set.py). Only runs at a job's own batch size count.
@@ -16,7 +16,7 @@ from traces.catalogue.catalogue import load
 
 @cache
 def shipped_runs() -> tuple[Run, ...]:
-    """Return the successful runs of the table, each as long as the whole job takes on the type itself."""
+    """Return the successful runs of the table, each with the time of the whole job on the type itself."""
     known = data_set.load(data_set.TABLE, shipped.FOLDERS["job"], load())
     rows, jobs = known.candidates, [known.jobs[job] for job in known.job]
     return tuple(

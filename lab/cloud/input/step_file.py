@@ -1,4 +1,4 @@
-"""A question about the step time of a language model, as a file: its configuration, and what was measured.
+"""A question about the step time of a language model, as a file: its configuration and its measurements.
 
 For: `twinbed predict step FILE.yaml`. Not for: answering (twin.cloud.steptime), nor usual values
 (twin.cloud.configurations).
@@ -20,14 +20,11 @@ from twinbed import ScenarioError
 
 
 class Configured(Section):
-    """A configuration of the job. What is not given is as in the question.
+    """A configuration of the job. Keys that are not given are as in the question.
 
-    gpus: GPUs of the whole job.
-    tokens_per_gpu: tokens of a step on one GPU.
-    micro_batch: sequences that a GPU takes at once.
-    recompute: whether activations are computed again in the backward pass.
-    sharding: full, gradients or none.
-    step_s: time of a step, s; not given where it is asked.
+    gpus: GPUs of the whole job. tokens_per_gpu: tokens of a step on one GPU. micro_batch: sequences that a
+    GPU takes at once. recompute: whether activations are computed again in the backward pass. sharding: full,
+    gradients or none. step_s: time of a step, s; not given if it is to be predicted.
     """
 
     gpus: float = Field(ge=1)
@@ -50,20 +47,13 @@ class Probe(Configured):
 class StepFile(Section):
     """The keys of a question.
 
-    model: name of the model; other runs of the same name tell more.
-    parameters: number of parameters.
-    sequence: tokens of a sequence.
-    gpu: name of the GPU, such as h100_80gb.
-    gpus: numbers of GPUs that are asked.
-    tokens_per_gpu: tokens of a step on one GPU.
-    micro_batch: sequences that a GPU takes at once; by default the most that fit the memory.
-    recompute: whether activations are computed again in the backward pass.
-    sharding: full, gradients or none.
-    precision: bf16, mixed or fp8.
-    layers, width: of the model; by default those of usual models of this size.
-    per_node: GPUs of a node.
-    network_bytes_s: bandwidth of a node to the others, bytes/s; by default that of usual hosts of this GPU.
-    probes: measured steps of this job.
+    model: name of the model; other runs of the same name improve the prediction. parameters: number of
+    parameters. sequence: tokens of a sequence. gpu: name of the GPU, such as h100_80gb. gpus: numbers of GPUs
+    to predict. tokens_per_gpu: tokens of a step on one GPU. micro_batch: sequences that a GPU takes at once;
+    by default the most that fit the memory. recompute: whether activations are computed again in the backward
+    pass. sharding: full, gradients or none. precision: bf16, mixed or fp8. layers, width: of the model; by
+    default those of usual models of this size. per_node: GPUs of a node. network_bytes_s: bandwidth of a node
+    to the others, bytes/s; by default that of usual hosts of this GPU. probes: measured steps of this job.
     """
 
     model: str = "mine"
@@ -84,7 +74,9 @@ class StepFile(Section):
 
 
 def load(path: Path) -> tuple[Runs, Runs]:
-    """Return what is asked and what was measured. Raises ScenarioError that names file and key or probe."""
+    """Return the runs to predict and the measured ones. Raise ScenarioError that names file and key or
+    probe.
+    """
     file = validated(StepFile, guard.read_keys(path, "keys, `parameters` among them"), str(path))
     question = [Configured(gpus=count) for count in file.gpus]
     return _runs(file, question, f"{path}: gpus"), _runs(file, file.probes, f"{path}: probes")

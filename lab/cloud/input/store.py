@@ -1,9 +1,9 @@
-"""The measurement database: every run of every job that was paid for, in one DuckDB file.
+"""The measurement database: every paid run of every job, in one DuckDB file.
 
 For: importing runs from CSV, adding trials, and the history and trials of a recommender's request. Not for:
 recommending, nor runs of scenarios (lab.runs.store). A run carries the sizes of its cluster and the price
-that was paid, so that a later catalogue does not change what was measured. Source: FC² (Ta, Cluster Computing
-22, 2019) §6 (its store of past runs).
+that was paid, so that a later catalogue does not change it. Source: FC² (Ta, Cluster Computing 22, 2019) §6
+(its store of past runs).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Runs market scenarios on this machine: a real training job on emulated machines, under the same policies.
 
 For: `--backend testbed`; markets, tables and figures are those of the twin's runs. Not for: the processes
-(testbed.cloud.market). Runs are made one after another: they would disturb each other. Before the first one
-the job trains for some seconds on a machine of each speed (Pace): the scenario says how long its work takes,
-and so many steps stand for it that it takes that long here, today.
+(testbed.cloud.market). Runs are made one after another: they would disturb each other. Before the first run,
+the job trains for some seconds on a machine of each speed (Pace). The scenario gives the time of its work;
+the number of steps is chosen so that it takes that time on this machine.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from twinbed import BackendError, ScenarioError
 
 NAME = "testbed"
 LEAST_STEPS = 50
-"""Fewest steps of training that may stand for a job."""
+"""Least number of training steps of a job."""
 _PROBE_S, _WITHIN_S, _POLL_S = 10.0, 120.0, 0.02
-"""Time in which steps are counted, longest time until the first one, and time between two looks, s."""
+"""Time in which steps are counted, longest time until the first one, and time between two checks, s."""
 _FOREVER = 10**9
 _FARTHEST = 2.0
 """Largest factor by which a quota may be corrected to give its speed."""
@@ -47,7 +47,7 @@ class Pace:
 
 
 class Paces:
-    """The paces of the questions that are asked in one go; each is measured once."""
+    """The paces of the questions of one call. Each is measured once."""
 
     def __init__(self) -> None:
         self._known: dict[str, Pace] = {}
@@ -92,10 +92,10 @@ def _rate(asked: CloudInput, emulation: CloudEmulationInput, cores: float) -> fl
 def run_scenario(
     scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None, *, fresh: bool = True
 ) -> list[Run]:
-    """Return all runs of a scenario, made here, in `expand` order. fresh: False opens stored runs.
+    """Return all runs of a scenario, made here, in `expand` order. fresh: False reuses stored runs.
 
-    Raises BackendError where this machine refuses, ScenarioError for bad input. Then nothing is left
-    running, and nothing stored of the run at work.
+    Raises BackendError if this machine cannot run it, ScenarioError for bad input. In both cases no process
+    is left running, and the run in progress is not stored.
     """
     paces = Paces()
     return [run(spec, store, repeat, progress, paces, fresh=fresh) for spec in expand(scenario)]
@@ -140,11 +140,11 @@ def run(
 
 
 def emulation_of(spec: RunSpec) -> CloudEmulationInput:
-    """Return how this machine stands for the market. Raises ScenarioError if the scenario does not say."""
+    """Return how this machine emulates the market. Raise ScenarioError if the scenario does not state it."""
     asked = cloud_of(spec.scenario)
     if asked.emulation is None:
         raise ScenarioError(
-            f"{spec.name}: cloud.emulation: missing; say how this machine stands for the market, as in "
+            f"{spec.name}: cloud.emulation: missing; describe how this machine emulates the market, as in "
             "--set 'cloud.emulation={compression: 60, cores: 0.1}'"
         )
     if not asked.job.name:
@@ -154,9 +154,9 @@ def emulation_of(spec: RunSpec) -> CloudEmulationInput:
 
 
 def training(shared: Drawn, emulation: CloudEmulationInput, pace: Pace) -> Training:
-    """Return the job as a program: as many steps as its work, compressed, has room for.
+    """Return the job as a program, with the number of steps that fits its work in compressed time.
 
-    Raises ScenarioError for a job that is too short to be seen.
+    Raises ScenarioError for a job that is too short to be measured.
     """
     asked = shared.asked
     per_s = asked.types[asked.on_demand].speed * pace.steps_per_s / emulation.compression

@@ -1,7 +1,7 @@
 """Profiles a job's stalls on this machine, under the limits of instance types of the catalogue.
 
 For: `twinbed profile --stalls` and the studies. Not for: the runs themselves (testbed.cloud.stalls), nor for
-what they mean (lab.cloud.run.stalls).
+their evaluation (lab.cloud.run.stalls).
 """
 
 from __future__ import annotations

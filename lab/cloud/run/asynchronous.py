@@ -30,11 +30,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked.
+    """A question about a cluster for a job with a parameter server.
 
-    loss: to reach. time_s, budget_usd: bounds, s and US$. region: of the catalogue's prices.
+    loss: loss to reach. time_s, budget_usd: bounds, s and US$. region: region of the catalogue's prices.
     server: type of the parameter server, "" for none.
-    from_loss, running: present loss, and workers that go on, by type.
+    from_loss, running: present loss, and workers that continue, by type.
     """
 
     loss: float

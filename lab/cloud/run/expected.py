@@ -23,8 +23,8 @@ def job_s(
 ) -> Real:
     """Return the time of the whole job on each cluster, s, float64[n].
 
-    It is NaN without a local run or samples, and for types with GPUs or without a network rate, of which a
-    run on CPUs says nothing. server_bps: network rate of a parameter server's type, bit/s.
+    It is NaN without a local run or samples, and for types with GPUs or without a network rate: a run on CPUs
+    gives no information about them. server_bps: network rate of a parameter server's type, bit/s.
     """
     batch = np.where(np.isnan(rows.batch), np.nan if job.batch is None else job.batch, rows.batch)
     steps = job.samples / (rows.count * batch)

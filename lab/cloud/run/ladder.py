@@ -53,8 +53,8 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job at one step. ride: None if it cannot be done, and then `problem` says why; predicted_usd: its
-    cost on the first offer at the first prices, US$."""
+    """A job at one step of the ladder. ride: None if the job cannot be done; `problem` then has the reason.
+    predicted_usd: its cost on the first offer at the first prices, US$."""
 
     label: str
     ride: Ride | None
@@ -63,7 +63,7 @@ class Row:
 
     @property
     def cost_usd(self) -> float:
-        """What was paid, US$; NaN if nothing ran."""
+        """The cost, US$; NaN if the job did not run."""
         return math.nan if self.ride is None else self.ride.cost_usd
 
 
@@ -108,7 +108,7 @@ def speeds(prices: pd.DataFrame, reference: str, text: str) -> dict[str, float]:
 
 
 def collect(prices: pd.DataFrame, asked: Question) -> Offers:
-    """Return what is for sale. Raises ScenarioError if nothing is left."""
+    """Return the offers. Raise ScenarioError if there is none."""
     reference = relative_speed(asked.gpu)
     speeds = asked.speeds or {gpu: relative_speed(gpu) / reference for gpu in SPEEDS}
     taken = prices[(prices["gpus"] > 0) & prices["gpu_model"].isin(list(speeds))]

@@ -27,7 +27,7 @@ MINUTE_S, HOUR_S = 60.0, 3600.0
 _LEAST_SHARE = 0.1
 """Least drawn price of spot beside on demand."""
 _BEYOND = 1.5
-"""Drawn markets are so many times as long as the deadline, because a real job may be late."""
+"""Length of drawn markets as a multiple of the deadline, because a real job may be late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Drawn:
 
     @property
     def optimum_usd(self) -> float:
-        """The least cost in hindsight, US$; NaN where speeds have no common measure (twin.cloud.deadline).
+        """The least cost in hindsight, US$; NaN if speeds have no common measure (twin.cloud.deadline).
 
-        Decisions at every minute, starts of whole minutes rounded down, nothing lost, and free moves and
-        probes, so that no policy costs less.
+        It has decisions at every minute, starts rounded down to whole minutes, no lost work, and free moves
+        and probes, so that no policy costs less.
         """
         market, terms = self.market, self.terms
         if market.billing_s < MINUTE_S:
@@ -121,8 +121,8 @@ def drawn(asked: CloudInput, seed: int, calibration: Calibration) -> Drawn:
 
 
 def timing_of(asked: CloudInput, calibration: Calibration) -> Timing:
-    """Return how time passes. An emulated machine takes at least as long to start and to be left as real
-    processes do, as many times as time is compressed."""
+    """Return the job's durations. An emulated machine takes at least as long to start and to leave as real
+    processes do, multiplied by the time compression."""
     start_s, stop_s, save_s = asked.start_s, asked.stop_s, asked.job.save_s
     if asked.emulation is not None:
         first, again = (calibration.values[f"times.{key}"].value for key in ("start_s", "restart_s"))

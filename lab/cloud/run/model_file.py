@@ -1,9 +1,9 @@
 """Trained predictors as files: plain arrays in the safetensors format, with a manifest in their metadata.
 
-For: `twinbed predict train`, and everybody who asks a trained predictor later. Not for: what is in one
-(control.predictor). A file from elsewhere cannot execute anything: it is bounded in size, its content must
-match its checksum, and every array is checked by the object that it becomes. The manifest holds the model's
-card: what it was trained on, when, and its errors on rows that it had not seen.
+For: `twinbed predict train`, and later use of a trained predictor. Not for: the predictors
+(control.predictor). A file from an untrusted source cannot execute code: it is bounded in size, its content
+must match its checksum, and every array is checked by the object that is built from it. The manifest holds
+the model's card: what it was trained on, when, and its errors on rows that it had not seen.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def write(model: Physical | TriedNetwork, card: Mapping[str, Any], path: Path) -
 
 
 def _corrections(model: Physical, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Add the corrections' arrays to `arrays`, and return what the manifest says of them."""
+    """Add the corrections' arrays to `arrays`, and return the manifest's part about them."""
     corrections = {}
     for which in _CORRECTIONS:
         correction = getattr(model, which)

@@ -1,7 +1,7 @@
-"""Which method answers about GPUs, and when nothing may be said about them.
+"""The choice of a method for GPUs, and when no answer is possible for them.
 
-For: recommendations that GPU types take part in. Not for: the method (control.recommender.across_gpus), nor
-the speeds (twin.cloud.gpus).
+For: recommendations with GPU types. Not for: the method (control.recommender.across_gpus), nor the speeds
+(twin.cloud.gpus).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ def known(listing: Listing) -> bool:
 
 
 def check(name: str, request: Request) -> None:
-    """Raise ScenarioError if only types with GPUs are allowed, and nothing was measured on one."""
+    """Raise ScenarioError if only types with GPUs are allowed, and no run on GPUs was measured."""
     rows, observed, past = request.candidates, request.observed, request.history
     if name not in ("transfer", "analytic") or not (rows.gpus > 0).all() or observed.ok.any():
         return
     if past is None or not (past.candidates.gpus > 0).any():
         raise ScenarioError(
-            f"job {request.job.name}: nothing was measured on GPUs, so nothing tells how long it takes on "
+            f"job {request.job.name}: no run on GPUs was measured, so its time is not known on "
             "them; run it on one of them, and add the run with twinbed measurements import"
         )
 
 
 def method(name: str, request: Request, used: Mapping[str, Listing]) -> AcrossGpus | None:
-    """Return the method for a job with trials on GPUs, None where another one knows more."""
+    """Return the method for a job with trials on GPUs, None if another method knows more."""
     past, tried = request.history, request.candidates.gpus[request.observed.candidate]
     taught = past is not None and bool((past.candidates.gpus > 0).any())
     if name != "transfer" or taught or not (tried[request.observed.ok] > 0).any():

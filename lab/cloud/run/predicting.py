@@ -76,7 +76,7 @@ def check_models(names: Sequence[str]) -> None:
 def evaluate(
     rows: Examples, models: Sequence[str], seed: int, told: Told = lambda _name, _share: None
 ) -> list[Judged]:
-    """Judge every model on cost and time by both protocols. told: gets a label and the share done."""
+    """Judge every model on cost and time by both protocols. told: called with a label and the share done."""
     check_models(models)
     folds = {
         Protocol.ROWS: folds_of_rows(len(rows), FOLDS, np.random.default_rng(seed)),
@@ -132,7 +132,7 @@ class _Covering:
 
 
 def interval(model: Tried, asked: Examples, predicted: Real) -> tuple[Real, Real]:
-    """Return the ends of 90 % intervals, which are wider for applications that the model does not know."""
+    """Return the ends of 90 % intervals. They are wider for applications that the model does not know."""
     known = np.array([job.name in model.jobs for job in asked.jobs])[asked.job]
     factors = np.where(known, intervals.factor(model.row_errors), intervals.factor(model.job_errors))
     return predicted / factors, predicted * factors
@@ -164,7 +164,7 @@ def _judged(
 def train_with_card(
     name: str, rows: Examples, by: Objective, seed: int, table: Path, told: Told = lambda _name, _share: None
 ) -> tuple[Physical | TriedNetwork, Mapping[str, Any]]:
-    """Return a model of TRAINED trained on all rows, and its card: data, date, errors on left-out rows.
+    """Return a model of TRAINED, trained on all rows, and its card: data, date, errors on left-out rows.
 
     told: called with a label and the share that is done. Raises ScenarioError for another model.
     """
@@ -194,9 +194,8 @@ def train_with_card(
 class Explained:
     """A prediction explained.
 
-    value, low, high: the prediction and its 90 % interval, s or US$.
-    outside: whether the row is unlike the rows that were learned from.
-    contributions: what each group of features adds.
+    value, low, high: the prediction and its 90 % interval, s or US$. outside: whether the row is unlike all
+    training rows. contributions: what each group of features adds.
     """
 
     value: float

@@ -1,7 +1,7 @@
 """A recommendation from files: the job's file, the catalogue's prices and the measurement database.
 
-For: `twinbed recommend` and whoever asks the same question elsewhere. Not for: deciding
-(control/recommender), nor for what a provider bills beyond the price per hour (twin.cloud.pricing).
+For: `twinbed recommend`, the Python API and the explorer. Not for: deciding (control/recommender), nor a
+provider's fees beyond the price per hour (twin.cloud.pricing).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ DEFAULT_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 MOST_TYPES = 30
 """Most types that are ranked if the user names none."""
 _BURSTABLE = re.compile(r"t\d|Standard_B")
-"""Types of AWS and Azure whose vCPUs are whole for a while only (their pages on burstable instances)."""
+"""Types of AWS and Azure whose vCPUs run at full speed only for a while (their pages on burstable
+instances)."""
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]?)")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -69,15 +70,13 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a user asks.
+    """A user's question.
 
-    job: the job to place.
-    market: where clusters are bought.
-    objective: what the ranking minimises.
-    budget_usd, deadline_s: bounds on the job, US$ and s; infinite means no bound.
-    budget_usd_h: bound on the cluster's price, US$/h.
-    method: name of the recommender, a key of control.recommender.RECOMMENDERS, or a user's own (twinbed.own).
-    shipped: whether the jobs of the shipped table of measured runs are past jobs, too.
+    job: the job to place. market: where clusters are bought. objective: what the ranking minimises.
+    budget_usd, deadline_s: bounds on the job, US$ and s; infinite means no bound. budget_usd_h: bound on the
+    cluster's price, US$/h. method: name of the recommender, a key of control.recommender.RECOMMENDERS, or a
+    user's own (twinbed.own). shipped: whether the jobs of the shipped table of measured runs are past jobs,
+    too.
     """
 
     job: Job
@@ -94,14 +93,11 @@ class Question:
 class Answer:
     """A ranking and the next trial.
 
-    ranking: the ranking, best first.
-    next: the next trial, or the end of the search.
-    next_configuration: the configuration of `next`.
-    next_price_usd_h: its price, US$/h.
-    prices: the listings that all estimates used, by type.
-    notes: sentences for the user about what the answer is based on.
-    sized: whether anything tells how long the job takes; without it the ranking is by shape, its figures NaN.
-    problem: what no cluster can keep, "" if one can.
+    ranking: the ranking, best first. next: the next trial, or the end of the search. next_configuration: the
+    configuration of `next`. next_price_usd_h: its price, US$/h. prices: the listings that all estimates used,
+    by type. notes: sentences for the user about the basis of the answer. sized: whether the time of the job
+    can be predicted; if not, the ranking is by shape, and its figures are NaN. problem: the bound that no
+    cluster can keep, "" if one can.
     """
 
     ranking: tuple[Recommendation, ...]
@@ -118,7 +114,7 @@ class Answer:
         """What to do next, as a sentence: a further trial, the cluster to take, or a local run."""
         if not self.sized:
             return (
-                "Next: twinbed profile JOB.yaml, with `samples` in the file, tells how long the job takes. "
+                "Next: twinbed profile JOB.yaml, with `samples` in the file, shows the time of the job. "
                 f"Or run it on {self.next_configuration} and add the run with twinbed measurements import."
             )
         verb = "Take" if isinstance(self.next, Stop) else "Try next"
@@ -174,11 +170,11 @@ def priced(
 
 
 def usual_types(catalogue: Catalogue, market: Market, measured: Collection[str]) -> tuple[str, ...]:
-    """Return the types to rank if the user names none: all, if few have a price there.
+    """Return the types to rank if the user names none: all types, if few have a price there.
 
-    Else those that something was measured on; without any, the cheapest of the types that no other type
-    equals in vCPUs, memory and GPUs at a lower price, without types whose vCPUs are not whole for long.
-    Raises TraceError if there is no price.
+    Otherwise these are the types with measurements. Without any, they are the cheapest types: those without a
+    cheaper type of equal vCPUs, memory and GPUs, and without burstable types. Raises TraceError if there is
+    no price.
     """
     listed = catalogue.types(market.region, market.market)
     if len(listed) <= MOST_TYPES:
@@ -200,10 +196,10 @@ def _covers(first: Listing, second: Listing) -> bool:
 
 
 def with_server(catalogue: Catalogue, market: Market, budget_usd_h: float) -> Market:
-    """Return the market with one type of parameter server, or none: what FC²'s rule takes of several.
+    """Return the market with one type of parameter server, or none, chosen by FC²'s rule.
 
-    Raises ScenarioError for a budget that pays for none of them with a worker, and for all types without a
-    budget, TraceError for a type without a price.
+    Raises ScenarioError for a budget below every server with one worker, and for all types without a budget;
+    TraceError for a type without a price.
     """
     names = [part.strip() for part in market.server.split(",") if part.strip()]
     if len(names) <= 1 and market.server != ANY_SERVER:
@@ -237,14 +233,11 @@ def tunes_batch(question: Question) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A question with all that is known, before anything is asked of the recommender.
+    """A question with all data, before the recommender is called.
 
-    question: the question, with the types and the server of its market chosen.
-    request: what the recommender gets; its history includes the shipped jobs where they count.
-    chosen: the recommender.
-    used: the listings that all estimates use, by type.
-    notes: sentences about what the answer is based on.
-    sized: as Answer.sized.
+    question: the question, with the types and the server of its market chosen. request: what the recommender
+    gets; its history includes the shipped jobs where they count. chosen: the recommender. used: the listings
+    that all estimates use, by type. notes: sentences about the basis of the answer. sized: as Answer.sized.
     """
 
     question: Question
@@ -261,10 +254,10 @@ def prepared(
     measurements: Measurements,
     keep: Callable[[Candidates], Flags] | None = None,
 ) -> Prepared:
-    """Return the question with all that is known.
+    """Return the question with all data.
 
-    keep: which candidates a search in a closed loop can try, bool[n]; None for a question without trials,
-        which the analytic model may answer in the place of a method that has nothing to learn from.
+    keep: candidates that a search in a closed loop can try, bool[n]; None for a question without trials. The
+    analytic model may answer such a question in place of a method that has no data to learn from.
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
@@ -327,7 +320,7 @@ def _made(name: str, request: Request, *, server: Server | None, use_bps: Mappin
 
 
 def answer(question: Question, catalogue: Catalogue, measurements: Measurements, most: int = 10) -> Answer:
-    """Return the first `most` rows of the ranking, the next trial, and what they are based on.
+    """Return the first `most` rows of the ranking, the next trial, and the basis of both.
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
@@ -358,9 +351,9 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
 def _request(
     question: Question, catalogue: Catalogue, runs: Sequence[Run], keep: Callable[[Candidates], Flags] | None
 ) -> tuple[Request, Mapping[str, Listing], Sequence[str]]:
-    """Return the question with what is known, the listings used, and the types that nothing known tells of.
+    """Return the question with its data, the listings used, and the types about which there is no data.
 
-    Types with GPUs are left out unless something was measured on some, or nothing else is allowed.
+    Types with GPUs are left out unless a run was measured on some, or only GPU types are allowed.
     """
     job = question.job
     among, used = priced(catalogue, question.market, job.batch)
@@ -400,16 +393,17 @@ def _others(runs: Sequence[Run], job: Job) -> list[Run]:
 
 
 def _sized(request: Request) -> bool:
-    """Return whether a local run, a trial that ended or past jobs of the user's tell how long the job takes.
+    """Return whether the job's time follows from a local run, from a finished trial or from the user's past
+    jobs.
 
-    What ships tells how jobs scale, not how long this one takes.
+    The shipped jobs show how jobs scale, not how long this one takes.
     """
     past = request.history is not None and usable_jobs(request.history).size > 0
     return past or bool(request.observed.ok.any()) or level(request.job, request.candidates) is not None
 
 
 def by_shape(row: Recommendation) -> Recommendation:
-    """Return a row without the figures that nothing tells: its rank and its price are left."""
+    """Return a row without the figures that cannot be predicted: only its rank and its price are left."""
     unknown = Interval(np.nan, np.nan)
     return replace(
         row,
@@ -437,6 +431,6 @@ def _problem(question: Question, ranking: Sequence[Recommendation]) -> str:
 
 
 def modelled_use(job: Job, among: Candidates, server: Server) -> dict[str, float]:
-    """Return by type what the analytic model expects one worker to use of the server's port, bit/s."""
+    """Return by type the bandwidth of the server's port that one worker uses by the analytic model, bit/s."""
     use_bps = expected.network_use_bps(job, among, server.bandwidth_bps)
     return {str(name): float(use) for name, use in zip(among.name, use_bps, strict=True) if np.isfinite(use)}

@@ -70,8 +70,8 @@ def stored(
     whose: Mapping[str, Any],
     began: float,
 ) -> Run:
-    """Store what became of the job, and return the run. least_usd: the optimum; whose: of the manifest, with
-    `backend`; began: as in store_run."""
+    """Store the result of the job, and return the run. least_usd: the optimum; whose: fields of the manifest,
+    with `backend`; began: as in store_run."""
     about_run = {"inputs": list(shared.inputs), "about": about(shared.asked), "notes": [], **whose}
     if np.isfinite(least_usd):
         about_run["optimum_usd"] = least_usd
@@ -102,7 +102,7 @@ def metrics(shared: Drawn, done: Outcome, least_usd: float) -> dict[str, float]:
 
 
 def tables(shared: Drawn, done: Outcome) -> dict[str, pa.Table]:
-    """Return the tables `spans` (what the job held and did), `market` until the deadline or the end, and
+    """Return the tables `spans` (the job's machines and states), `market` until the deadline or the end, and
     `losses` (notices and losses)."""
     names = {
         IDLE: "",

@@ -70,7 +70,7 @@ def compare(
 ) -> list[Compared]:
     """Return the optimum, then every policy, the cheapest first. told: called with a policy and its progress.
 
-    Raises ScenarioError for an unknown policy, before anything is played.
+    Raises ScenarioError for an unknown policy, before any simulation.
     """
     makers = dict(_named(name, terms) for name in policies)
     best: Real = optimum_usd(terms, market)

@@ -1,4 +1,5 @@
-"""A profiled job beside the twin: its stalls, what to fix first, and what an epoch costs on sets of machines.
+"""A profiled job beside the twin: its stalls, the stall to fix first, and the price of an epoch on sets of
+machines.
 
 For: the table of `twinbed profile --stalls`. Not for: making the runs (lab.cloud.real.stalls). A set of
 machines is one with one worker, one with all workers, or one for each; a worker costs the same in each.

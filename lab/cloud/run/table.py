@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 def result(answer: Answer, by: str) -> Result:
-    """Return the table of an answer. by: cost or time, what it is ranked by."""
+    """Return the table of an answer. by: quantity of the ranking, cost or time."""
     bounded = any(row.in_bounds is not None for row in answer.ranking)
     return Result(
         tuple(column for column in _COLUMNS if bounded or column.key != "in_bounds"),
@@ -80,11 +80,11 @@ def note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candi
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the notes tell.
+    """Facts for the notes.
 
     sized: as Answer.sized.
-    left_out: types that nothing known tells of.
-    own_jobs: number of past jobs of the user's.
+    left_out: types about which there is no data.
+    own_jobs: number of the user's past jobs.
     method: class of the recommender.
     """
 
@@ -95,7 +95,7 @@ class Facts:
 
 
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
-    """Yield what the answer knows, what it left out, and where its times and prices come from."""
+    """Yield the data of the answer, the types left out, and the sources of its times and prices."""
     local_run, trials = question.job.local_run, len(request.observed)
     known = f"Known: {facts.own_jobs} other jobs of yours, {trials} trials of this job."
     yield f"{known} {facts.method} made every row."
@@ -128,7 +128,7 @@ def notes(question: Question, request: Request, facts: Facts, used: Mapping[str,
         )
     elif not np.isfinite(question.job.samples):
         yield (
-            "The job's file states no samples, so the local run tells how fast the job computes but not how "
+            "The job's file states no samples, so the local run shows how fast the job computes but not how "
             "long it takes."
         )
     if facts.method == "Analytic":

@@ -49,7 +49,7 @@ def opened(backend: Backend, job: Job, paying: Paying) -> Iterator[Provisioner]:
     elif backend is Backend.TWIN:
         if job.local_run is None:
             raise ScenarioError(
-                f"job {job.name}: --backend twin needs a local run, which tells how long a step takes; make "
+                f"job {job.name}: --backend twin needs a local run, which shows the time of a step; make "
                 "one with twinbed profile"
             )
         yield Virtual(lambda order: modelled_step_s(job, order))
@@ -110,7 +110,7 @@ def modelled_step_s(job: Job, order: Order) -> float:
 
 
 def said_of(backend: Backend) -> str:
-    """Return what a search's figures stand for on a backend."""
+    """Return a sentence on the meaning of a search's figures on a backend."""
     return {
         Backend.TESTBED: (
             f"Types are emulated at 1/{1 / SCALE:g} of their size on this machine's cores. Times, cost and "
@@ -118,7 +118,7 @@ def said_of(backend: Backend) -> str:
             "measurements, and the next twinbed recommend knows them."
         ),
         Backend.TWIN: (
-            "A rehearsal: steps take what the analytic model of the local run says, so it tells what the "
+            "A rehearsal: steps take the time of the local run's analytic model, so it shows what the "
             "search would try and pay, and nothing new about the job. Nothing is stored."
         ),
         Backend.GCLOUD: (

@@ -1,4 +1,4 @@
-"""The promise of a search: when it ends, however it ends, nothing of it is billable.
+"""The promise of a search: when it ends, for whatever reason, none of its instances is billable.
 
 For: every use of a provisioner. Not for: provisioners. An error, Ctrl-C and SIGTERM all lead here; a process
 that is killed outright leaves the rest to the lease of each instance.
@@ -19,7 +19,9 @@ TRIES = 4
 
 @contextmanager
 def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
-    """Stop all that the owner holds when the block ends. Raises BackendError, which names what is left."""
+    """Stop all instances of the owner when the block ends. Raise BackendError that names instances still
+    held.
+    """
     with Interrupts() as interrupts:
         try:
             yield
@@ -30,7 +32,9 @@ def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
 
 
 def release(provisioner: Provisioner, owner: str) -> None:
-    """Stop every order of an owner until nothing is held; whatever a call raises, the rest is stopped."""
+    """Stop every order of an owner until none is held. If a call fails, the other orders are still
+    stopped.
+    """
     problem: Exception | None = None
     for _ in range(TRIES):
         try:

@@ -2,9 +2,9 @@
 
 For: `twinbed recommend --search`, with every search of control/recommender and every provisioner. Not for:
 deciding (control/recommender), nor for holding instances (provisioners). A trial measures some steps, and the
-time of the whole job follows from them and the number of samples. Its cost is what the provider bills for
-that. What the trial itself costs is counted beside it. Trials go into the measurement database as they end,
-so that an interrupted search has lost nothing and the next answer knows them.
+time of the whole job follows from them and the number of samples. Its cost is the provider's bill for that
+time. The cost of the trial itself is counted separately. Trials go into the measurement database as they end,
+so that an interrupted search loses nothing and the next answer uses them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MOST_FAILURES = 3
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a search may use.
+    """Limits of a search.
 
     trials: most trials. steps: measured steps of each. lease_s: longest time that a trial holds its
         instances, s as billed.
     cap_usd: most that all trials may cost, US$: a trial whose lease could cost more is not begun.
 
-    Raises ScenarioError for values that allow nothing.
+    Raises ScenarioError for values that allow no trial.
     """
 
     trials: int = 12
@@ -67,13 +67,11 @@ class Limits:
 class Trial:
     """One trial.
 
-    configuration: the cluster; price_usd_h: its price, US$/h.
-    why: the search's reason for it.
-    step_s: mean time of a step on the type, s; NaN where it failed.
-    job_s, job_usd: time and cost of the whole job there, s and US$; NaN where it failed.
-    held_s, spent_usd: what the trial itself was billed for, s and US$.
-    problem: why it failed, "" if it did not.
-    noise: noise scale of the gradients, samples, NaN if it was not measured.
+    configuration: the cluster; price_usd_h: its price, US$/h. why: the search's reason for it. step_s: mean
+    time of a step on the type, s; NaN where it failed. job_s, job_usd: time and cost of the whole job there,
+    s and US$; NaN where it failed. held_s, spent_usd: billed time and cost of the trial itself, s and US$.
+    problem: why it failed, "" if it did not. noise: noise scale of the gradients, samples, NaN if it was not
+    measured.
     """
 
     configuration: Configuration
@@ -88,7 +86,7 @@ class Trial:
     noise: float = np.nan
 
     def said(self) -> str:
-        """Return what the trial found, as a line."""
+        """Return the result of the trial as a line."""
         if self.problem:
             return f"failed: {self.problem}"
         return (
@@ -99,15 +97,12 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search found.
+    """The result of a search.
 
-    trials: its trials in order.
-    best: the configuration to take; price_usd_h: its price, US$/h.
-    tried: whether `best` was measured, in this search or before.
-    why: why the search ended.
-    known: number of trials of the job that the search started from.
-    spent_usd: cost of all trials, US$.
-    ready: the question, with what was known before.
+    trials: its trials in order. best: the configuration to take; price_usd_h: its price, US$/h. tried:
+    whether `best` was measured, in this search or before. why: why the search ended. known: number of trials
+    of the job that the search started from. spent_usd: cost of all trials, US$. ready: the question, with the
+    data before the search.
     """
 
     trials: tuple[Trial, ...]
@@ -124,14 +119,11 @@ class Searched:
 class Search:
     """A search in progress.
 
-    question, catalogue, measurements: as for a recommendation.
-    provisioner: holds the instances.
-    command: makes the job's command from a batch size; directory: where it runs.
-    limits: what may be used.
-    stored: whether trials are added to the measurements; a rehearsal's are not.
-    say: called with a line when a trial begins and when it ends.
-    source: where trials say that they come from.
-    owner: mark of all instances of this search.
+    question, catalogue, measurements: as for a recommendation. provisioner: holds the instances. command:
+    makes the job's command from a batch size; directory: where it runs. limits: limits of the search. stored:
+    whether trials are added to the measurements; a rehearsal's are not. say: called with a line when a trial
+    begins and when it ends. source: source that trials are stored with. owner: mark of all instances of this
+    search.
     """
 
     question: Question
@@ -147,7 +139,7 @@ class Search:
     owner: str = field(default_factory=lambda: f"twinbed-{secrets.token_hex(4)}")
 
     def run(self) -> Searched:
-        """Search until the method stops or a limit is reached; nothing is held afterwards.
+        """Search until the method stops or a limit is reached. Afterwards no instance is held.
 
         Raises ScenarioError for a job without samples or batch, without a cluster that the provisioner can
         launch, and after MOST_FAILURES failed trials in a row; BackendError if the backend refuses.

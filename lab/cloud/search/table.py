@@ -22,7 +22,7 @@ _COLUMNS = (
 
 
 def result(searched: Searched, backend: Backend) -> Result:
-    """Return the table of a search; its facts say what to take and what the search cost."""
+    """Return the table of a search. Its facts are the cluster to take and the cost of the search."""
     rows: tuple[Record, ...] = tuple(
         {
             "trial": number,

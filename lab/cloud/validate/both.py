@@ -1,7 +1,8 @@
-"""Runs a market scenario on both backends and compares what the job costs and when it ends.
+"""Runs a market scenario on both backends and compares the job's cost and end.
 
 For: `twinbed validate` of a market scenario. Not for: running (lab.cloud.run, lab.cloud.real). A cell is one
-variant, policy and seed: both backends meet the same market. RULE was fixed before the first result.
+variant, policy and seed: both backends meet the same market. RULE was fixed before the first result was
+known.
 """
 
 from __future__ import annotations

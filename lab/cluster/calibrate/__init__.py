@@ -1,1 +1,1 @@
-"""What the twin and the testbed of clusters know of a machine: what starts cost, how fast jobs train."""
+"""Calibration of the twin and the testbed of clusters: start times, and training speeds of jobs."""

@@ -1,7 +1,8 @@
-"""Measures what starts and restarts of the shipped jobs take here, and how fast they train under a quota.
+"""Measures start and restart times of the shipped jobs on this machine, and their training speed under a
+quota.
 
-For: `twinbed calibrate --pillar cluster`. Not for: whole runs, which the twin is compared with and which
-never calibrate it. Jobs are measured side by side, as they run in a cluster.
+For: `twinbed calibrate --pillar cluster`. Not for: whole runs, which are compared with the twin and therefore
+never calibrate it. Jobs are measured in parallel, as they run in a cluster.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from testbed.cluster.gangs import Gangs
 from testbed.containers import machine
 from twinbed import BackendError
 
-HEAD = (
-    """What `twinbed calibrate --pillar cluster` found on this machine. Of a time, `value` is the median."""
-)
+HEAD = """Head of the file: results of `twinbed calibrate --pillar cluster`. The `value` of a time is the
+    median."""
 GPU_CORES = 0.1
 """CPU quota of each process that is measured, cores."""
 CORES = 0.8
@@ -45,7 +45,7 @@ THOROUGH, QUICK = Effort(30.0), Effort(8.0)
 
 
 def batches() -> list[list[tuple[str, int]]]:
-    """Return the jobs with the sizes of their gangs, as they are measured side by side."""
+    """Return the jobs with the sizes of their gangs, in the groups that are measured in parallel."""
     made: list[list[tuple[str, int]]] = []
     for size in SIZES:
         count = int(CORES / (size * GPU_CORES) + 1e-9)

@@ -43,7 +43,7 @@ def sections(calibrated: Calibration) -> dict[str, Values]:
 
 
 def key_of(job: str, gpus: int) -> str:
-    """Return the key of a job's speed as a gang of so many GPUs."""
+    """Return the key of a job's speed as a gang of `gpus` GPUs."""
     return f"{job}_x{gpus}"
 
 
@@ -53,6 +53,6 @@ def speed(calibration: Calibration, job: str, gpus: int) -> float:
     if value is None:
         known = ", ".join(key.partition(".")[2] for key in calibration.values if key.startswith("training."))
         raise ScenarioError(
-            f"cluster: nobody measured how fast {job} trains on {gpus} GPUs; calibrated are {known}"
+            f"cluster: the speed of {job} on {gpus} GPUs is not calibrated; calibrated are {known}"
         )
     return value.value

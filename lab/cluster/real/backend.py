@@ -35,10 +35,10 @@ _ASK_SLURM_S = 0.3
 def run_scenario(
     scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None, *, fresh: bool = True
 ) -> list[Run]:
-    """Return all runs of a scenario, made here, in `expand` order. fresh: False opens stored runs.
+    """Return all runs of a scenario, made here, in `expand` order. fresh: False reuses stored runs.
 
-    Raises BackendError where this machine refuses and for input that only the twin can run, ScenarioError
-    for bad input. Then nothing is left running, and nothing stored of the run at work.
+    Raises BackendError if this machine cannot run it and for input that only the twin can run, ScenarioError
+    for bad input. In all cases no process is left running, and the run in progress is not stored.
     """
     return [run(spec, store, repeat, progress, fresh=fresh) for spec in expand(scenario)]
 
@@ -78,11 +78,11 @@ def run(spec: RunSpec, store: RunStore, repeat: int, progress: Progress | None, 
 
 
 def emulation_of(spec: RunSpec) -> EmulationInput:
-    """Return how this machine stands for the cluster. Raises ScenarioError if the scenario does not say."""
+    """Return how this machine emulates the cluster. Raise ScenarioError if the scenario does not state it."""
     emulation = cluster_of(spec.scenario).emulation
     if emulation is None:
         raise ScenarioError(
-            f"{spec.name}: cluster.emulation: missing; say how this machine stands for the cluster, as in "
+            f"{spec.name}: cluster.emulation: missing; describe how this machine emulates the cluster, as in "
             "--set 'cluster.emulation={compression: 60, gpu_cores: 0.1}'"
         )
     if emulation.slurm == "decides" and spec.policy.name != "fifo-backfill":
@@ -100,11 +100,11 @@ def emulation_of(spec: RunSpec) -> EmulationInput:
 
 
 LEAST_STEPS = 10
-"""Fewest steps of training that may stand for a job."""
+"""Least number of training steps of a job."""
 
 
 def training(job: str, gpus: int, steps: int, every: int) -> Training:
-    """Return a shipped job, or a user's job file, as a program of so many steps. Raises ScenarioError."""
+    """Return a shipped job, or a user's job file, as a program with `steps` steps. Raise ScenarioError."""
     path = shipped.path_of("job", job)
     return Training(job_file.load(path).command_line(steps=steps), path.parent, gpus, steps, every)
 
@@ -112,10 +112,11 @@ def training(job: str, gpus: int, steps: int, every: int) -> Training:
 def trainings(
     asked: ClusterInput, emulation: EmulationInput, jobs: Jobs, calibration: Calibration
 ) -> list[Training]:
-    """Return a program for each job: as many steps as its duration at speed 1, compressed, has room for.
+    """Return a program for each job, with the number of steps that fits its duration at speed 1 in compressed
+    time.
 
-    Raises ScenarioError for a model that is no job, or a job too short to be seen; BackendError for input
-    whose work has no duration.
+    Raises ScenarioError for a model that is not a job, or a job too short to be measured; BackendError for
+    input whose work has no duration.
     """
     if asked.measured is not None:
         raise BackendError("cluster.measured: its jobs cannot be run here; use --backend twin")

@@ -17,8 +17,8 @@ _MOST_MOMENTS = 2_000
 """Most rows of the table `queue`; of longer runs it holds moments at equal distances."""
 
 _GROWS = 2.0
-"""A queue still grew if so many times more jobs waited, on average, in the last fifth of the watched
-arrivals' time than in the fifth before it."""
+"""A queue counts as growing if the mean number of waiting jobs in the last fifth of the watched arrivals'
+time is this many times that of the fifth before it."""
 
 
 def watched(given: WatchedInput, jobs: int) -> Flags:

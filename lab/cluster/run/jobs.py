@@ -26,14 +26,17 @@ from twinbed import ScenarioError
 _MOST_GROWN = 256
 """Most GPUs to which a job may grow."""
 _SPREAD = 0.9
-"""Speed of a gang on more servers than it needs, where nobody measured it. An assumption."""
+"""Speed of a gang on more servers than it needs, if it was not measured. An assumption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """The input of a run. workload, cluster: for the twin; queues: their names; models: of each job;
-    notes: what was done to the data; inputs: files read, as in a manifest; sha256: hash of their contents;
-    waited_s: how long each waited in fact, s, NaN where unknown, float64[n]."""
+    """The input of a run.
+
+    workload, cluster: for the twin. queues: names of the queues. models: model of each job.
+    notes: changes to the data. inputs: files read, as in a manifest. sha256: hash of their contents.
+    waited_s: how long each job really waited, s, NaN where unknown, float64[n].
+    """
 
     workload: Workload
     cluster: Cluster

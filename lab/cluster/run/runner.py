@@ -118,8 +118,8 @@ def stored(
     whose: Mapping[str, Any],
     began: float,
 ) -> Run:
-    """Store what became of the jobs, and return the run. alone: the same in equal parts; whose: of the
-    manifest, with `backend`; began: as in store_run."""
+    """Store the results of the jobs, and return the run. alone: the results in equal parts; whose: fields of
+    the manifest, with `backend`; began: as in store_run."""
     jobs, asked = drawn.jobs, drawn.asked
     counts = figures.watched(asked.watched, len(jobs.workload))
     values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
@@ -136,7 +136,7 @@ def _simulated(
     drawn: Drawn, policy: PolicySpec, timing: Timing, progress: Callable[[float], None] | None
 ) -> Outcome:
     if policy.name == _ALONE:
-        # A cluster that is divided preempts nobody; taking turns only stands for its parts.
+        # A divided cluster preempts no job; taking turns only emulates its parts.
         timing = replace(timing, restart_s=0.0)
     last = drawn.asked.watched.last
     with blamed(policy):
@@ -153,7 +153,7 @@ def _simulated(
 
 @contextmanager
 def blamed(policy: PolicySpec) -> Iterator[None]:
-    """Turn what a user's own scheduler breaks into an OwnCodeError that names it."""
+    """Convert errors of the user's own scheduler into an OwnCodeError that names it."""
     try:
         yield
     except (InvariantError, BrokenPromiseError) as error:
@@ -198,11 +198,12 @@ DAY_S = 86_400.0
 
 
 def traced_downtime(given: FaultsInput, servers: int, seed: int) -> Downtime:
-    """Return the faults of so many servers between begin_s and end_s, each those of a server of the trace.
+    """Return the faults of `servers` servers between begin_s and end_s, each server with those of a server of
+    the trace.
 
-    A server that is out of order on the trace's first day that is used is down from begin_s on. A fault that
-    begins before end_s lasts as long as in the trace. Raises ScenarioError for more servers than the trace
-    has, or days after its last one.
+    A server that is out of order on the first day used is down from begin_s on. A fault that begins before
+    end_s lasts as long as in the trace. Raises ScenarioError for more servers than the trace has, or days
+    after its last one.
     """
     assert given.trace is not None, "the caller asks for a trace"
     traced = read_downtimes(given.trace)

@@ -75,7 +75,7 @@ def validate(
 
 
 def compared(scenario: Scenario, twins: Sequence[Run], real: Sequence[Run]) -> list[Compared]:
-    """Return the comparison of what both backends ran. Variants and policies that one of them has not run
+    """Return the comparison of the runs of both backends. Variants and policies that one of them has not run
     are left out."""
     rows: dict[str, dict[str, Compared]] = {}
     variants = {_key(spec.resolved()): (spec.variant, spec.policy.text) for spec in expand(scenario)}
@@ -113,13 +113,15 @@ def _placed(rows: Mapping[str, Compared]) -> list[Compared]:
 
 
 def _key(spec: Mapping[str, Any]) -> str:
-    """Return what a run was asked, seeds apart. A key that a stored run does not name has its default."""
+    """Return the question of a run, without seeds. A key that a stored run does not name has its default."""
     cluster = ClusterInput.model_validate(spec["cluster"]).model_dump_json()
     return f"{spec['policy']['name']} {cluster}"
 
 
 def asked_alike(run: Run, spec: RunSpec) -> bool:
-    """Return whether a stored run was asked the same, seeds apart, by whichever code."""
+    """Return whether a stored run answers the same question, without regard to seeds and to the code that
+    made it.
+    """
     return _key(run.manifest["spec"]) == _key(spec.resolved())
 
 

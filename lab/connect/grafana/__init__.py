@@ -1,7 +1,7 @@
 """The Grafana dashboard and the alert rules that ship with twinbed.
 
 For: the two files, and writing them where a user wants them. Not for: the metrics, whose table is in
-testbed.containers.exporting. The dashboard asks for its data source, so it fits every Grafana.
+testbed.containers.exporting. The dashboard prompts for its data source, so it fits every Grafana.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ FILES = {"dashboard.json": "twinbed-dashboard.json", "alerts.yaml": "twinbed-ale
 
 
 def content(name: str) -> str:
-    """Returns one of FILES."""
+    """Return one of FILES."""
     return (resources.files(__name__) / name).read_text(encoding="utf-8")
 
 
 def write_to(folder: Path) -> list[Path]:
-    """Writes both files into a folder, which is made. Returns their paths. Raises BackendError."""
+    """Write both files into a folder, which is made. Returns their paths. Raises BackendError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, given in FILES.items():
         _write(folder / given, content(name).encode())

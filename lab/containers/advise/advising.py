@@ -55,7 +55,7 @@ def _notes(hosts: Hosts | None) -> tuple[str, ...]:
     )
     throttling = "" if hosts else ", with CPU to spare"
     return (
-        "Reserved is what is requested. Limits reserve nothing, and may add up to more than a host has.",
+        "Requests are reserved. Limits reserve nothing, and may add up to more than a host has.",
         late,
         f"Throttling is that of the CPU limit{throttling}; without a limit it is undefined.",
     )
@@ -63,11 +63,11 @@ def _notes(hosts: Hosts | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for.
+    """A request for advice.
 
-    policies: candidates, of CANDIDATES. risk: largest accepted share of throttled periods. seeds: of the
-    rehearsal, at least one. price: of what is reserved. hosts: those that the containers of a history share;
-    None: one for each.
+    policies: candidates, of CANDIDATES. risk: largest accepted share of throttled periods.
+    seeds: seeds of the rehearsal, at least one. price: price of reserved resources.
+    hosts: hosts that the containers of a history share; None: one for each container.
     """
 
     policies: tuple[str, ...] = CANDIDATES
@@ -81,14 +81,14 @@ class Wanted:
         if unknown:
             raise ScenarioError(f"no candidate {unknown[0]!r}; there are {', '.join(CANDIDATES)}")
         if not set(self.policies) - {CURRENT}:
-            raise ScenarioError("what is set now is no advice by itself; name another candidate, too")
+            raise ScenarioError("the present settings are no advice; name another candidate, too")
         if not 0 < self.risk < 1:
             raise ScenarioError(f"the risk is {self.risk:g}, expected a share above 0 and below 1")
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """Candidates of one history: settings and what came of them, by name.
+    """Candidates of one history: their settings and their results, by name.
 
     requested: the most CPU that is requested at a time on each host, cores.
     """
@@ -150,7 +150,7 @@ def rehearse(told: Told, wanted: Wanted, machine: Machine, progress: Progress) -
 
 
 def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
-    """Yield a sentence on each candidate, the best first: what the whole fleet would have gone through."""
+    """Yield a sentence on the fleet's result under each candidate, the best first."""
     source = found.told.source
     yield f"{source}: candidates from the best to the worst, on the half that they were not made from:"
     for name in [*found.order, *([CURRENT] if CURRENT in wanted.policies else [])]:
@@ -182,7 +182,7 @@ def settings(
 ) -> dict[str, Sizes]:
     """Return the candidates' settings, made from this history alone, in whole millicores and MiB.
 
-    progress: how far the search for CPU is, under one label.
+    progress: called with the progress of the search for CPU, under one label.
     """
     usage = told.usage
     made: dict[str, Sizes] = {}
@@ -231,7 +231,7 @@ class _Counted:
 def _order(
     told: Told, wanted: Wanted, machine: Machine, names: Sequence[str], progress: Progress
 ) -> list[str]:
-    """Return the candidates by what they did on the second half when made from the first."""
+    """Return the candidates by their result on the second half when made from the first."""
     length = told.usage.cores.shape[1]
     half = length // 2
     if half == 0 or len(names) == 1:
@@ -265,7 +265,9 @@ def figures_of(fates: Fates, sizes: Sizes, usage: Usage) -> Figures:
 
 
 def _rounded(sizes: Sizes) -> Sizes:
-    """Return settings rounded up to what all forms can say: whole millicores, at least 10, and whole MiB."""
+    """Return settings rounded up so that all forms can express them: whole millicores, at least 10, and whole
+    MiB.
+    """
 
     def cores(values: Floats) -> Floats:
         return np.maximum(np.ceil(np.round(values * 1000, 6)) / 1000, LEAST_CORES)
@@ -374,7 +376,7 @@ def _is_known(current: Setting, usage: Usage, row: int) -> bool:
 
 
 def _unknown(current: Setting, *, known: bool) -> list[str]:
-    """Return what a history does not tell of a row. known: whether it tells memory use."""
+    """Return the facts about a row that a history lacks. known: whether it has memory use."""
     names = {
         "cpu_request_cores": "the CPU request now",
         "cpu_limit_cores": "the CPU limit now",
@@ -386,7 +388,7 @@ def _unknown(current: Setting, *, known: bool) -> list[str]:
 
 
 def _changes(current: Setting, advised: Setting) -> tuple[float | None, ...]:
-    """Return the relative change of each setting; None where one of the two says nothing."""
+    """Return the relative change of each setting; None if one of the two is not known."""
     changes: list[float | None] = []
     for key in Setting.model_fields:
         now, then = getattr(current, key), getattr(advised, key)
@@ -407,7 +409,7 @@ def _limit_reason(found: Rehearsed, name: str, row: int, risk: float) -> str:
     if math.isfinite(limit):
         why = {VPA: "the limit keeps its present proportion to the request"}.get(
             name,
-            f"the least limit inside the risk of {100 * risk:g} %, with what the second half needed more",
+            f"the least limit inside the risk of {100 * risk:g} %, plus what the second half needed more",
         )
         return f"Limit of {limit:g} cores: {why}; it throttled in {100 * throttled:.2g} % of the periods."
     if LIMITS in found.sizes:

@@ -1,7 +1,7 @@
-"""Reads what an advice is made from: traces with what was in force, replicas grouped to workloads.
+"""Reads the input of an advice: traces with the settings in force, and replicas grouped into workloads.
 
-For: `read` of any source, and `of_cluster` for a history that a server gave. Not for: what to advise.
-A trace without owners is taken as it is: every container is a workload of its own.
+For: `read` of any source, and `of_cluster` for a history from a server. Not for: advising. In a trace without
+owners, every container is a workload of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PERIOD_S = 0.1
 
 _HEAD_BYTES = 512
 _MOST_BYTES = 1 << 50
-"""Largest memory of a container, bytes: more is another unit or a defect of what was measured."""
+"""Largest memory of a container, bytes. A larger value is in another unit, or a defect of the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Told:
 
 
 def read(source: str, options: Mapping[str, Any] | None = None) -> Told:
-    """Return the history at a path, a public data set's folder, or of a shipped recording's name.
+    """Return the history at a path, of a public data set's folder, or of a shipped recording's name.
 
-    options: those of traces.load. What lies beside an imported history is read, too. Raises TraceError.
+    options: those of traces.load. The second file of an imported history is read, too. Raises TraceError.
     """
     given = dict(options or {})
     history = None if given else _with_facts(Path(source))
@@ -139,7 +139,7 @@ def of_cluster(source: str, history: ClusterHistory) -> Told:
 
 
 def _with_facts(path: Path) -> ClusterHistory | None:
-    """Return the history of a file that tells what was in force, None for any other."""
+    """Return the history of a file with settings in force, None for any other file."""
     if not path.is_file():
         return None
     if path.suffix == ".parquet":
@@ -162,7 +162,9 @@ def _key(owner: Owner) -> tuple[str, str, str, str]:
 
 
 def _current(history: ClusterHistory, columns: NDArray[np.int64], first: NDArray[np.int64]) -> Sizes:
-    """Return what is set now by row: the last known setting of its latest member, NaN where none is known."""
+    """Return the present settings by row: the last known setting of its latest member, NaN if none is
+    known.
+    """
     last_seen = np.where(history.trace.present.T[columns], np.arange(len(history.trace.present)), -1).max(
         axis=1
     )

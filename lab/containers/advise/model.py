@@ -1,11 +1,11 @@
-"""The advice file: what `twinbed advise` says and `twinbed apply` carries out.
+"""The advice file: the output of `twinbed advise` and the input of `twinbed apply`.
 
 For: the data of an advice, reading and writing it. Not for: making one (lab.containers.advise.advising), the
 forms that Kubernetes, Helm, Docker and systemd take (lab.containers.advise.forms), nor applying it
 (lab.containers.apply).
 
-One row is one container of one workload: all replicas of a workload share its limits. As in KRR, "no
-opinion" and "no limit" differ: a quantity that is null stays as it is, and a limit that is "none" is removed.
+One row is one container of one workload: all replicas of a workload share its limits. As in KRR, "no opinion"
+and "no limit" differ: a quantity that is null stays unchanged, and a limit that is "none" is removed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ MOST_BYTES = 64 * MIB
 """Largest advice file: some 50,000 containers."""
 
 Verdict = Literal["apply", "care", "leave"]
-"""apply: the rehearsal was better in every respect or equal. care: it was better, but some figure is close to
-its bound, or the history is short. leave: no candidate was better than what is set, or it hardly keeps up."""
+"""apply: the rehearsal was better or equal in every respect. care: it was better, but a figure is close to
+its bound, or the history is short. leave: no candidate was better than the present settings, or the advice
+hardly keeps up."""
 
 Cores = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
@@ -92,16 +93,16 @@ class Row(Section):
     policy: str = Field(description="Candidate that the advice is from.")
     verdict: Verdict
     reason: str = Field(description="Why, one sentence.")
-    unknown: list[str] = Field(default_factory=list, description="What the history does not tell of the row.")
+    unknown: list[str] = Field(default_factory=list, description="Facts that the history lacks.")
     cpu_limit_reason: str = Field(default="", description="Why this CPU limit, or none, one sentence.")
-    before: Outcome | None = Field(description="Replay of what is set now; null if that is unknown.")
+    before: Outcome | None = Field(description="Replay of the present settings; null if they are unknown.")
     after: Outcome = Field(description="Replay of the advice.")
     peak_cores: float = Field(ge=0, description="Largest CPU use of an interval of the history, cores.")
     peak_bytes: float = Field(ge=0, description="Largest memory of the history, bytes.")
 
     @property
     def not_told(self) -> str:
-        """What the history does not tell, as a sentence with a space before it; "" if it tells all."""
+        """The facts that the history lacks, as a sentence with a space before it; "" if it lacks none."""
         return f" The history does not tell: {', '.join(self.unknown)}." if self.unknown else ""
 
 
@@ -128,7 +129,7 @@ class Made(Section):
 
 
 class Advice(Section):
-    """An advice: rows, and from what they were made."""
+    """An advice: rows, and the input that they were made from."""
 
     version: Literal[1] = Field(description="Version of this form.")
     made: Made

@@ -36,7 +36,7 @@ _LINES = {
 
 
 def document(advice: Advice, histories: Sequence[Told]) -> str:
-    """Return the whole page as text. histories: those that the advice was made of."""
+    """Return the whole page as text. histories: histories that the advice was made from."""
     whole = result(advice)
     places = {named.name: (told, row) for told in histories for row, named in enumerate(told.rows)}
     body = [
@@ -57,7 +57,7 @@ def _made(advice: Advice) -> str:
 
 
 def _most(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows to draw: by what they would save or cost, those to be applied with care first."""
+    """Return the rows to draw: those that save or cost most, rows to be applied with care first."""
 
     def weight(row: Row) -> tuple[bool, float]:
         after = row.after.money_per_day.mean if row.after.money_per_day else 0.0

@@ -1,12 +1,12 @@
-"""Rehearses settings: what containers would have gone through with them, replayed by the twin.
+"""Rehearses settings: the twin replays containers under them.
 
-For: `Rehearsal`, over one history and several seeds. Not for: what to set (control.advice).
+For: `Rehearsal`, over one history and several seeds. Not for: choosing settings (control.advice).
 
 Three replays make one outcome. Throttling is that of the CPU limit, on a host with CPU to spare. OOM events
-and restarts are those of the memory limit. Late work is what would be late on a host without any CPU to
-spare, where a container gets its request and no more: without a CPU limit that is the only promise it has, so
-it is the measure by which requests compare. Where the containers' hosts are given, one replay on them gives
-all three, and requests are weights. Seeds draw how use varies within an interval of the history.
+and restarts are those of the memory limit. Late work is the work that would be late on a host without spare
+CPU, where a container gets only its request. Without a CPU limit, this is all that a container is guaranteed,
+so requests are compared by it. Where the containers' hosts are given, one replay on them gives all three, and
+requests are weights. Seeds draw how use varies within an interval of the history.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Rehearsal:
         return short
 
     def _searched(self, begin: float, end: float) -> Load:
-        """Return what a search replays of a part of the history."""
+        """Return the load for the search's replay of a part of the history."""
         length = self._told.usage.cores.shape[1]
         first = min(int(begin * length), length - 1)
         chosen = np.arange(first, max(int(end * length), first + 1))
@@ -176,7 +176,7 @@ class Rehearsal:
         )
 
     def fates(self, sizes: Sizes, progress: Callable[[float], None] | None = None) -> Fates:
-        """Return what the rows go through with these settings."""
+        """Return the results of the rows under these settings."""
         usage, price = self._told.usage, self._price
         cores, size = sizes.reserved_cores, sizes.reserved_bytes
         memory = np.where(usage.memory_known, size, 0.0)
@@ -200,7 +200,7 @@ class Rehearsal:
         )
 
     def _lived(self, sizes: Sizes, cores: Floats, seed: int) -> dict[str, Floats]:
-        """Return what one seed decides of Fates, float64[R] each. cores: what is reserved."""
+        """Return the part of Fates that depends on the seed, float64[R] each. cores: reserved cores."""
         usage = self._told.usage
         load = self._load(seed)
         limited, promised = np.isfinite(sizes.cpu_limit), cores > 0
@@ -222,7 +222,7 @@ class Rehearsal:
         }
 
     def _slack(self, used: Floats, reserved: Floats) -> Floats:
-        """Return what is reserved and unused, mean over the intervals of all members, float64[R]."""
+        """Return the reserved but unused cores, mean over the intervals of all members, float64[R]."""
         usage = self._told.usage
         free = np.maximum(reserved[usage.row][:, None] - used, 0.0)
         total = usage.by_row(np.where(usage.present, free, 0.0).sum(axis=1))
@@ -233,7 +233,9 @@ class Rehearsal:
         return usage.by_row(part) / np.maximum(usage.by_row(whole), 1)
 
     def _crowd(self, hosts: Hosts, cores: Floats) -> Crowd:
-        """Return where members run, and their weights as their requests say; the kernel's own without one."""
+        """Return the members' hosts and their weights from their requests; the kernel's default without a
+        request.
+        """
         weight = np.where(cores > 0, shares(np.nan_to_num(cores)) * (DEFAULT_WEIGHT / SHARES_PER_CORE), 0.0)
         of_row = np.where(weight > 0, weight, DEFAULT_WEIGHT)
         member = np.arange(len(self._memory))

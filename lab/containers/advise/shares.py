@@ -37,9 +37,10 @@ def _division(
 
 
 def _needed(rehearsal: Rehearsal, split: float, risk: float, tell: Callable[[Rehearse], Rehearse]) -> float:
-    """Return the part of the most cores that was needed after a split of the history; 1 if it tells nothing.
+    """Return the share of the most cores that was needed after a split of the history; 1 if it gives no
+    information.
 
-    Rows count that run before and after it.
+    Only rows that run before and after the split count.
     """
     before, after = rehearsal.window(0, split), rehearsal.window(split, 1)
     if before is None or after is None:

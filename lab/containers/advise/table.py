@@ -36,7 +36,7 @@ def result(advice: Advice) -> Result:
         "Verdicts": ", ".join(f"{word} {count}" for word, count in counts.items()),
         "Money a day": money(advice),
     }
-    legend = "a → b: what is set now → the advice, replayed on the history. –: unknown or undefined."
+    legend = "a → b: the present settings → the advice, replayed on the history. –: unknown or undefined."
     columns = [
         replace(column, title="Late on these hosts") if made.hosts and column.key == "late" else column
         for column in COLUMNS
@@ -87,7 +87,7 @@ def _record(row: Row) -> Record:
 
 
 def _change(row: Row, key: str, factor: float) -> str:
-    """Return `request / limit`, each with what is set now if that is known and differs."""
+    """Return `request / limit`, each with the present value if that is known and differs."""
     texts = []
     for what in ("request", "limit"):
         name = key.format(what)

@@ -1,8 +1,9 @@
-"""Carries a plan out: canaries first, a watch after each step, and everything back when something is wrong.
+"""Carries a plan out: canaries first, a watch after each step, and a roll-back of everything if something is
+wrong.
 
-For: the order of writes, and what is on disk before each of them. Not for: what to change (plan.py). What
-is found is saved before the first change of each step. A value is put back only while it lies between what
-was found and what was wanted: anything else was set by somebody else meanwhile, and stays.
+For: the order of writes, and the state on disk before each of them. Not for: choosing changes (plan.py). The
+values found are saved before the first change of each step. A value is restored only if it is between the
+found and the wanted value: any other value was set by others meanwhile, and stays.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError, TwinbedError
 
 POLL_S = 1.0
-"""Time between two looks of a watch, s."""
+"""Time between two checks of a watch, s."""
 
 
 class Clock(Protocol):
@@ -62,15 +63,20 @@ class Source:
 
 @dataclass(slots=True)
 class Back:
-    """What was put back. done: values; notes: what was not, and why, one sentence each."""
+    """Restored values. done: values that were restored; notes: values that were not, with the reason, one
+    sentence each.
+    """
 
     done: int = 0
     notes: list[str] = field(default_factory=list)
 
 
 class Applier:
-    """Applies plans at `places`. journal: what it needs to take them back; audit: what it did; on_progress:
-    told what it does and how far it is, 0 to 1. figures: what it counts."""
+    """Applies plans at `places`.
+
+    journal: the state needed to take changes back. audit: record of all actions.
+    on_progress: called with the current action and the progress, 0 to 1. figures: its counters.
+    """
 
     def __init__(
         self,
@@ -85,9 +91,9 @@ class Applier:
         self.figures = Figures()
 
     def apply(self, plan: Plan, source: Source, watched: Watched) -> str | None:
-        """Carry the plan out; return why it was taken back again, or None when it is in force.
+        """Carry the plan out. Return why it was taken back, or None if it is in force.
 
-        Raises what a write raised, and KeyboardInterrupt, after everything was put back.
+        Raises the error of a write, and KeyboardInterrupt, after everything was restored.
         """
         steps = steps_of(plan.to_do, watched.canary)
         if not steps:
@@ -118,9 +124,10 @@ class Applier:
         return None
 
     def take_back(self, path: Path, state: State, why: str) -> Back:
-        """Put back what an apply changed, cuts first, and forget it. Idempotent, also after half of it.
+        """Restore the values that an apply changed, cuts first, and forget it. Idempotent, even after an
+        interruption.
 
-        What could not be put back is kept in the file. Raises BackendError for the first of it.
+        Values that could not be restored stay in the file. Raises BackendError for the first of them.
         """
         back = Back()
         left: list[Made] = []
@@ -131,21 +138,21 @@ class Applier:
             try:
                 self._put_back(made, state, why, back)
             except GroupGoneError as error:
-                back.notes.append(f"{made.target}: is gone, so there is nothing to put back ({error})")
+                back.notes.append(f"{made.target}: no longer exists, nothing to restore ({error})")
             except TwinbedError as error:
                 left.append(made)
                 problems.append(error)
         if problems:
             self._journal.save(path, state.model_copy(update={"changes": left}))
             raise BackendError(
-                f"{len(left)} limits could not be put back ({problems[0]}); try again: twinbed apply --undo"
+                f"{len(left)} limits could not be restored ({problems[0]}); try again: twinbed apply --undo"
             ) from problems[0]
         self._journal.drop(path)
         return back
 
     def recover(self) -> Back | None:
-        """Take back what a killed apply left half done; None where there is nothing like it. Hold the
-        journal's lock."""
+        """Take back the changes of a killed apply; None if there is none. The caller holds the journal's
+        lock."""
         path = self._journal.newest()
         if path is None or (state := self._journal.load(path)).phase != "carrying":
             return None
@@ -218,9 +225,7 @@ class Applier:
         former, wanted = number(made.found), number(made.wanted)
         now = target.read().get(made.quantity, math.nan)
         if not min(former, wanted) <= now <= max(former, wanted):
-            note = (
-                f"{made.target}: {made.quantity} is {worded(now)} now, which somebody else set; left as it is"
-            )
+            note = f"{made.target}: {made.quantity} is {worded(now)} now, set by others; left unchanged"
             self._note("leave", state, container=made.target, quantity=made.quantity, why=note)
             back.notes.append(note)
             return
@@ -242,8 +247,8 @@ class Applier:
 
 
 def steps_of(changes: Sequence[Change], canary: float) -> list[list[Change]]:
-    """Return the changes in the order in which they are made: canaries, then the rest; in each of these what
-    lowers before what raises, and no request above its limit meanwhile.
+    """Return the changes in order: canaries, then the rest; in each part decreases before increases, with no
+    request above its limit at any time.
 
     canary: share of the containers, rounded up. They are taken from all rows in turn.
     """

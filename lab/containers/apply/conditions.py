@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from testbed.containers.exporting.reading import Series
 
 LEAST_PERIODS = 50
-"""CFS periods before a throttled share counts, 5 s at the usual 100 ms: the first periods after a change say
-little. At the end of a watch fewer count, too."""
+"""CFS periods before a throttled share counts, 5 s at the usual 100 ms: the first periods after a change give
+little information. At the end of a watch fewer periods count, too."""
 
 _FORM = re.compile(r"(throttled|oom|restarts)\s*>\s*([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(%?)")
 
@@ -47,7 +47,7 @@ class Condition:
     bound: float
 
     def met(self, happened: Happened, *, last: bool) -> str | None:
-        """Return what is beyond the bound, in words, or None. last: the watch ends now."""
+        """Return the exceeded bound, in words, or None. last: the watch ends now."""
         if self.quantity == "throttled":
             if happened.periods < (1 if last else LEAST_PERIODS):
                 return None
@@ -55,7 +55,7 @@ class Condition:
             words = f"throttled in {100 * share:.1f} % of {happened.periods} periods, more than"
             return f"{words} {100 * self.bound:g} %" if share > self.bound else None
         count = happened.oom if self.quantity == "oom" else happened.restarts
-        words = "processes killed for want of memory" if self.quantity == "oom" else "restarts"
+        words = "processes killed for lack of memory" if self.quantity == "oom" else "restarts"
         return f"{words}: {count}, more than {self.bound:g}" if count > self.bound else None
 
 

@@ -1,8 +1,8 @@
-"""Keeps on disk what an apply needs to take its changes back, before it makes the first change.
+"""Stores the state that an apply needs to take its changes back, before it makes the first change.
 
 For: one file per apply, and the lock that lets one apply work at a time. Not for: the audit, which is never
-read back (testbed.containers.attach.audit). A file whose phase is `carrying` while nobody holds the lock is
-of an apply that was killed.
+read back (testbed.containers.attach.audit). A file with the phase `carrying` while no process holds the lock
+belongs to an apply that was killed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Made(Section):
 
     @classmethod
     def of(cls, change: Change) -> Made:
-        """Return a change as it is kept."""
+        """Return a change in its stored form."""
         return cls(
             row=change.row,
             target=change.target,
@@ -106,7 +106,7 @@ class Journal:
         return self.folder / f"apply-{int(match[1]) + 1 if match else 1:06d}.json"
 
     def load(self, path: Path) -> State:
-        """Return what a file says."""
+        """Return the content of a file."""
         return validated(State, guard.parse_json(read_user_text(path, _MOST_BYTES), str(path)), str(path))
 
     def save(self, path: Path, state: State) -> None:

@@ -39,7 +39,7 @@ def match(advice: Advice, rows: Sequence[Row], places: Places, maps: Sequence[st
             other = owner.setdefault(name, row_name)
             if other != row_name:
                 raise ScenarioError(
-                    f"{printable(name)}: rows {other!r} and {row_name!r} both mean it; say which with --map"
+                    f"{printable(name)}: rows {other!r} and {row_name!r} both match it; choose one with --map"
                 )
     return meant
 

@@ -37,9 +37,9 @@ class Change:
     row: name of the advice's row
     target: full name of the container
     quantity: a key of advise.model.Setting
-    found: what is in force, cores or bytes, math.inf = no limit
-    wanted: what is to be in force
-    reason: why
+    found: value in force, cores or bytes, math.inf = no limit
+    wanted: value to put in force
+    reason: reason for the change
     refused: why it is not carried out, "" = it is
     """
 
@@ -76,7 +76,7 @@ class Plan:
 
 
 def chosen(advice: Advice, *, include_care: bool) -> list[Row]:
-    """Return the rows that are to be applied."""
+    """Return the rows to apply."""
     verdicts = ("apply", "care") if include_care else ("apply",)
     return [row for row in advice.rows if row.verdict in verdicts]
 
@@ -163,7 +163,7 @@ def _changes(row: Row, target: Target, unset: set[str], kept: set[str]) -> list[
 
 
 def _fitting(row: Row, changes: list[Change], places: Places) -> list[Change]:
-    """Refuse the row as a whole where a memory limit would not leave room for what is used now."""
+    """Refuse the whole row if a memory limit would not leave room for the present use."""
     for change in changes:
         if change.quantity != MEMORY_LIMIT:
             continue
@@ -182,7 +182,7 @@ def _left(advice: Advice, rows: Sequence[Row]) -> list[str]:
     careful = sum(row.verdict == "care" for row in left)
     notes = []
     if len(left) > careful:
-        notes.append(f"Left alone, as the advice says: {len(left) - careful} rows.")
+        notes.append(f"Left unchanged, as advised: {len(left) - careful} rows.")
     if careful:
         notes.append(f"To be applied with care, and left out: {careful} rows; add them with --include-care.")
     return notes

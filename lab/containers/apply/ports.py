@@ -1,7 +1,7 @@
-"""What applying needs of a container, wherever it runs.
+"""The port between an apply and containers, wherever they run.
 
-For: the protocol between the steps of an apply and what they act on: containers of this machine
-(places.py) or pods of a cluster (lab.connect.kubernetes). Not for: either of them.
+For: the protocol between the steps of an apply and what they act on: containers of this machine (places.py)
+or pods of a cluster (lab.connect.kubernetes). Not for: either of them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Candidate:
 
 class Target(Protocol):
     """One container. Values are by quantity, a key of advise.model.Setting; math.inf is no limit. Every
-    method raises GroupGoneError when the container is gone, BackendError where its machine refuses."""
+    method raises GroupGoneError if the container no longer exists, BackendError if its machine refuses."""
 
     @property
     def name(self) -> str:
         """Return its full name."""
 
     def read(self) -> dict[str, float]:
-        """Return what is in force; what cannot be set here is left out."""
+        """Return the values in force, without those that cannot be set here."""
 
     def settled(self, quantity: str, value: float) -> float:
-        """Return a value as it will be held, which may be rounded; for no limit the present one, if it cannot
-        be removed here."""
+        """Return a value in the form in which it will be held, possibly rounded; for no limit the present
+        one, if it cannot be removed here."""
 
     def record(self) -> dict[str, Any]:
         """Return what `put_back` needs besides the value, as plain data."""
@@ -54,7 +54,7 @@ class Target(Protocol):
         """Put back a value that `read` returned, with the `record` of that time. Idempotent."""
 
     def floor_bytes(self) -> int:
-        """Return the smallest memory limit that leaves room above what is used now, bytes."""
+        """Return the smallest memory limit that leaves room above the present use, bytes."""
 
     def counters(self) -> Counters:
         """Return what happened to it so far."""
@@ -65,17 +65,19 @@ class Places(Protocol):
 
     @property
     def kind(self) -> str:
-        """Return what is noted with changes here, so that an undo looks here again."""
+        """Return the kind of place that is stored with changes, so that an undo uses the same place."""
 
     def candidates(self) -> Sequence[Candidate]:
         """Return the containers that rows are matched with by name and labels."""
 
     def named(self, text: str) -> list[str]:
-        """Return the full names of the containers that a name of --map means. Raises ScenarioError for a
-        name that cannot be, GroupGoneError for one that nobody has."""
+        """Return the full names of the containers that a name of --map matches. Raise ScenarioError for an
+        invalid name, GroupGoneError for a name without a container."""
 
     def target(self, name: str) -> Target:
-        """Return the container of a full name, found anew. Raises GroupGoneError when it is gone."""
+        """Return the container of a full name, looked up again. Raise GroupGoneError if it no longer
+        exists.
+        """
 
     def close(self) -> None:
-        """Close what is open. Idempotent."""
+        """Close all open resources. Idempotent."""

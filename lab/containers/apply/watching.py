@@ -1,8 +1,8 @@
-"""Watches containers whose limits have changed, and says when that has to be taken back.
+"""Watches containers whose limits have changed, and decides when the changes must be taken back.
 
-For: comparing what happened to each container since the change, also over restarts, with the conditions. Not
-for: taking back (carrying.py). A container that restarts has a new cgroup, whose counters begin at zero and
-whose limits may be the old ones: whoever watches is told, and sets them again.
+For: comparing each container's counters since the change, also over restarts, with the conditions. Not for:
+taking back (carrying.py). A container that restarts has a new cgroup, whose counters begin at zero and whose
+limits may be the old ones: a callback then sets them again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from testbed.containers.attach.limits import Counters
 from testbed.containers.ports import GroupGoneError
 
 GONE_S = 15.0
-"""How long a container may be gone before the watch is given up, s: a restart takes some seconds."""
+"""Time for which a container may be missing before the watch is given up, s: a restart takes some seconds."""
 
 _NOTHING = Counters(0, 0, 0, 0, "")
 
 
 @dataclass(slots=True)
 class _Seen:
-    """One container. base: its counters when its present cgroup was first seen; last: the newest ones, None
-    before the first; before: sums of former cgroups; restarts: seen so far; limited: whether its present
-    cgroup has the limits; gone_s: since when it is gone."""
+    """One container.
+
+    base: its counters when its present cgroup was first seen. last: the newest counters, None before the
+        first ones.
+    before: sums of former cgroups. restarts: number of restarts seen. limited: whether its present cgroup has
+        the limits.
+    gone_s: time since which it is missing, s.
+    """
 
     base: Counters = _NOTHING
     last: Counters | None = None
@@ -57,8 +62,11 @@ class _Seen:
 
 
 class Watch:
-    """A watch over containers, which begins now. on_restart: told the full name of one that restarted, and
-    again while that raises GroupGoneError. happened: takes what happened to each, by full name."""
+    """A watch over containers, which begins now.
+
+    on_restart: called with the full name of a container that restarted, and again while it raises
+    GroupGoneError. happened: receives each container's counters, by full name.
+    """
 
     def __init__(
         self,
@@ -81,8 +89,8 @@ class Watch:
                 self._seen[name] = _Seen(counters, counters)
 
     def look(self, now_s: float, *, last: bool) -> str | None:
-        """Look at all of them; return why the changes have to be taken back, or None. last: the watch ends
-        now. Raises BackendError where a container cannot be read."""
+        """Check all containers. Return why the changes must be taken back, or None. last: the watch ends now.
+        Raise BackendError if a container cannot be read."""
         for name, seen in self._seen.items():
             try:
                 seen.take(self._places.target(name).counters())

@@ -1,7 +1,7 @@
-"""Turns measurements into calibrated values: distributions, overruns, and what one more request adds.
+"""Turns measurements into calibrated values: distributions, overruns, and the cost of one more request.
 
-For: the arithmetic of `twinbed calibrate`. Not for: measuring (limits.py, loop.py, program.py), nor for
-the costs of the service program (fit.py).
+For: the arithmetic of `twinbed calibrate`. Not for: measuring (limits.py, loop.py, program.py), nor for the
+costs of the service program (fit.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def jitter(values: Sequence[float] | Floats, source: str) -> Value:
 
 
 def per_request(amounts: Sequence[float] | Floats, requests: Sequence[int]) -> float:
-    """Return what one more request adds, by least squares over runs with different numbers of requests.
-    What is spent without requests does not count."""
+    """Return the cost of one more request, by least squares over runs with different numbers of requests.
+    Costs that do not depend on requests are left out."""
     more = np.asarray(requests, np.float64) - np.mean(requests)
     return float(more @ np.asarray(amounts, np.float64) / (more @ more))

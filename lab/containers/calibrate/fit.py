@@ -42,11 +42,11 @@ _ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A run for real.
+    """A run on the testbed.
 
-    asked: the load, with the arrivals as they were sent
-    used_s: float64[rates, N], CPU seconds of the containers in all rows of a rate
-    latency_s: float64[A], from when requests were sent, NaN where there was no answer
+    asked: the load, with the arrivals as they were sent used_s: float64[rates, N], CPU seconds of the
+    containers in all rows of a rate latency_s: float64[A], from when requests were sent, NaN where there was
+    no answer
     """
 
     asked: subject.Schedule

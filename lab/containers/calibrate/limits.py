@@ -1,5 +1,5 @@
-"""Measures what setting limits takes and does: quota and memory writes, OOM grants, throttling overrun,
-burst.
+"""Measures the time and the effect of setting limits: quota and memory writes, OOM grants, throttling
+overrun, burst.
 
 For: single cgroups that are driven by hand. Not for: the control loop (loop.py). The commands run in this
 interpreter, so nothing needs to be installed.

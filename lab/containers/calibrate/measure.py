@@ -55,7 +55,7 @@ QUICK = Effort(
 
 
 def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> MachineCalibration:
-    """Measure this machine. Raises BackendError where it cannot be measured, with nothing left running."""
+    """Measure this machine. Raise BackendError if it cannot be measured. No process is left running."""
     tell = progress or _nobody
     driver = detect()
     leftovers.sweep(driver)

@@ -23,8 +23,8 @@ SPEED_KEY = "core_speed"
 """Key of a core's speed among a calibration's further measurements."""
 
 SPEED_WITHIN = 0.10
-"""Largest difference of a core's speed that fits, as a share of the calibrated speed: what a twin is off in
-CPU, it is off by more in slack and latency, whose limits are 10 % and 15 % (lab.containers.validate.rule)."""
+"""Largest relative difference of a core's speed from the calibrated speed: the twin's error in CPU leads to a
+larger error in slack and latency, whose limits are 10 % and 15 % (lab.containers.validate.rule)."""
 
 WRITE_WITHIN_S = 0.001
 """Largest difference of the median time of a quota write that fits, s: a hundredth of a period."""
@@ -36,11 +36,10 @@ _CURE = "calibrate this machine (`twinbed validate --calibrate`, or `twinbed cal
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a machine is like.
+    """Properties of a machine.
 
-    kernel: its name, release and version of cgroups
-    core_speed: of one core, as testbed.containers.machine.core_speed, None = not known
-    quota_write_s: median time of a quota write, s
+    kernel: its name, release and version of cgroups core_speed: of one core, as
+    testbed.containers.machine.core_speed, None = not known quota_write_s: median time of a quota write, s
     """
 
     kernel: str
@@ -50,15 +49,15 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A machine beside a calibration. name: of the calibration; here: what was seen now; calibrated: what the
-    calibration says."""
+    """A machine beside a calibration. name: name of the calibration; here: the machine's properties now;
+    calibrated: the calibration's."""
 
     name: str
     here: Look
     calibrated: Look
 
     def misfits(self) -> Iterator[str]:
-        """Yield what does not fit, a few words for each."""
+        """Yield the properties that do not fit, a few words for each."""
         if self.calibrated.core_speed is None or self.here.core_speed is None:
             yield "it does not say how fast a core was"
         else:
@@ -83,7 +82,7 @@ class Probe:
         return f"Calibration {self.name!r} fits this machine in a core's speed, kernel and quota writes."
 
     def plain(self) -> dict[str, Any]:
-        """Return both looks, in JSON types, for a run's manifest."""
+        """Return both sets of properties, in JSON types, for a run's manifest."""
         return {
             "fits": not any(self.misfits()),
             "says": self.sentence,
@@ -120,5 +119,5 @@ def core_speed() -> dict[str, Value]:
 
 
 def _version(text: str) -> tuple[str, ...]:
-    """Return the kernel's first two numbers and the version of cgroups, as far as the text says them."""
+    """Return the kernel's first two numbers and the version of cgroups, as far as the text has them."""
     return tuple(match[1] for word in (r"(\d+\.\d+)", r"cgroup v(\d)") if (match := re.search(word, text)))

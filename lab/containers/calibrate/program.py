@@ -1,8 +1,8 @@
-"""Measures what the service program costs: CPU per visit, stage, call and wake-up, memory, network, load
+"""Measures the costs of the service program: CPU per visit, stage, call and wake-up, memory, network, load
 generator.
 
-For: `twinbed calibrate`, which runs the application of subject.py for real without limits. Not for:
-scenarios, nor for telling the costs apart (fit.py).
+For: `twinbed calibrate`, which runs the application of subject.py on the testbed without limits. Not for:
+scenarios, nor separating the costs (fit.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0
 _SOURCE = "measured: an application of twelve services under no limits at three rates, the twin fitted to it"
 _CLIENT = "measured: the same, by what more requests add"
 _SHORT = 0.1
-"""Length of the short run as a share of the long one's. It only shows what does not depend on requests."""
+"""Length of the short run as a share of the long one's. It only shows the costs that do not depend on
+requests."""
 _FITTED = ("visit_s", "stage_s", "call_s", "dilation", "wake_s", "wake_tau_s")
 _UNITS = {"dilation": "ratio"}
 """Units of the fitted costs that are not in seconds."""
@@ -62,8 +63,8 @@ class Measured:
 
 
 def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
-    """Make a run of about `about_s` seconds and a short one. tell: called with the fraction done. Raises
-    as `control`."""
+    """Make a run of about `about_s` seconds and a short one. tell: called with the fraction done. Raise the
+    errors of `control`."""
     _, few, _ = _run(subject.schedule(about_s * _SHORT))
     tell(_SHORT)
     asked = subject.schedule(about_s)
@@ -95,7 +96,7 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
 
 
 def _memory(held_bytes: NDArray[np.int64], rate: Index) -> Iterator[tuple[str, Value]]:
-    """Yield the memory of containers that declare none, and what others hold beyond what they declare.
+    """Yield the memory of containers that declare none, and the memory of others beyond what they declare.
 
     held_bytes: int64[T, N], whose last rows may be missing. The rows of the warm-up do not count.
     """
@@ -148,8 +149,8 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
 
 
 def _answered(load: LoadResult) -> int:
-    """Return the number of answered requests. Raises BackendError if so many are missing that the costs of
-    their visits would be counted to others."""
+    """Return the number of answered requests. Raise BackendError if too many are missing: the costs of their
+    visits would be attributed to others."""
     count = int(np.count_nonzero(load.status == RequestStatus.OK))
     if count < LEAST_ANSWERED * len(load.at_s):
         raise BackendError(

@@ -1,10 +1,10 @@
-"""The application whose CPU shows what the service program costs, its load, and both on twin and testbed.
+"""The application for measuring the service program's costs, its load, and both on twin and testbed.
 
 For: program.py, which runs it for real, and fit.py, which runs it on the twin. Not for: scenarios. No
 validation uses it, so calibration and validation share nothing. Its services differ in everything that the
-costs depend on: demand, calls, parallel calls, and idle time between visits (from none, when they are
-called several times in a row, to seconds). All demands are fixed, so that only the costs are unknown. One
-run has all rates, a few seconds of each in turn, so that other work on the machine meets all rates alike.
+costs depend on: demand, calls, parallel calls, and idle time between visits (from none, when they are called
+several times in a row, to seconds). All demands are fixed, so that only the costs are unknown. One run has
+all rates, a few seconds of each in turn, so that other work on the machine meets all rates alike.
 """
 
 from __future__ import annotations

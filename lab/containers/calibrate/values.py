@@ -1,4 +1,4 @@
-"""What a calibration says of a machine for containers, and what the twin takes from it.
+"""The values of a machine's calibration for containers, and those that the twin uses.
 
 For: reading, checking and writing a calibration of containers; calibration_default.toml is the one that
 ships. Not for: measuring a machine (measure.py) nor for the form of the file (lab.ask.calibration).
@@ -28,8 +28,8 @@ _UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_c
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """CPU, memory and time that the testbed's service program and its surroundings cost beyond the
-    declared demand.
+    """Costs of the testbed's service program and its environment beyond the declared demand: CPU, memory and
+    time.
 
     visit_s: CPU of a visit whose container is awake, s
     stage_s: CPU in the caller for each stage in which it makes calls, with what follows the stage, s
@@ -38,8 +38,8 @@ class Program:
     wake_s, wake_tau_s: CPU of waking up, as in twin.containers.requests.model.ServiceGraph, s
     network_s: time of a call's way to another process and back, without CPU, s
     base_bytes: memory of a container that declares none, while it serves
-    kernel_bytes: memory that is charged to a container beyond what it declares, while it serves: the
-      kernel's own for its processes, and pages charged in advance on each CPU
+    kernel_bytes: memory that is charged to a container beyond what it declares, while it serves: the kernel's
+        own for its processes, and pages charged in advance on each CPU
     loop_cores: CPU of the control loop, cores
     client_request_s: CPU of the load generator per request, s
     client_s: time of a client's request to the first process and back, s

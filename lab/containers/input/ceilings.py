@@ -1,7 +1,7 @@
-"""Derives from a scenario what every sort of workload needs: profiled peaks, global limits, threads.
+"""Derives the common inputs of all workloads from a scenario: profiled peaks, global limits, threads.
 
-For: `peak_cores`, `applications` and `threads` of the twin's workloads. Not for: use and demand, which
-come from lab.containers.input.workload or lab.containers.input.services.prepare.
+For: `peak_cores`, `applications` and `threads` of the twin's workloads. Not for: use and demand, which come
+from lab.containers.input.workload or lab.containers.input.services.prepare.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def applications(
 ) -> tuple[Application, ...]:
     """Return each application with Ω and M: as given, else factor × Σ peaks.
 
-    cluster_cores: cores of all hosts together, if they are known. Raises ScenarioError where they are asked
-    for and are not known.
+    cluster_cores: cores of all hosts together, if known. Raises ScenarioError if they are needed and not
+    known.
 
     A peak counts with at least the smallest quota of the kernel. Memory is rounded up by a page per
-    container, so that limits of factor × peak, rounded up to pages, fit; CPU by 1e-9, for the rounding of
-    the sum.
+    container, so that limits of factor × peak, rounded up to pages, fit; CPU by 1e-9, for the rounding of the
+    sum.
     """
     factor = scenario.budget_factor
     floor = KERNEL_MIN_QUOTA_S / scenario.period_s

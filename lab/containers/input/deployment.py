@@ -1,9 +1,9 @@
 """The deployment file of `twinbed controller`: applications, global limits, containers on agents, and a
 policy.
 
-For: reading and checking the file, and its JSON schema. Not for: running it (testbed.containers.remote).
-The file comes from a user and says what runs as root on other machines. So it is read strictly: no key
-twice, no aliases, no path that leads out of a hierarchy.
+For: reading and checking the file, and its JSON schema. Not for: running it (testbed.containers.remote). The
+file comes from a user and defines what runs as root on other machines. So it is read strictly: no key twice,
+no aliases, no path that leads out of a hierarchy.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class DeploymentFile(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a file asks for: the deployment, and a fresh allocator of its policy."""
+    """The content of a file: the deployment, and a new allocator of its policy."""
 
     deployment: Deployment
     allocator: Allocator

@@ -1,7 +1,7 @@
-"""Reads what a user wants to record, and turns a recording into a trace and a summary.
+"""Reads a user's request for a recording, and turns the recording into a trace and a summary.
 
-For: the file of containers, the `--container` groups of the command line, and the table at the end. Not
-for: recording (testbed.containers.record.recorder) nor the verb's options (lab.cli.record).
+For: the file of containers, the `--container` groups of the command line, and the table at the end. Not for:
+recording (testbed.containers.record.recorder) nor the verb's options (lab.cli.record).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def from_file(path: Path, name: str | None) -> Request:
 
 
 def from_arguments(command: Sequence[str], containers: Sequence[str], name: str | None) -> Request:
-    """Return what the command line asks for: one command, or groups `--container name=NAME[,KEY=VALUE] --
+    """Return the request of the command line: one command, or groups `--container name=NAME[,KEY=VALUE] --
     COMMAND…`.
 
     command: everything after the first `--`; containers: values of `--container` before it; name: of the
@@ -166,7 +166,7 @@ def as_trace(recording: Recording) -> UsageTrace:
 
 
 def as_result(recording: Recording, path: Path) -> Result:
-    """Return what was recorded, one column per container, and how well."""
+    """Return a table of the recording, one column per container, with its quality."""
     return Result(
         columns=_COLUMNS if recording.rx_bytes is not None else _COLUMNS[:-2],
         rows=tuple(_row(recording, index) for index in range(len(recording.containers))),

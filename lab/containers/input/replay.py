@@ -1,7 +1,6 @@
-"""A scenario's workload that is ready for the twin, and the port through which every sort of input becomes
-one.
+"""A scenario's workload in the twin's form, and the port that converts every sort of input into it.
 
-For: what the runner knows of a trace, a synthetic demand, an application's requests or a function's pods. Not
+For: the runner's view of a trace, a synthetic demand, an application's requests or a function's pods. Not
 for: any of these (workload.py, services/prepare.py, services/functions.py).
 """
 
@@ -23,16 +22,15 @@ from twin.containers.serverless_model import ServerlessWorkload
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A scenario's workload with one seed, ready for the twin.
+    """A scenario's workload with one seed, in the twin's form.
 
-    memory_known: bool[N], False where the input has no memory of the container, so that memory metrics are
-    undefined
-    notes: what was done and assumed, one sentence each
-    about: what else the manifest says of the workload, in JSON types
-    refined: whether the input was coarser than a period, and a random model made it finer
-    history: what the containers used in the profile, for policies that learn from it; None without a profile
-    run
-    interval_s: interval of the input, s, where it is coarser than a period
+    memory_known: bool[N], False if the input has no memory of the container; memory metrics are then
+        undefined
+    notes: changes and assumptions, one sentence each
+    about: further fields of the manifest about the workload, in JSON types
+    refined: whether the input was coarser than a period, and a random model refined it
+    history: use of the containers in the profile, for policies that learn from it; None without a profile run
+    interval_s: interval of the input, s, if it is coarser than a period
     """
 
     workload: Workload | RequestWorkload | ServerlessWorkload
@@ -60,14 +58,14 @@ class Source(Protocol):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the input's content, wherever the input lies."""
+        """SHA-256 of the input's content, independent of its location."""
 
     @property
     def inputs(self) -> tuple[dict[str, Any], ...]:
         """The inputs as the manifest names them: role, sha256, source, and more by kind."""
 
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
-        """Return `resolved` (RunSpec.resolved) without what depends on where a file lies."""
+        """Return `resolved` (RunSpec.resolved) without the values that depend on a file's location."""
 
     def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
         """Return the workload with this seed. Raises ScenarioError for conditions that do not fit the

@@ -1,7 +1,7 @@
-"""What a scenario about containers may say: what is run, and under which conditions.
+"""The keys of a scenario about containers: the workload and its conditions.
 
-For: `ContainerScenario` and its sections. Not for: turning them into the twin's arrays (workload.py and
-services/prepare.py beside this file), nor for what every scenario has (lab.ask.scenario).
+For: `ContainerScenario` and its sections. Not for: turning them into the twin's arrays (workload.py,
+services/prepare.py), nor the keys of every scenario (lab.ask.scenario).
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class Refine(Section):
     correlation_s: NonNegativeFloat | None = None
     """Correlation time of the bursts, seconds."""
     repeats: Annotated[int, Field(ge=0, le=20)] = 2
-    """How often each run of a coarse trace is repeated with other random numbers, and once with flat samples,
-    to say how much of a saving refinement invents; 0: not at all."""
+    """Number of repeats of each run of a coarse trace with other random numbers, and once with flat samples.
+    They show how much of a saving comes from refinement; 0: none."""
 
 
 class MachineOverrides(Section):
@@ -192,7 +192,7 @@ class MachineOverrides(Section):
     quota_write_delay_s: NonNegativeFloat | None = None
     """Time from a decision until its CPU quota is in force, seconds."""
     oom_grant_delay_s: NonNegativeFloat | None = None
-    """Time from when a container is held at its memory limit until a raised limit is in force, seconds."""
+    """Time from when a container is held at its memory limit until a raised limit is in force, s."""
     reclaim_delay_s: NonNegativeFloat | None = None
     """Time from a request to reclaim memory until limits are lowered and reported, seconds."""
     restart_s: NonNegativeFloat | None = None
@@ -240,8 +240,8 @@ class ContainerScenario(Scenario):
     """Time between two reports of a container, seconds; null: one when each period ends. Otherwise reports
     fall into the middle of periods, where a quota write refills the container's runtime."""
     series_interval_s: float | None = Field(default=None, ge=0.01, le=86_400.0)
-    """Time that a row of the stored series covers, seconds, rounded to whole periods; null: the interval of a
-    trace that is coarser than a period, else a period. Metrics are made of all periods in any case."""
+    """Time that a row of the stored series covers, s, rounded to whole periods; null: the interval of a trace
+    that is coarser than a period, else a period. Metrics always use all periods."""
     budget: Budget | None = None
     """Global limits of each application; made from budget_factor when left out."""
     budget_factor: PositiveFloat = 1.5
@@ -259,8 +259,8 @@ class ContainerScenario(Scenario):
     """Let the Horizontal Pod Autoscaler change the number of replicas, in a replay of a trace or a workload
     on the twin."""
     host_memory_bytes: PositiveInt | None = None
-    """Memory that each host has for the containers, bytes; null: enough for all. Where it is full, the kernel
-    takes page cache back from all of them, and then kills the largest."""
+    """Memory of each host for the containers, bytes; null: enough for all. If it is full, the kernel takes
+    page cache back from all of them, and then kills the largest."""
     threads: PositiveFloat | dict[str, PositiveFloat] | None = None
     """Number of CPUs that a container can keep busy: one number for all, or one per container name."""
     profile: Profile = Field(default=Profile(), description="How peaks were profiled.")
@@ -297,7 +297,7 @@ class ContainerScenario(Scenario):
         return self
 
     def reading_spans(self) -> list[str]:
-        """Return the names of the policies that ship and do nothing without the spans of requests."""
+        """Return the names of the shipped policies that need the spans of requests."""
         return [
             spec.name
             for spec in map(parse, self.policies)

@@ -1,8 +1,8 @@
 """Turns the trace that a scenario names into the twin's `Workload`: loads, refines, profiles, sets the
 ceilings.
 
-For: what all policies of a scenario share, and the replicas of containers under the HPA. Not for: parsing
-traces (traces), requests (services/prepare.py), nor for what a policy does with the profile. Every
+For: the inputs that all policies of a scenario share, and the replicas of containers under the HPA. Not for:
+parsing traces (traces), requests (services/prepare.py), nor the use of the profile by policies. Every
 assumption becomes a note on the run.
 """
 
@@ -29,7 +29,7 @@ from twin.containers.model import Floats, Machine, Replication, Workload
 from twinbed import ScenarioError
 
 LEAST_HOST_CORES = 4
-"""Cores of the smallest host that is assumed if a trace does not say: a small cloud machine like
+"""Cores of the smallest host that is assumed if a trace does not state them: a small cloud machine like
 n1-standard-4."""
 _HOST_KEY = "cpus"
 """The recorder's name for the machine's logical CPUs in a trace's metadata."""
@@ -70,7 +70,7 @@ def input_trace(scenario: ContainerScenario) -> UsageTrace:
     """Return the scenario's trace, selected and checked but not refined, or its synthetic workload as a
     trace.
 
-    Raises TraceError for what is wrong with the trace, ScenarioError for what is wrong with the scenario.
+    Raises TraceError for an error in the trace, ScenarioError for an error in the scenario.
     """
     if scenario.workload is not None:
         return _synthetic(scenario.workload.containers, scenario.period_s)
@@ -161,7 +161,7 @@ def _host_cores(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]
     cores = max(LEAST_HOST_CORES, ceil(trace.cpu_cores.max()))
     if scenario.trace is not None:
         notes.append(
-            f"The trace does not say how large the hosts are: {cores} cores each are assumed "
+            f"The trace does not state the hosts' size: {cores} cores each are assumed "
             f"(the largest peak rounded up, at least {LEAST_HOST_CORES}); set host_cores to change it."
         )
     return float(cores)
@@ -217,7 +217,7 @@ def _note_memory(trace: UsageTrace, known: NDArray[np.bool_], notes: list[str]) 
 
 
 def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTrace:
-    """Return the written-down demand as a trace at the period itself, so that nothing is left to refine."""
+    """Return the synthetic demand as a trace at the period itself, so that there is nothing to refine."""
     names = tuple(container.name for container in containers)
     for name in names:
         if names.count(name) > 1:

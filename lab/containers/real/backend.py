@@ -1,8 +1,8 @@
-"""Runs scenarios on this machine: a workload in, real containers under a policy, stored runs out.
+"""Runs scenarios on this machine: real containers under a policy.
 
-For: `--backend testbed`; the store, tables and figures are those of the twin's runs. Not for: what the
-containers run (lab.containers.real.deployments) nor the control loop (testbed.containers.host.loop). Runs are
-made one after another: they would disturb each other.
+For: `--backend testbed`; the store, tables and figures are those of the twin's runs. Not for: the containers'
+programs (lab.containers.real.deployments) nor the control loop (testbed.containers.host.loop). Runs are made
+one after another: they would disturb each other.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def run(
 ) -> Run:
     """Carry out one run on this machine and store it, replacing an earlier run of the same id.
 
-    repeat: which of several equal runs it is; it is part of the id. fresh: False opens a run that the store
-    has already. Raises BackendError where the machine refuses (no root, no cgroups: before anything is
-    started) and for scenarios that only the twin can run, ScenarioError for bad input. On these, on
-    KeyboardInterrupt and whatever `progress` raises, nothing is left running and nothing stored of this run.
+    repeat: number of the run among equal runs; it is part of the id. fresh: False reuses a stored run. Raises
+    BackendError if the machine refuses (no root, no cgroups: before anything is started) and for scenarios
+    that only the twin can run, ScenarioError for bad input. On these, on KeyboardInterrupt and on any error
+    of `progress`, no process is left running and the run is not stored.
     """
     began = time.perf_counter()
     scenario = on_this_machine(spec.scenario)
@@ -172,8 +172,8 @@ def _carry_out(
 
 
 def _about(observed: Observed, load: LoadResult | None, busy: Busy) -> dict[str, Any]:
-    """Return what the manifest says about the machine, the control loop and the load generator. others_cores:
-    CPU used by everything outside the run's containers, control loop and generator included."""
+    """Return the manifest's fields on the machine, the control loop and the load generator. others_cores: CPU
+    used by everything outside the run's containers, including control loop and generator."""
     used_cores, stolen_cores = busy.cores()
     lasted_s = max(len(observed.series.up), 1) * observed.period_s
     about = {

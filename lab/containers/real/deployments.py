@@ -35,9 +35,13 @@ from twinbed import BackendError, InvariantError
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A run's containers. containers: in the workload's order; client: sends requests, or lets the containers
-    begin, None where nobody does; load: returns what clients saw, once the run is over, None where there are
-    none; service_level: as `testbed.containers.host.loop.control` takes it."""
+    """A run's containers.
+
+    containers: in the workload's order.
+    client: sends requests, or lets the containers begin; None if neither is needed.
+    load: returns what clients saw after the run, None without clients.
+    service_level: as for `testbed.containers.host.loop.control`.
+    """
 
     containers: tuple[Managed, ...]
     client: Client | None = None
@@ -53,8 +57,8 @@ _LEAST_BYTES = 24 << 20
 def deployed(
     spec: RunSpec, source: Source, replay: Replay, allocator: Allocator, folder: Path
 ) -> Iterator[Deployed]:
-    """Yield the run's containers, not started. Raises BackendError for what cannot be deployed here.
-    allocator: what it wants to know of requests is told. folder: for the files that the containers read."""
+    """Yield the run's containers, not started. Raise BackendError for workloads that cannot be deployed here.
+    allocator: receives the service level it asks for. folder: for the files that the containers read."""
     workload = replay.workload
     if isinstance(source, JobSource) and isinstance(workload, Workload):
         yield Deployed(_job(source, workload))

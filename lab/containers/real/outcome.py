@@ -1,8 +1,8 @@
-"""What the control loop observed, in the shape in which the twin returns a simulation.
+"""The control loop's observations in the form of a simulation's result.
 
 For: `Outcome` and `RequestLog` of a run on real containers, so that metrics and tables are the twin's, and
-how busy the machine was meanwhile. Not for: running anything. What a kernel does not tell (demand, backlog,
-visits) is NaN, and so is every figure made of it.
+the machine's CPU use in that time. Not for: running anything. Quantities that a kernel does not report
+(demand, backlog, visits) are NaN, and so are all figures that need them.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class JobSource:
     inputs: tuple[dict[str, Any], ...]
 
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
-        """Name the job by what it runs, and leave out where its file lies."""
+        """Identify the job by its commands, without the location of its file."""
         plain = self.recording.settle(scenario, resolved)
         return plain | {"job": {"name": self.request.name, "duration_s": self.job.duration_s}}
 
@@ -57,7 +57,7 @@ class JobSource:
 def load_source(scenario: ContainerScenario) -> JobSource:
     """Return the scenario's job with its recording, which is made if this machine has none.
 
-    Raises ScenarioError for what is wrong with the job's file, BackendError where nothing can be recorded.
+    Raises ScenarioError for an error in the job's file, BackendError if nothing can be recorded.
     """
     if scenario.job is None:
         raise ScenarioError(f"{scenario.name}: no job")

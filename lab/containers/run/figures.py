@@ -191,7 +191,7 @@ def _reservations(series: Series, replay: Replay, price: Price) -> _Pairs:
     cores = _quotas(series, workload) * hours
     bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES)
     gib = np.where(bounded, series.limit_bytes, 0).sum(axis=0, dtype=np.float64) * (hours / GIB)
-    # A container without any limit reserves no amount that is known, which differs from reserving nothing.
+    # A container without any limit reserves an unknown amount, which differs from reserving nothing.
     gib[~(replay.memory_known & bounded.any(axis=0))] = np.nan
     cost = cores * price.cpu_core_hour + np.nan_to_num(gib) * price.memory_gib_hour
     length_h = len(series.up) * hours
@@ -246,7 +246,7 @@ def latencies(
     """Return (metric key → value, keys whose value is a lower bound); values are NaN without requests.
 
     latency_s, at_s: float64[A], time to the answer and when each request was due, s. answered: bool[A].
-    end_s: the run's end, s. A bound is the quantile of what is known: an answer's latency, or the time from
+    end_s: the run's end, s. A bound is the quantile of the known times: an answer's latency, or the time from
     when the request was due to the run's end.
     """
     known = np.where(answered, latency_s, np.maximum(end_s - at_s, 0.0))

@@ -1,4 +1,4 @@
-"""What container runs are about, and what a reader should know before believing their table.
+"""Facts about container runs, and remarks that a reader needs before trusting their table.
 
 For: the lines above and below every table of container runs. Not for: the table itself (lab.runs.compare).
 Reads stored runs only.
@@ -26,7 +26,7 @@ _LEGEND = (
 _MOST_FACTS = 3
 """Number of different texts of a fact that are shown before the rest is counted."""
 _FAILED_WORTH_A_REMARK = 0.01
-"""Share of requests without an answer above which a remark says why."""
+"""Share of requests without an answer above which a remark gives the reason."""
 COLLAPSED = 0.1
 """Share of requests without an answer above which a policy has collapsed, if another answers more of them."""
 _FATES = {
@@ -37,7 +37,7 @@ _FATES = {
 }
 """What becomes of a request, by its status in the table `requests`."""
 _OVERLOADED = ("dropped", "pending")
-"""Statuses of requests where more is asked than can be served."""
+"""Statuses of requests when the load exceeds the capacity."""
 _BRISK_S = (1, 2, 5, 10, 20, 30, 60)
 """Update intervals to propose for a short trace, seconds."""
 
@@ -50,7 +50,9 @@ def legend(runs: Sequence[Run]) -> str:
 
 
 def facts(runs: Sequence[Run]) -> Record:
-    """Return what the runs are about, for the lines above a table. What differs between them is listed."""
+    """Return the facts about the runs, for the lines above a table. Facts that differ between them are
+    listed.
+    """
     texts = {
         "workload": [_workload_text(run) for run in runs],
         "requests": [_requests_text(run) for run in runs if "requests" in run.tables],
@@ -73,10 +75,10 @@ def prices(runs: Sequence[Run]) -> list[str]:
 
 
 def remarks(runs: Sequence[Run]) -> list[str]:
-    """Return what a careful colleague would say about these runs; may be empty.
+    """Return a careful colleague's remarks on these runs; may be empty.
 
-    The remarks say what makes runs not comparable, which policy never acted and how to let it act, where
-    containers were killed, and why requests were not answered. They depend on the runs alone.
+    The remarks name conditions that make runs not comparable, policies that never acted and a cure,
+    containers that were killed, and the reasons for unanswered requests. They depend only on the runs.
     """
     texts = [*_not_comparable(runs), *_collapsed(runs)]
     for policy in _unique(run.policy for run in runs):
@@ -103,7 +105,7 @@ def _not_comparable(runs: Sequence[Run]) -> list[str]:
         "global limits": {json.dumps(run.manifest["workload"]["applications"]) for run in runs},
     }
     different = [name for name, values in shared.items() if len(values) > 1]
-    # Refinement draws each seed's peaks anew, so limits that are made of them differ between seeds.
+    # Refinement draws each seed's peaks again, so limits derived from peaks differ between seeds.
     if len({run.seed for run in runs}) > 1 and "global limits" in different:
         different.remove("global limits")
     if not different:
@@ -136,7 +138,7 @@ def _collapsed(runs: Sequence[Run]) -> list[str]:
 
 
 def _never_acted(run: Run) -> list[str]:
-    """Return a remark if a recommender changed nothing after its first guess: why, and how to let it act."""
+    """Return a remark if a recommender changed nothing after its first estimate: the reason, and a cure."""
     policy = run.manifest["spec"]["policy"]
     every_s = policy["parameters"].get("update_interval_s")
     if not isinstance(every_s, int | float) or run.metrics["limit_changes_per_s"] > 0:
@@ -219,7 +221,7 @@ def _why_unanswered(share: float, label: str, run: Run) -> str:
 
 
 def _invented(runs: Sequence[Run]) -> list[str]:
-    """Return what each policy saves against static with and without refinement; the smaller saving counts."""
+    """Return each policy's saving against static with and without refinement; the smaller saving counts."""
     texts = []
     for label, saving in savings(runs, labels(runs)).items():
         if not math.isnan(saving.flat):
@@ -232,7 +234,7 @@ def _invented(runs: Sequence[Run]) -> list[str]:
 
 
 def _workload_key(run: Run) -> str:
-    """Return what tells a run's workload from another's."""
+    """Return a key that identifies a run's workload."""
     contents = [source["sha256"] for source in run.manifest["inputs"]]
     return json.dumps([contents, run.manifest["spec"].get("services")], sort_keys=True)
 

@@ -35,7 +35,7 @@ _RECORDED_CELLS = 30_000_000
 
 
 class Runner:
-    """Implements lab.ask.kind.Runner. Keeps the input that was loaded last."""
+    """Implements lab.ask.kind.Runner. It caches the input that was loaded last."""
 
     def __init__(self) -> None:
         self._asked: object = None
@@ -44,7 +44,7 @@ class Runner:
     def __call__(
         self, specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
     ) -> list[Run]:
-        """Return the runs. The workload is prepared only if at least one of them has to be made."""
+        """Return the runs. The workload is prepared only if at least one run must be made."""
         first = specs[0]
         scenario = container_scenario(first.scenario)
         source = self._load(scenario)
@@ -123,7 +123,7 @@ def store_run(
 ) -> Run:
     """Store a finished run with its figures and tables, and return it.
 
-    backend: what the manifest says of who carried it out; began: `time.perf_counter()` at its start.
+    backend: the manifest's field on the backend; began: `time.perf_counter()` at its start.
     """
     scenario, workload = container_scenario(spec.scenario), replay.workload
     price, together = scenario.price, _together(scenario, replay)
@@ -162,7 +162,7 @@ def _made(
     store: RunStore,
     progress: Progress | None,
 ) -> dict[int, Run]:
-    """Make and store runs that differ in the policy alone. Each workload is prepared once for all of them."""
+    """Make and store runs that differ only in the policy. Each workload is prepared once for all of them."""
     first = next(iter(asked.values()))[0]
     scenario, machine = container_scenario(first.scenario), machine_of(first)
     replay = source.prepare(scenario, machine, streams(first.seed)[0])
@@ -188,20 +188,20 @@ def _made(
     for kind, prepare in others:
         other = prepare()
         told.side_by_side([partial(repeat, number, kind, other) for number in asked])
-        # Of what is refined otherwise, one workload at a time is in memory.
+        # Only one workload with other refinement is in memory at a time.
         del other
     most = max(1, _RECORDED_CELLS // max(1, _cells(replay)))
     return dict(zip(asked, told.side_by_side([partial(make, number) for number in asked], most), strict=True))
 
 
 def _cells(replay: Replay) -> int:
-    """Return the container-periods of a trace, 0 of what is not one."""
+    """Return the number of container-periods of a trace, 0 for other workloads."""
     return replay.workload.present.size if isinstance(replay.workload, Workload) else 0
 
 
 def _refined_otherwise(spec: RunSpec, source: Source, repeats: int) -> list[tuple[str, Callable[[], Replay]]]:
-    """Return how to refine the trace with other random numbers (`seeds`), and with flat samples (`flat`);
-    nothing without repeats."""
+    """Return the settings that refine the trace with other random numbers (`seeds`), and with flat samples
+    (`flat`); empty without repeats."""
     scenario, machine = container_scenario(spec.scenario), machine_of(spec)
     level = scenario.model_copy(update={"refine": scenario.refine.model_copy(update={"cv": 0.0})})
     seeds = np.random.SeedSequence((spec.seed, 1)).spawn(repeats)
@@ -218,7 +218,7 @@ def policy_of(spec: RunSpec, replay: Replay) -> Allocator:
 
 
 def given(spec: RunSpec, replay: Replay) -> str:
-    """Return what the policy was given before the run, besides the global limits, in words."""
+    """Return the inputs that the policy received before the run, besides the global limits, in words."""
     policy, history = spec.policy.make(), replay.history
     told = policy.given
     parts = ["profiled peaks"] * told.peaks + ["profiled usage"] * told.profile

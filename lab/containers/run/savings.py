@@ -35,7 +35,7 @@ class Saving:
     """A policy's reserved CPU against the static run's, as a relative change.
 
     counted: the change that counts, which is the smaller saving. low, high: over refinement seeds; equal
-    where nothing was refined. flat: with flat samples, NaN where nothing was refined.
+    without refinement. flat: with flat samples, NaN without refinement.
     """
 
     counted: float
@@ -55,7 +55,8 @@ class Saving:
 
 
 def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
-    """Return the saving of each name (one per run, such as its label) that has a static run to compare with.
+    """Return the saving for each name (one name per run, such as its label) that has a static run for
+    comparison.
 
     Runs of equal name are seeds: the interval is over all of them. Static runs themselves have none.
     """
@@ -77,7 +78,7 @@ def signed(change: float) -> str:
 
 
 def _changes(run: Run, base: Run) -> tuple[list[float], float]:
-    """Return the changes with each refinement seed, and with flat samples (NaN where nothing was refined)."""
+    """Return the changes with each refinement seed, and with flat samples (NaN without refinement)."""
     ours, theirs = _refinement(run), _refinement(base)
     mine, static = run.metrics["mean_reserved_cores"], base.metrics["mean_reserved_cores"]
     if not (ours and theirs):

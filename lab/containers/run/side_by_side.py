@@ -19,13 +19,13 @@ _Made = TypeVar("_Made")
 
 
 class _StoppedError(BaseException):
-    """Another task has failed, or nobody wants the result any more."""
+    """Another task has failed, or the result is no longer wanted."""
 
 
 class Told:
-    """How far tasks have got. Whoever tells it is stopped once a task has failed.
+    """Progress of tasks. A task that reports it is stopped if another one has failed.
 
-    progress: who is told of each label. parts: number of simulations of each label.
+    progress: called with each label. parts: number of simulations of each label.
     """
 
     def __init__(self, progress: Progress | None, parts: int) -> None:
@@ -44,8 +44,8 @@ class Told:
                 self._progress(label, (done + fraction) / self._parts)
 
     def side_by_side(self, tasks: Sequence[Callable[[], _Made]], most: int | None = None) -> list[_Made]:
-        """Return what the tasks return, in their order. Raises what the first one to fail raises; tasks that
-        are under way are stopped then. most: tasks at a time, None: as many as there are cores."""
+        """Return the results of the tasks, in order. Raise the error of the first task that fails; the other
+        tasks are then stopped. most: tasks at a time, None: the number of cores."""
         workers = min(_threads(), len(tasks), most or len(tasks))
         if workers == 1:
             return [task() for task in tasks]
@@ -53,7 +53,7 @@ class Told:
             made = [pool.submit(task) for task in tasks]
             try:
                 wait(made, return_when=FIRST_EXCEPTION)
-                # One that was stopped says less than the one because of which it was.
+                # The error of the task that failed first, not of those that were stopped because of it.
                 failed = [future for future in made if future.done() and future.exception() is not None]
                 for future in failed:
                     future.result()

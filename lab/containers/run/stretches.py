@@ -1,12 +1,12 @@
-"""Puts the periods of a recorded series together: one row for many periods.
+"""Combines the periods of a recorded series: one row for many periods.
 
-For: the stored series of a trace that is coarser than a period. Not for: the figures of a run, which are made
-of all periods (figures.py).
+For: the stored series of a trace that is coarser than a period. Not for: the figures of a run, which use all
+periods (figures.py).
 
 A row has the means of CPU demand and use over its periods. Of the periods in which the container is up it has
 the means of limits and of memory, and of all periods if it never is. No limit in one of them means no limit.
 Throttled time is added up. Backlog and request are those at the row's end, and the reason is the last one.
-`up` and `throttled` say whether the container was so in any of the periods.
+`up` and `throttled` are true if they are true in any of the periods.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Counts = dict[str, NDArray[np.int32]]
 
 
 def stretches(series: Series, together: int) -> tuple[NDArray[np.int32], Series, Counts]:
-    """Return (last period of each row, the series with so many periods in a row, how many periods of each
-    row are there, up, and throttled while up). The last row has what is left."""
+    """Return (last period of each row, the series with `together` periods per row, number of periods of each
+    row present, up, and throttled while up). The last row has the remaining periods."""
     length, count = series.up.shape
     parts = list(_parts(series, together, max(1, _CELLS // max(1, together * count))))
     last = np.append(np.arange(together, length, together), length)[: -(-length // together)] - 1
@@ -39,7 +39,7 @@ def stretches(series: Series, together: int) -> tuple[NDArray[np.int32], Series,
 
 
 def _parts(series: Series, together: int, rows: int) -> Iterator[tuple[Series, Counts]]:
-    """Yield so many rows at a time, and what is left for the last row."""
+    """Yield `rows` rows at a time, and then the remainder for the last row."""
     length = len(series.up)
     whole = length // together
     for first in range(0, whole, rows):
@@ -57,7 +57,7 @@ def _together(series: Series, first: int, rows: int, together: int) -> tuple[Ser
     up, throttled, reason = blocks("up"), blocks("throttled"), blocks("cpu_reason")
     changed = together - 1 - np.argmax(reason[:, ::-1] != 0, axis=1)
     ups = up.sum(axis=1, dtype=np.int32)
-    # Of a row in which the container is never up, all periods count.
+    # For a row in which the container is never up, all periods count.
     counted = up | (ups == 0)[:, None]
     unlimited = (counted & (blocks("limit_bytes") == UNLIMITED_BYTES)).any(axis=1)
     limit = np.where(unlimited, 0.0, np.rint(_mean_where(counted, blocks("limit_bytes"))))

@@ -66,7 +66,7 @@ def waiting(run: Run) -> Waiting:
     latency = answered.reindex(roots["request"]).to_numpy()
     if not len(latency):
         raise ScenarioError(
-            f"run {run.id}: no traced request was answered, so nothing says what made it wait"
+            f"run {run.id}: no traced request was answered, so its waiting cannot be explained"
         )
     slow = latency >= answered.quantile(SLOW)
     drawn = roots["drawn"].to_numpy()
@@ -104,7 +104,7 @@ def explained(run: Run) -> Result:
 
 
 def told(waits: Waiting) -> list[str]:
-    """Return in plain words which services' waiting makes the p99."""
+    """Return sentences that name the services whose waiting makes the p99."""
     rows, more_s = waits.rows, waits.slow_s - waits.typical_s
     whole = float(rows["slow_wait_s"].sum())
     if whole <= 0.0:

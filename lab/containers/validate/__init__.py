@@ -1,1 +1,3 @@
-"""The twin beside the testbed: what is compared, when an error counts as small, pages that show it."""
+"""Comparison of twin and testbed: the compared quantities, the rule for small errors, and pages that show the
+result.
+"""

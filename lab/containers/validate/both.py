@@ -58,9 +58,8 @@ def validate(
 ) -> list[Cell]:
     """Run the scenario on both backends, the testbed `repeats` times, and judge every cell.
 
-    Where a cell has fewer undisturbed runs than `repeats`, the testbed goes on, up to twice as many.
-    fresh: False uses runs that the store has already. Raises as the backends do; runs that finished stay
-    in the store.
+    If a cell has fewer undisturbed runs than `repeats`, the testbed makes more, at most twice as many. fresh:
+    False reuses runs in the store. Raises as the backends do; runs that finished stay in the store.
     """
     question = backend.on_this_machine(scenario)
     specs = expand(question)

@@ -1,10 +1,10 @@
-"""Takes the quantities that are compared from a stored run of either backend.
+"""Reads the compared quantities from a stored run of either backend.
 
-For: the values that `rule.judge` puts beside each other, and leaving out runs that the neighbours of a
-virtual machine disturbed. Not for: judging. All values come from the run's tables, which are the same for
-both backends. The same requests with the same demand, under the same policy, cost the same CPU. They cost
-more where somebody else uses the caches or the other thread of the core, and no counter of a virtual
-machine shows that. Other work on the machine itself is what /proc/stat shows (present.company).
+For: the values that `rule.judge` compares, and leaving out runs that a virtual machine's neighbours
+disturbed. Not for: judging. All values come from the run's tables, which are the same for both backends. The
+same requests with the same demand, under the same policy, cost the same CPU. They cost more if others use the
+caches or the other thread of the core, which no counter of a virtual machine shows. Other work on the machine
+itself is visible in /proc/stat (present.company).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _SERIES = ["usage_cores", "quota_cores", "memory_bytes", "limit_bytes", "up"]
 
 
 def measures(run: Run) -> dict[str, float]:
-    """Return every key of rule.QUANTITIES → value, NaN where the run has no such quantity.
+    """Return every key of rule.QUANTITIES → value, NaN if the run has no such quantity.
 
-    Means of slack are over container-periods: one value per container and period in which it is up and has
-    a limit. work_cores is the CPU time used per second where there are no clients. A latency percentile that
-    falls among requests without an answer is the time that they had waited at the run's end, on both
-    backends (lab.containers.run.figures).
+    Means of slack are over container-periods: one value per container and period in which it is up and has a
+    limit. work_cores is the CPU time used per second where there are no clients. A latency percentile that
+    falls among requests without an answer is the time that they had waited at the run's end, on both backends
+    (lab.containers.run.figures).
     """
     metrics, periods = run.metrics, run.table("periods", _SERIES)
     columns = {name: periods.column(name).to_numpy() for name in _SERIES}

@@ -125,13 +125,13 @@ def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _of_first_runs(cell: Cell) -> tuple[Judgement, ...]:
-    """Return the judgements as if no run had been left out or repeated."""
+    """Return the judgements with all first runs, without leaving out or repeating any."""
     runs = [run for run in (*cell.testbed, *cell.disturbed) if run.manifest["repeat"] < LEAST_REPEATS]
     return judged_values(*([measures(run) for run in side] for side in (cell.twin, runs)))
 
 
 def company(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a warning if other programs used so much CPU that the runs are not the containers' alone."""
+    """Yield a warning if other programs used so much CPU that they affected the runs."""
     used_cores = [_company_cores(run) for cell in cells for run in cell.testbed]
     busy = sum(cores > COMPANY_CORES for cores in used_cores)
     if busy:
@@ -143,7 +143,7 @@ def company(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def fit(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield what the runs' probes said of the machine and its calibration, and of how many runs."""
+    """Yield the results of the runs' probes of the machine and its calibration, with the number of runs."""
     said = Counter(run.manifest["testbed"]["probe"]["says"] for cell in cells for run in cell.testbed)
     for sentence, count in said.most_common():
         yield sentence if len(said) == 1 else f"{sentence} ({count} of {said.total()} runs)"
@@ -189,7 +189,7 @@ def worst(cells: Sequence[Cell], most: int) -> list[tuple[Cell, Judgement]]:
 
 
 def facts(cells: Sequence[Cell]) -> Record:
-    """Return what was run, and where."""
+    """Return the facts about the runs and their machine."""
     first = cells[0].testbed[0].manifest
     machine = first["testbed"]["machine"]
     seeds = sorted({run.seed for cell in cells for run in cell.testbed})

@@ -146,7 +146,8 @@ def judge(quantity: Quantity, twin: Sequence[float], testbed: Sequence[float]) -
 def own_agreement(quantity: Quantity, testbed: Sequence[float]) -> tuple[int, int]:
     """Return (repeats that agree with the others, repeats that could be compared) of equal runs.
 
-    Each repeat in turn stands for the twin. The rule is the same, so this is what a perfect twin reaches.
+    Each repeat in turn takes the twin's place. The rule is the same, so this is the share that a perfect twin
+    reaches.
     """
     verdicts = [
         judge(quantity, [value], [*testbed[:place], *testbed[place + 1 :]]).verdict
@@ -157,13 +158,14 @@ def own_agreement(quantity: Quantity, testbed: Sequence[float]) -> tuple[int, in
 
 
 def reached(share: float, own: float) -> bool:
-    """Return whether a share of comparisons that agree is what is aimed at: TARGET, and NEAR_OWN the
-    machine's own. Where that is lower than TARGET, or not known (NaN), the other alone counts."""
+    """Return whether the share of comparisons that agree reaches the aim: TARGET, or NEAR_OWN below the
+    machine's own share. If the latter is lower than TARGET, or not known (NaN), the other one alone
+    counts."""
     return share >= (TARGET if math.isnan(own) else min(TARGET, own - NEAR_OWN))
 
 
 def share(judgements: Sequence[Judgement]) -> float:
-    """Return the share that agrees of what could be compared; NaN if nothing could."""
+    """Return the share that agrees out of all possible comparisons; NaN if there is none."""
     counted = [judgement.verdict.agrees for judgement in judgements if judgement.verdict.counts]
     return sum(counted) / len(counted) if counted else math.nan
 

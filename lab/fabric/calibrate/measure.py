@@ -56,8 +56,8 @@ THOROUGH, QUICK = Effort(30, 120.0), Effort(6, 10.0)
 
 
 def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
-    """Measures and returns a calibration. Raises BackendError if this machine cannot, with nothing left
-    running."""
+    """Measure a calibration and return it. Raise BackendError if this machine cannot measure. No process is
+    left running."""
     with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
         store = Store(Path(folder))
         for planned in CALIBRATION:
@@ -72,11 +72,11 @@ def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -
 
 
 def calibrated(store: Store, road: Road) -> Calibration:
-    """Returns a road's calibration from the stored faults of plan.CALIBRATION, with the defaults for all
-    other values.
+    """Return a road's calibration from the stored faults of plan.CALIBRATION, with the defaults for all other
+    values.
 
-    FAST has BGP's delays of REAL_TIME, on which it stands, and every road the fast path's own. Raises
-    BackendError if a delay that every road has was not measured.
+    FAST has BGP's delays of REAL_TIME, on which it is based, and every road the fast path's own delays.
+    Raises BackendError if a delay that every road has was not measured.
     """
     beneath = Road.REAL_TIME if road is Road.FAST else road
     silent: list[Measured] = []
@@ -123,14 +123,14 @@ def calibrated(store: Store, road: Road) -> Calibration:
 
 
 def _of_bgp(rows: Sequence[Measured]) -> dict[str, Value]:
-    """Returns BGP's delays.
+    """Return BGP's delays.
 
     The host at the fault needs one hold and its routes. A far host has new routes after two holds, the
     message and the routes. The difference is one hold and the message, of which only the message varies.
     """
     whole = [row.chain for row in rows if {"near", "sent", "far"} <= row.chain.keys()]
     if not whole:
-        raise BackendError("calibrate: no failover was seen whole; measure on a quieter machine")
+        raise BackendError("calibrate: no complete failover was observed; measure on a quieter machine")
     near_s, sent_s, far_s = (np.array([parts[key] for parts in whole]) for key in ("near", "sent", "far"))
     message_s = sent_s - sent_s.min()
     more_s = np.median(sent_s) + np.median(far_s) - np.median(near_s)
@@ -166,7 +166,7 @@ def _of_fast(rows: Sequence[Measured]) -> dict[str, Value]:
 
 
 def _of_stalls(watched: Sequence[Watched]) -> dict[str, Value]:
-    """Returns the machine's stalls as an exponential distribution beyond a floor.
+    """Return the machine's stalls as an exponential distribution beyond a floor.
 
     watched: rows of one fabric, because fabrics side by side see the same stalls.
     """

@@ -1,7 +1,8 @@
-"""The calibrated values of a fabric, measured or assumed, as a TOML file, and what the twin takes from them.
+"""The calibrated values of a fabric, measured or assumed, as a TOML file, and the twin's parameters from
+them.
 
-For: reading, checking and writing a fabric's calibration, and replacing single values. Not for: the form
-of the file (lab.ask.calibration). calibration_default.toml ships.
+For: reading, checking and writing a fabric's calibration, and replacing single values. Not for: the form of
+the file (lab.ask.calibration). calibration_default.toml ships.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Raises the fabric of a setting together with everything that measures on it.
+"""Sets up the fabric of a setting together with everything that measures on it.
 
-For: campaign.py, which breaks it. Not for: what is broken, and when. The fabric belongs to this process and
+For: campaign.py, which breaks it. Not for: the faults and their times. The fabric belongs to this process and
 is removed when the block ends.
 """
 
@@ -29,14 +29,14 @@ from testbed.fabric.witness import Witness, witness
 from twinbed import BackendError
 
 NEVER_S = 60.0
-"""Longest time to wait for an event, s. What has not come by then will not come. On a busy machine bgpd with
-100,000 routes takes more than 15 s to have them again."""
+"""Longest time to wait for an event, s. Later events will not come. On a busy machine, bgpd with 100,000
+routes needs more than 15 s to have them again."""
 
 POLL_S = 0.02
 
 _COALESCE_MS = 50
 """Time that bgpd waits before it sends its routes to a returned neighbour, ms (its own default is 1 s). A
-short time shortens the time between two faults, and nothing that is measured in a fault."""
+short time shortens the time between two faults, but none of the measured times in a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Bench:
     counted: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def rule_changes(self) -> int:
-        """Returns how many tunnel rules the hosts' agents have changed so far."""
+        """Return how many tunnel rules the hosts' agents have changed so far."""
         reports = [self.agents.report(host.index) for host in self.fabric.hosts]
         return sum(int(report["rule_changes"]) for report in reports if report is not None)
 
     def new_downs(self) -> dict[tuple[int, str], int]:
-        """Returns how often each BFD session of the hosts went down since the last call, as bfdd counts
+        """Return how often each BFD session of the hosts went down since the last call, as bfdd counts
         it, by host and address of its ToR."""
         # Asked for counters, bfdd 8.4 drops its data plane.
         now = (
@@ -79,7 +79,7 @@ class Bench:
         return new
 
     def _journals(self) -> dict[tuple[int, str], int]:
-        """Returns how often each session of the hosts went down, as their data planes wrote."""
+        """Return how often each session of the hosts went down, as their data planes wrote."""
         return {
             (host.index, uplink.gateway): sum(
                 down.peer == uplink.gateway for down in planes.downs(planes.journal_of(self.fabric, host))
@@ -89,7 +89,7 @@ class Bench:
         }
 
     def down_now(self, host: int) -> int:
-        """Returns how many sessions of a host are not up."""
+        """Return how many sessions of a host are not up."""
         shown = frr.show(self.fabric.hosts[host].namespace, "show bfd peers json", Daemon.BFDD)
         return sum(peer["status"] != "up" for peer in json.loads(shown))
 
@@ -98,7 +98,7 @@ class Bench:
 def bench(
     setting: Setting, name: str, *, probing: bool = True, hurried: bool = True, stalls: Path | None = None
 ) -> Iterator[Bench]:
-    """Yields the setting's fabric, up and watched, with thinned flows.
+    """Yield the setting's fabric, up and watched, with thinned flows.
 
     stalls: the file of a sentinel that runs already, next to the load of a busy setting; None for its own.
     """
@@ -123,14 +123,14 @@ def bench(
         ends = [host.endpoints[0] for host in fabric.hosts]
         flows = [probe.Flows(ends[0], ends[1]), probe.Flows(ends[1], ends[0])]
         probes = stack.enter_context(probe.probing(flows if probing else [], folder))
-        # The first one takes long: it loads what the others use.
+        # The first one takes long: it loads modules that the others use.
         faults.clear(fabric, setting.fault(0, 0))
         reach = Reach(fabric)
         stack.callback(reach.close)
         if setting.busy and own:
             stack.enter_context(load())
         made = Bench(fabric, probes, stalls, seen, tuple(path.journal for path in running), reach, agents)
-        # Rules that do not change mean nothing where there are none.
+        # Unchanged rules mean nothing if there are no rules.
         until(lambda: made.rule_changes() > 0, NEVER_S, "no tunnel rules are made")
         made.new_downs()
         probes.thin()
@@ -138,7 +138,7 @@ def bench(
 
 
 def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
-    """Waits until a condition is true. Raises BackendError if it does not become true in time."""
+    """Wait until a condition is true. Raises BackendError if it does not become true in time."""
     deadline = time.monotonic() + within_s
     while not true():
         if time.monotonic() > deadline:
@@ -147,7 +147,7 @@ def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
 
 
 def configure(namespace: str, daemon: Daemon, *commands: str) -> None:
-    """Gives a running daemon commands of its configuration. Raises BackendError if it refuses one."""
+    """Give a running daemon commands of its configuration. Raises BackendError if it refuses one."""
     words = [part for command in ("configure terminal", *commands) for part in ("-c", command)]
     done = run_in(namespace, ("vtysh", "-N", namespace, "-d", str(daemon), *words))
     if done.returncode:
@@ -157,7 +157,7 @@ def configure(namespace: str, daemon: Daemon, *commands: str) -> None:
 
 @contextmanager
 def load() -> Iterator[None]:
-    """Keeps every CPU busy inside the block."""
+    """Keep every CPU busy inside the block."""
     # They end by themselves when this process is killed.
     forever = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", forever]) for _ in os.sched_getaffinity(0)]

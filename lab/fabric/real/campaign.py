@@ -28,13 +28,13 @@ from testbed.fabric.witness import Seen
 _DENSE_S = 0.05
 """Time before a fault in which thinned flows send at full rate, s."""
 THIN_SLACK_S = 2 * (probe.THINNED - 1) / RATE_PER_S
-"""How much longer a gap of a thinned flow may look than that of a full one, s."""
+"""Largest difference by which a gap of a thinned flow may look longer than that of a full one, s."""
 
 Progress = Callable[[str], None]
 
 
 def measure(planned: Planned, store: Store, name: str, until_s: float, say: Progress) -> int:
-    """Adds faults until the store has the planned number, or until until_s (time.monotonic). Returns the
+    """Add faults until the store has the planned number, or until until_s (time.monotonic). Returns the
     number in the store.
 
     Raises BackendError if the fabric does not recover from a fault.
@@ -52,7 +52,7 @@ def measure(planned: Planned, store: Store, name: str, until_s: float, say: Prog
 
 
 def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
-    """Waits for lasts_s seconds without a fault, and counts the sessions that went down."""
+    """Wait for lasts_s seconds without a fault, and count the sessions that went down."""
     with bench(setting, name, probing=False) as running:
         row = watched(running, lasts_s)
     store.add(setting, row)
@@ -60,12 +60,12 @@ def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
 
 
 def told(setting: Setting, number: int, row: Measured) -> str:
-    """Returns a progress line."""
+    """Return a progress line."""
     return f"{setting.key} {number}: out {row.out_s * 1e3:.0f} ms, in {row.in_s * 1e3:.0f} ms"
 
 
 def watched(running: Bench, lasts_s: float) -> Watched:
-    """Returns what a running fabric did in lasts_s seconds without a fault."""
+    """Return the observations of a running fabric in lasts_s seconds without a fault."""
     running.new_downs()
     marks = [path.stat().st_size for path in running.journals]
     began_ns, cpu, fabrics = time.monotonic_ns(), cpu_times(), len(ownership.fabrics())
@@ -84,7 +84,7 @@ def watched(running: Bench, lasts_s: float) -> Watched:
 
 
 def fault(running: Bench, setting: Setting, number: int) -> Measured:
-    """Breaks one link and repairs it. The four links of the fabric take turns.
+    """Break one link and repair it. The four links of the fabric take turns.
 
     A lost carrier costs flows little and at any time, so flows are thinned until the next fault only for
     silent faults.
@@ -152,8 +152,8 @@ class _Side:
 
 
 def worst(path: Path, at_ns: int, slack_s: float) -> _Side:
-    """Returns, for the flows of one direction, the longest gap that the fault began and the longest that
-    began later. A later gap may look longer by slack_s than it was."""
+    """Return, for the flows of one direction, the longest gap that the fault began and the longest later gap.
+    A later gap may look longer by slack_s than it was."""
     gaps = [gap for gap in probe.gaps(path) if gap.end_ns > at_ns]
     own = [gap for gap in gaps if gap.begin_ns <= at_ns + 20_000_000]
     later = [gap.length_s - slack_s for gap in gaps if gap not in own]
@@ -162,7 +162,7 @@ def worst(path: Path, at_ns: int, slack_s: float) -> _Side:
 
 
 def _await_steady(running: Bench, host: int, wanted_s: float) -> None:
-    """Waits until everything has been back for the wanted time. host: the host whose link was dead."""
+    """Wait until everything has been back for the wanted time. host: the host whose link was dead."""
     steady_s = 0.0
     while steady_s < wanted_s:
         until(lambda: running.down_now(host) == 0, NEVER_S, "BFD does not come back")
@@ -174,7 +174,7 @@ def _await_steady(running: Bench, host: int, wanted_s: float) -> None:
 
 
 def _decisions(running: Bench, marks: list[int]) -> list[dict[str, object]]:
-    """Returns what the fast paths wrote after these positions of their journals."""
+    """Return the rows that the fast paths wrote after these positions of their journals."""
     return [
         json.loads(line)
         for path, mark in zip(running.journals, marks, strict=True)
@@ -184,7 +184,7 @@ def _decisions(running: Bench, marks: list[int]) -> list[dict[str, object]]:
 
 
 def _turned_away(rows: list[dict[str, object]]) -> int:
-    """Returns how often fast paths gave up an uplink: the reports that are not repetitions."""
+    """Return how often fast paths gave up an uplink: the reports that are not repetitions."""
     last: dict[object, object] = {}
     count = 0
     for row in rows:
@@ -195,7 +195,7 @@ def _turned_away(rows: list[dict[str, object]]) -> int:
 
 
 def _used(before: CpuTimes, after: CpuTimes) -> float:
-    """Returns the share of the CPUs' time that was not idle. Time taken by the hypervisor counts as used."""
+    """Return the share of the CPUs' time that was not idle. Time taken by the hypervisor counts as used."""
     idle_s = after.idle_s + after.iowait_s - before.idle_s - before.iowait_s
     wall_s = sum(after) - sum(before)
     return 1.0 - idle_s / wall_s if wall_s > 0 else 0.0

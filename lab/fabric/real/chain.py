@@ -1,5 +1,4 @@
-"""Takes a failover apart: how long each of its steps took, from observed events and the fast path's
-journal.
+"""Splits a failover into steps: the time of each step, from observed events and the fast path's journal.
 
 For: calibrating the twin's delays on real faults. Not for: observing (testbed.fabric.witness), or the
 distributions over many faults (lab.fabric.validate.judge).
@@ -41,7 +40,7 @@ def chain(
     seen: Sequence[Seen],
     decisions: Sequence[Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Returns step → seconds for the observed steps. decisions: those of all fast paths."""
+    """Return step → seconds for the observed steps. decisions: those of all fast paths."""
     detection_ns = setting.timers.detection_s * _SECOND_NS
     host, uplink = fault.host, fault.uplink
     carrier = setting.what is What.CARRIER
@@ -83,7 +82,7 @@ def chain(
         "far": _between(update_ns, far_ns),
     }
     if setting.what in (What.OUT, What.IN):
-        # The side that hears nothing finds out by itself.
+        # The side that hears nothing detects the fault by itself.
         deaf = setting.what is not What.OUT
         steps["told_down"] = _between(_plus(last[deaf], detection_ns), down_ns)
     steps |= _fast(fabric, fault, at_ns, host_ns, decisions, carrier=carrier)
@@ -123,7 +122,7 @@ def _fast(
 
 
 def _changed(seen: Sequence[Seen], host: int, other: int, after_ns: int) -> int | None:
-    """Returns when a host's kernel first had other routes to another host."""
+    """Return the time at which a host's kernel first had other routes to another host."""
     times = [
         event.at_ns
         for event in seen

@@ -40,7 +40,9 @@ class ImpairmentFile(BaseModel):
 
 
 def impairment(asked: ImpairmentFile, place: str = "") -> Impairment:
-    """Returns what is asked. place: written before a key in errors. Raises ScenarioError naming the key."""
+    """Return the impairment of a file. place: prefix of a key in errors. Raise ScenarioError naming the
+    key.
+    """
     parts = _LINK.fullmatch(asked.link)
     if parts is None:
         raise ScenarioError(f"{place}link: {asked.link!r} is none; take a host and its uplink, as h0:tor1")

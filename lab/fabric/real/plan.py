@@ -1,4 +1,4 @@
-"""Lists what the page measures, how often, what side by side, and what calibrates the twin.
+"""Lists the measurements of the page, their numbers, their grouping, and those that calibrate the twin.
 
 For: `make results-fidelity-fabric`. Not for: measuring (campaign.py). A setting that calibrates is never
 compared with the twin that it calibrated.
@@ -34,14 +34,14 @@ class Planned:
 def _broken(
     road: Road, multiplier: int, interval_ms: int, faults: dict[What, int], *, busy: bool = False
 ) -> tuple[Planned, ...]:
-    """Returns the settings of one fabric."""
+    """Return the settings of one fabric."""
     return tuple(
         Planned(Setting(road, multiplier, interval_ms, what, busy), count) for what, count in faults.items()
     )
 
 
 def _both_roads(faults: dict[What, int], *timers: tuple[int, int], busy: bool = False) -> tuple[Planned, ...]:
-    """Returns the settings of one fabric for each road that users may take, and each timer."""
+    """Return the settings of one fabric for each road that users may take, and each timer."""
     return tuple(
         planned
         for timer in timers
@@ -106,10 +106,10 @@ ROUNDS: tuple[tuple[Planned, ...], ...] = (
     (*_both_roads(_BOTH, (3, 300), busy=True), *_both_roads(_CARRIER, (5, 50), busy=True)),
     _both_roads(_BOTH, (3, 20), (3, 10), busy=True),
 )
-"""Settings that are measured side by side, the most telling first. The size of a round leaves the CPUs
-time. One setting is measured alone and beside others, to see whether that matters. Fast timers cost most,
-and lost carriers, for which flows are never thinned. REAL_TIME shows what each part of the fast path
-brings, at some timers only."""
+"""Settings that are measured in parallel, the most informative first. The size of a round leaves spare CPU
+time. One setting is measured alone and beside others, to see whether that matters. Fast timers and lost
+carriers, for which flows are never thinned, cost most. REAL_TIME shows the effect of each part of the fast
+path, at some timers only."""
 
 
 def _all(rounds: Iterable[Iterable[Planned]]) -> tuple[Planned, ...]:

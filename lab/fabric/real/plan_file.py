@@ -28,7 +28,7 @@ class PlanFile(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    name: str = Field(default=_DEFAULT.name, description="Several stand side by side under different names.")
+    name: str = Field(default=_DEFAULT.name, description="Several fabrics can exist under different names.")
     hosts: int = Field(default=_DEFAULT.hosts, description="With a loopback, a bridge and a tunnel each.")
     tors: int = Field(default=_DEFAULT.tors, description="Switches at the edge.")
     storage: int = Field(default=_DEFAULT.storage, description="Hosts besides, in the role of storage.")
@@ -39,8 +39,8 @@ class PlanFile(BaseModel):
         default=_DEFAULT.endpoints, description="Namespaces for applications, per host and tenant."
     )
     peer_link: bool = Field(default=False, description="A link between the two ToRs.")
-    rate_bps: float | None = Field(default=None, description="Of every uplink, both ways.")
-    mtu_bytes: int = Field(default=_DEFAULT.mtu_bytes, description="Of the applications' devices.")
+    rate_bps: float | None = Field(default=None, description="Rate of every uplink, each way, bit/s.")
+    mtu_bytes: int = Field(default=_DEFAULT.mtu_bytes, description="MTU of the applications' devices, bytes.")
     bfd: str = Field(default="5x50", description="MULTIPLIERxINTERVAL, the latter in milliseconds.")
     real_time: bool = Field(
         default=True, description="bfdd before everything else, zebra and bgpd at nice −15."
@@ -54,7 +54,7 @@ class PlanFile(BaseModel):
     )
     rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout.")
     impairments: tuple[ImpairmentFile, ...] = Field(
-        default=(), description="Of links, from when the fabric has converged; as of `testbed fault`."
+        default=(), description="Impairments of links after the fabric has converged, as in `testbed fault`."
     )
 
     @field_validator("bfd")
@@ -66,7 +66,7 @@ class PlanFile(BaseModel):
 
 
 def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
-    """Returns a file's plan (None: all defaults), with options in place of its keys. An option that is
+    """Return a file's plan (None: all defaults), with options in place of its keys. An option that is
     None was not given.
 
     Raises ScenarioError in one line that names the file, or the option, and the key.

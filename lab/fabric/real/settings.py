@@ -1,7 +1,7 @@
-"""Names what is measured on a real fabric: the road of its failover, its timers, and what breaks.
+"""Settings measured on a real fabric: the road of its failover, its timers, and the fault.
 
-For: a setting's name, and the fabric that it needs. Not for: how often it is measured (plan.py), or measuring
-(campaign.py).
+For: a setting's name, and the fabric that it needs. Not for: the number of measurements (plan.py), or
+measuring (campaign.py).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Road(StrEnum):
 
 
 class What(StrEnum):
-    """What breaks at the ToR's port: a silent fault in both directions, or only in what the host sends
-    (OUT) or receives (IN), or a lost carrier."""
+    """The fault at the ToR's port: silent in both directions, or only in the host's sending (OUT) or
+    receiving (IN), or a lost carrier."""
 
     BOTH = "both"
     OUT = "out"
@@ -64,32 +64,32 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Returns a name such as `fast-5x50-both` or `fast-5x50-both-busy`."""
+        """Return a name such as `fast-5x50-both` or `fast-5x50-both-busy`."""
         return f"{self.road}-{self.timers_text.replace('×', 'x')}-{self.what}" + "-busy" * self.busy
 
     @property
     def strands_groups(self) -> bool:
-        """Returns whether a fault leaves the kernel's next-hop groups without a returned uplink: there are
+        """Return whether a fault leaves the kernel's next-hop groups without a returned uplink: there are
         groups, and the kernel removes uplinks from them by itself."""
         return self.road is Road.STOCK and self.what is What.CARRIER
 
     @property
     def timers_text(self) -> str:
-        """Returns a text such as `5×50`."""
+        """Return a text such as `5×50`."""
         return f"{self.multiplier}×{self.interval_ms}"
 
     @property
     def timers(self) -> BfdTimers:
-        """Returns the timers of BFD."""
+        """Return the timers of BFD."""
         return BfdTimers(self.interval_ms / 1e3, self.multiplier)
 
     def plan(self, name: str) -> Plan:
-        """Returns the plan of its fabric: two hosts at two ToRs."""
+        """Return the plan of its fabric: two hosts at two ToRs."""
         stock, plane = self.road is Road.STOCK, self.road is Road.PLANE
         return Plan(name=name, bfd=self.timers, real_time=True, stock=stock, bfd_plane=plane)
 
     def fault(self, host: int, uplink: int) -> Fault:
-        """Returns the fault at this link."""
+        """Return the fault at this link."""
         if self.what is What.CARRIER:
             return Fault(FaultKind.LINK, host=host, uplink=uplink, silent=False)
         one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(self.what)
@@ -97,7 +97,7 @@ class Setting:
 
 
 def setting(key: str) -> Setting:
-    """Returns the setting of a key. Raises ValueError for an unknown key."""
+    """Return the setting of a key. Raises ValueError for an unknown key."""
     busy = key.endswith("-busy")
     road, timers, what = key.removesuffix("-busy").rsplit("-", 2)
     multiplier, interval_ms = timers.split("x")

@@ -81,21 +81,21 @@ class Store:
         root.mkdir(parents=True, exist_ok=True)
 
     def add(self, setting: Setting, row: Measured | Watched) -> None:
-        """Appends a row. A line that was not written whole is ignored when it is read."""
+        """Append a row. A line that was not written completely is ignored on reading."""
         with self._path(setting, type(row)).open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
 
     def faults(self, setting: Setting) -> list[Measured]:
-        """Returns the setting's faults in the order in which they were measured."""
+        """Return the setting's faults in the order in which they were measured."""
         return list(self._rows(setting, Measured))
 
     def watched(self, setting: Setting) -> list[Watched]:
-        """Returns the setting's times without a fault, in order."""
+        """Return the setting's times without a fault, in order."""
         return list(self._rows(setting, Watched))
 
     @property
     def note(self) -> str:
-        """Returns the note on the conditions of the measurement, empty if there is none."""
+        """Return the note on the conditions of the measurement, empty if there is none."""
         path = self._root / _NOTE
         return path.read_text().strip() if path.exists() else ""
 

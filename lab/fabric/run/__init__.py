@@ -1,1 +1,1 @@
-"""Fabric runs on the twin: the world of a scenario and what is measured in it."""
+"""Fabric runs on the twin: the world of a scenario and the measurements in it."""

@@ -46,7 +46,7 @@ def measure(world: World, asked: CollectiveInput) -> Measured:
 
 
 def _by_library(world: World, library: PortFailover, asked: CollectiveInput, outages: Outages) -> Measured:
-    """Repeat the operation over all ports of each host. A stall of one flow holds up the whole operation."""
+    """Repeat the operation over all ports of each host. A stall of one flow delays the whole operation."""
     kind, ranks, fabric = Collective(asked.operation), world.topology.hosts, world.fabric
     rate_bps = library.ports * goodput_bps(world.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
     ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]

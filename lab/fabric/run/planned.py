@@ -1,4 +1,4 @@
-"""A fleet under a plan for failures: effective training time, GPU-hours and money by what took them.
+"""A fleet under a plan for failures: effective training time, and GPU-hours and cost by cause.
 
 For: `fleet.plan` of a scenario. Not for: the walk through failures (twin.fabric.planner), nor a fleet's
 single iterations (fleet.py). fleet_causes.csv has Llama 3's causes by count (The Llama 3 Herd of Models,
@@ -139,8 +139,8 @@ def _stalls(world: World, asked: FleetInput, rdma: Rdma) -> tuple[float, ...]:
 
 
 def _with_intervals(plan: PlanInput, failures: tuple[Failure, ...], duration_s: float) -> tuple[Tier, ...]:
-    """Return the tiers by what they survive, each with its interval. A loss is served by the first tier that
-    survives it."""
+    """Return the tiers by the failures they survive, each with its interval. The first tier that survives a
+    failure restores the job."""
     ordered = sorted(plan.tiers, key=lambda tier: Loss[tier.survives.upper()])
     made, served = [], -1
     for tier in ordered:

@@ -17,7 +17,7 @@ _THERE, _BACK = (0, 1), (1, 0)
 
 def measure(world: World, asked: SendsInput) -> Measured:
     """Send between hosts 0 and 1. A single fault hits the path from 0 to 1. perftest uses one port and no
-    NCCL, so NCCL's schemes save it from nothing."""
+    NCCL, so NCCL's schemes have no effect."""
     random = np.random.default_rng(world.measure)
     there, back = world.path(*_THERE, random), world.path(*_BACK, random)
     wire_bytes = (
@@ -50,8 +50,8 @@ def _latencies(done: Floats, messages: int, error_at_s: float) -> tuple[dict[str
     """Return (metric key → value, keys whose value is a lower bound) of `messages` messages.
 
     done: float64[n], latencies of those that finished; error_at_s: when the queue pair broke, s, NaN if it
-    did not. A message that an error left unfinished is later than any that finished. The one that was under
-    way had waited since the message before it, and half of that time is a latency.
+    did not. A message that an error left unfinished counts as later than every finished one. The message in
+    flight had waited since the end of the one before it, and half of that time is a latency.
     """
     ordered, unfinished = np.sort(done), messages - len(done)
     waited_s = (error_at_s - 2 * float(done.sum())) / 2 if unfinished else 0.0

@@ -1,8 +1,8 @@
-"""A training job through faults: its iterations, and what it loses if it dies of a fault.
+"""A training job through faults: its iterations, and its loss if it dies of a fault.
 
 For: the measurement of experiments T1, T2 and T3. Not for: iterations and restarts themselves
-(twin.fabric.jobs, twin.fabric.checkpoints). A job whose connections survive every outage goes on through
-them. Any other job ends, and restarts from its last save as soon as the lost path is back.
+(twin.fabric.jobs, twin.fabric.checkpoints). A job whose connections survive every outage continues. Any other
+job ends, and restarts from its last save as soon as the lost path is back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A fabric scenario in the twin's terms: topology, calibrated delays, fault plan.
 
-For: what every measurement needs. Not for: the measurements (sends.py, collective.py, …).
+For: the common inputs of all measurements. Not for: the measurements (sends.py, collective.py, …).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a run is about.
+    """The inputs of a run.
 
-    network, measure: seeds of what the network does and of what is measured. They are the same for every
-    scheme, so that schemes meet the same chance events as far as they draw the same.
+    network, measure: seeds of the network's events and of the measurement. They are the same for every
+    scheme, so that schemes meet the same chance events as far as they draw the same numbers.
     """
 
     asked: FabricInput
@@ -116,7 +116,7 @@ class World:
         return chosen
 
     def outages(self, faults: list[PlannedFault], pairs: Whole | None = None) -> Outages:
-        """Return what the faults do to flows between `pairs` (int64[m, 2]; None: all). Raises
+        """Return the effects of the faults on flows between `pairs` (int64[m, 2]; None: all). Raise
         ScenarioError."""
         return failover(self.topology, faults, self.fabric.handling(self.scheme), self.network, pairs=pairs)
 
@@ -196,8 +196,8 @@ def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -
 def story_of(
     world: World, library: PortFailover, outages: Outages, flows: Iterable[tuple[int, int]]
 ) -> tuple[Story, Floats]:
-    """Return what outages do to a job with these flows (source, destination), each over all ports of its
-    hosts, and float64[d, 2]: when the flows of each death stopped and when all ports worked again, s.
+    """Return the effects of outages on a job with these flows (source, destination), each over all ports of
+    its hosts, and float64[d, 2]: when the flows of each death stopped and when all ports worked again, s.
 
     Port k of one host talks with port k of another. A job that died begins anew with all ports.
     """

@@ -39,10 +39,11 @@ Progress = Callable[[str, float], None]
 
 
 def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compared]:
-    """Returns the comparison for every policy and variant, with LEAST_FAULTS faults on the testbed per
-    repeat. Only the first seed counts, on the twin.
+    """Return the comparison for every policy and variant, with LEAST_FAULTS faults on the testbed per repeat.
+    Only the first seed counts, on the twin.
 
-    Raises ScenarioError, before anything is measured, for what the testbed cannot have, and BackendError.
+    Raises ScenarioError, before anything is measured, for settings that the testbed does not have, and
+    BackendError.
     """
     asked: dict[tuple[str, str], RunSpec] = {}
     for spec in expand(scenario):
@@ -62,9 +63,9 @@ def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compa
 
 
 def asked_of(spec: RunSpec) -> tuple[Setting, Fabric]:
-    """Returns what the testbed measures for this run, and the twin's fabric beside it.
+    """Return the testbed's setting for this run, and the twin's fabric beside it.
 
-    Raises ScenarioError for what the testbed cannot have.
+    Raises ScenarioError for settings that the testbed does not have.
     """
     asked = fabric_of(spec.scenario)
     scheme = Scheme(spec.policy.name)

@@ -75,7 +75,7 @@ class Compared:
 
 
 def compared(cell: str, testbed: Gaps, twin: Gaps) -> list[Compared]:
-    """Returns medians and 95th percentiles of both directions, where there are enough faults."""
+    """Return medians and 95th percentiles of both directions, where there are enough faults."""
     return [
         Compared(cell, way, what, size, float(np.percentile(ours, share)), float(np.percentile(real, share)))
         for way, real, ours, size in _sides(testbed, twin)
@@ -103,7 +103,7 @@ _COLUMNS = (
 
 
 def result(comparisons: Sequence[Compared], notes: Sequence[str] = ()) -> Result:
-    """Returns the comparisons as a table, the worst first."""
+    """Return the comparisons as a table, the worst first."""
     return Result(
         _COLUMNS,
         tuple(
@@ -144,7 +144,7 @@ class Gaps:
 
 
 def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = True) -> Gaps:
-    """Returns the testbed's gaps. with_stalls: include faults that met a stall of the machine.
+    """Return the testbed's gaps. with_stalls: include faults that met a stall of the machine.
 
     A lost carrier that cost no datagram is a gap of one interval, as every flow has it. No other fault that
     hits can cost none.
@@ -159,7 +159,7 @@ def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = 
 
 
 def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
-    """Returns the twin's gaps on the testbed's own topology, with its probes. control: calibrated for the
+    """Return the twin's gaps on the testbed's own topology, with its probes. control: calibrated for the
     setting's road, with its fast path. Its stalls bring sessions down, but none of our own data plane."""
     topology = dual_tor(2)
     one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(setting.what)
@@ -194,8 +194,8 @@ def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
 
 
 def under_stalls(control: ControlPlane, rows: Sequence[Measured]) -> ControlPlane:
-    """Returns the control plane with the stalls of the machine while these faults were measured; without any
-    where a fault does not know them."""
+    """Return the control plane with the stalls of the machine while these faults were measured; without
+    stalls if a fault has no record of them."""
     lasted_s = sum(row.lasted_s for row in rows)
     lengths_s = [length_s for row in rows for length_s in row.stalls_s or ()]
     if not lengths_s or not lasted_s or any(row.stalls_s is None for row in rows):

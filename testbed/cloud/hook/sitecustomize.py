@@ -1,21 +1,20 @@
-"""Loaded at the start of every Python process of a profiled job: records its optimizer steps, what it trains,
-and how noisy its gradients are.
+"""Loaded at the start of every Python process of a profiled job: records its optimizer steps, its model, and
+the noise of its gradients.
 
-For: scripts that know nothing of twinbed and are not changed. Not for: reading the records
-(testbed.cloud.steps). It installs PyTorch's own hooks if the job imports PyTorch. A step ends when
-`Optimizer.step` of the first optimizer that steps returns. The model is the first module with parameters that
-is called in training mode. The batch is the first dimension of the first tensor that the model is given; what
-a sample takes and gives are the other dimensions of this tensor and of the first one that comes out.
+For: unchanged scripts that do not use twinbed. Not for: reading the records (testbed.cloud.steps). It
+installs PyTorch's own hooks if the job imports PyTorch. A step ends when `Optimizer.step` of the first
+optimizer that steps returns. The model is the first module with parameters that is called in training mode.
+The batch is the first dimension of the model's first input tensor; the sizes of a sample's input and output
+are the other dimensions of this tensor and of the first output tensor.
 
 It writes to $TWINBED_STEPS: `<rank>.steps` holds int64 nanoseconds of CLOCK_MONOTONIC, `<rank>.json` the
-model. With $TWINBED_NOISE_STEPS, `<rank>.noise` holds two float64 for each of so many steps: the squared norm
-of this process's gradient, and that of the mean over the processes, which the optimizer is given. A process
-that is alone writes the mean squared norm of its last two gradients and the squared norm of their mean. As in
+model. With $TWINBED_NOISE_STEPS, `<rank>.noise` holds two float64 for each of that many steps: the squared
+norm of this process's gradient, and that of the mean over the processes, which the optimizer gets. A single
+process writes the mean squared norm of its last two gradients and the squared norm of their mean. As in
 AdaptDL, Adam's gradients are divided by √v̂ + ε, and those of its first five steps do not count. Elements
-with a small v̂ do not count either: some had hardly a gradient before, and would outweigh all others. Steps of
-several backward passes do not count. A job that changes its gradients before the step, as by clipping them,
-would be misread.
-The site's own sitecustomize, which this one hides, runs after this one.
+with a small v̂ do not count either: some had hardly a gradient before, and would outweigh all others. Steps
+of several backward passes do not count. A job that changes its gradients before the step, for example by
+clipping, would be measured wrongly. The site's own sitecustomize, which this one hides, runs after this one.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class _Job:
         handle = module_of_torch.register_module_forward_pre_hook(called)
 
     def _tell(self, **facts: Any) -> None:
-        """Write what is known of the model by now."""
+        """Write the facts about the model known so far."""
         self._model |= facts
         if "batch" in self._model:
             with open(self._path + ".json.part", "w") as file:
@@ -123,7 +122,7 @@ class _Noise:
         self._before: dict[Any, Any] = {}
         self._passes = 0
         tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-        # The gradient of this process alone; what the optimizer is given was averaged over all.
+        # The gradient of this process alone; the optimizer's gradient was averaged over all processes.
         self._hooks = [
             tensor.register_hook(functools.partial(self._given, tensor))
             for tensor in tensors
@@ -164,7 +163,7 @@ class _Noise:
             os.close(self._file)
 
     def _scale(self, group: Any, tensor: Any) -> Any:
-        """Return what a gradient is multiplied with."""
+        """Return the factor by which a gradient is multiplied."""
         state = self._optimizer.state.get(tensor, {})
         if "exp_avg_sq" not in state:
             return 1.0

@@ -1,1 +1,1 @@
-"""Containers of other systems by name: where they are, what they are limited to, and changing that."""
+"""Containers of other systems by name: finding them, reading their limits, and changing these."""

@@ -1,8 +1,8 @@
-"""The audit file: who changed which limit of somebody else's container, from what to what, when and why.
+"""The audit file: each change of another system's container limits, with old and new value, time and reason.
 
 For: `twinbed apply` and agents, which append to it; one JSON object a line. Not for: undoing anything
-(lab.containers.apply.journal). It is only appended to. A line that a killed process left half-written is
-ended before the next, so that every other line stays whole.
+(lab.containers.apply.journal). Lines are only appended. A line that a killed process left half-written is
+ended before the next one, so that every other line stays whole.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Value = str | float | int | None
 
 
 class Audit:
-    """The audit file in `folder`. A note raises BackendError, which names the file, where it cannot be
-    written: callers do nothing that cannot be noted."""
+    """The audit file in `folder`. A note that cannot be written raises BackendError, which names the file:
+    callers do nothing that cannot be noted."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.path = folder / NAME

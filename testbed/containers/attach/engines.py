@@ -1,9 +1,9 @@
 """Docker and Podman, asked over the UNIX sockets of their APIs.
 
-For: which containers run, where their processes are, and new limits in the daemon's own record. Not for:
-cgroups (limits.py), nor which container a user means (finding.py). An answer is bounded in size and time, and
-what it says is checked: a daemon's text reaches a message only printably. Sources: Docker Engine API 1.41,
-Podman's libpod API 4.0.
+For: the running containers, their processes, and new limits in the daemon's own record. Not for: cgroups
+(limits.py), nor finding the container of a name (finding.py). An answer is bounded in size and time, and its
+content is checked: a daemon's text is made printable before it appears in a message. Sources: Docker Engine
+API 1.41, Podman's libpod API 4.0.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Engine:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
             variable = _SOCKETS[self.kind][0]
-            return f"nobody listens there; {_CURES[self.kind]}, or set {variable}=unix:///PATH"
+            return f"no daemon listens there; {_CURES[self.kind]}, or set {variable}=unix:///PATH"
         if isinstance(error, PermissionError):
             return "may not be opened; run as root"
         if isinstance(error, TimeoutError):

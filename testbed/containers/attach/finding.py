@@ -1,9 +1,9 @@
-"""Finds the containers that a name means, and the cgroup that each of them is in.
+"""Finds the containers of a name, and the cgroup of each.
 
 For: `docker:web` → the running container and its path in every hierarchy. Not for: the form of names
-(names.py), nor limits (limits.py). A container that restarts is found again by asking again: it has another
-process and another `incarnation`. A process id may have become another's since the engine told it. So a path
-counts only if it has the container's id in it, and what the container made below that is cut off.
+(names.py), nor limits (limits.py). A container that restarts is found by another request: it has another
+process and another `incarnation`. A process id may have been reused since the engine reported it. So a path
+counts only if it contains the container's id, and the part that the container made below it is cut off.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _MOST_CLOSE = 3
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A container that runs.
+    """A running container.
 
     name: `docker:web`, `podman:shop-web`, `systemd:shop.service`, or the path
-    paths: as cgroup.attached.attach takes them: by controller, or under "" one for all
+    paths: as for cgroup.attached.attach: by controller, or under "" one for all
     incarnation: differs after a restart
-    restarts: how often its engine started it again by itself
-    engine: who runs it, None for a bare cgroup or a unit of systemd
-    container: what that engine says of it
+    restarts: how often its engine restarted it
+    engine: the engine that runs it, None for a bare cgroup or a unit of systemd
+    container: that engine's data about it
     record: limits in that engine's own record
     """
 
@@ -71,7 +71,7 @@ def find(name: ContainerName, driver: V1 | V2, proc: Path = Path("/proc")) -> li
 
 
 def located(asked: Engine, container: Container, driver: V1 | V2, proc: Path = Path("/proc")) -> Found:
-    """Return where a container is. Raises GroupGoneError when it has ended meanwhile."""
+    """Return the paths of a container. Raise GroupGoneError if it has ended meanwhile."""
     state = asked.state(container)
     name = f"{container.kind}:{container.name}"
     if state.pid <= 0:
@@ -90,7 +90,9 @@ def located(asked: Engine, container: Container, driver: V1 | V2, proc: Path = P
 
 
 def everyone(driver: V1 | V2) -> list[Found]:
-    """Return all containers of the engines whose sockets are here. What ends meanwhile is left out."""
+    """Return all containers of the engines whose sockets exist here. Containers that end meanwhile are left
+    out.
+    """
     found = []
     for asked in present():
         for container in asked.containers():
@@ -102,7 +104,7 @@ def everyone(driver: V1 | V2) -> list[Found]:
 
 
 def _asked(name: ContainerName) -> list[Engine]:
-    """Return whom to ask about a name."""
+    """Return the engines to ask about a name."""
     if name.kind == "docker":
         return [engine("docker")]
     if name.kind == "podman":
@@ -120,7 +122,7 @@ def _is_meant(name: ContainerName, container: Container) -> bool:
 
 
 def _as_named(name: ContainerName, container: Container) -> str:
-    """Return what a name of this kind would have to be to mean the container."""
+    """Return the name of this kind by which the container can be given."""
     if name.kind == "compose":
         return f"{container.labels.get(PROJECT, '')}/{container.labels.get(SERVICE, '')}"
     return container.pod if name.kind == "pod" else container.name

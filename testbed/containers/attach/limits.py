@@ -1,10 +1,10 @@
-"""The limits of a container that something else runs: what is in force, new ones, and the former ones back.
+"""Limits of a container that another system runs: reading, setting and restoring them.
 
-For: limits that are to stay when this process ends, unlike those of cgroup.attached. Not for: which limits
-(lab.containers.apply). The engine is asked first, so that its own record agrees and a restart keeps the
-limit, but only for what it can also take back: Docker can neither remove a memory limit nor one of NanoCpus.
-The cgroup's file is written where the engine cannot, or its answer does not show in the file. Sources: Docker
-Engine API 1.41 (ContainerUpdate), libpod API 4.0, control/allocator/shares.py for shares.
+For: limits that stay when this process ends, unlike those of cgroup.attached. Not for: choosing limits
+(lab.containers.apply). The engine sets a limit first, so that its own record agrees and a restart keeps the
+limit, but only if it can also remove it: Docker can neither remove a memory limit nor one of NanoCpus. The
+cgroup's file is written if the engine cannot set the limit, or its answer does not show in the file. Sources:
+Docker Engine API 1.41 (ContainerUpdate), libpod API 4.0, control/allocator/shares.py for shares.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ CPU_REQUEST, CPU_LIMIT, MEMORY_LIMIT = "cpu_request_cores", "cpu_limit_cores", "
 """Quantities: cores as a weight against others, cores, bytes (swap included). math.inf is no limit."""
 
 MARGIN_SHARE, MARGIN_BYTES = 0.1, 16 << 20
-"""A memory limit leaves at least this share of what is used, and at least so many bytes: page tables and what
-a request needs in passing come on top of a working set."""
+"""Least room that a memory limit leaves, as a share of the present use and in bytes: page tables and the
+temporary memory of a request come on top of a working set."""
 
 _MOST_WEIGHT = 10_000
 _FILES: Mapping[bool, Mapping[str, tuple[str, ...]]] = {
@@ -76,8 +76,8 @@ class Counters:
 
 
 class LimitedContainer:
-    """One container of somebody else's. Every method raises GroupGoneError when its cgroup is gone, and
-    BackendError, with file and cure, where the machine refuses."""
+    """One container of another system. Every method raises GroupGoneError if its cgroup no longer exists, and
+    BackendError, with file and cure, if the machine refuses."""
 
     def __init__(self, found: Found, driver: V1 | V2) -> None:
         self.name, self.found = found.name, found
@@ -85,11 +85,11 @@ class LimitedContainer:
         self._directories = directories_of(found.paths.get("") or found.paths, driver)
 
     def read(self) -> dict[str, float]:
-        """Return what is in force, by quantity."""
+        """Return the limits in force, by quantity."""
         return {quantity: self._read(quantity) for quantity in QUANTITIES if self._paths(quantity)}
 
     def settled(self, quantity: str, value: float) -> float:
-        """Return a value as the kernel will hold it: whole µs, pages, shares."""
+        """Return a value in the form in which the kernel will hold it: whole µs, pages, shares."""
         if quantity == MEMORY_LIMIT:
             return math.inf if math.isinf(value) else float(whole_pages(int(value)))
         if quantity == CPU_LIMIT:
@@ -177,7 +177,7 @@ class LimitedContainer:
             self._put("cpu.max", f"{'max' if math.isinf(value) else quota_us(value)} {QUOTA_PERIOD_US}")
 
     def _write_memory(self, value: float) -> None:
-        """Write the limits of memory and of swap. In v1 memsw is never below the limit itself; in v2 what is
+        """Write the limits of memory and of swap. In v1, memsw is never below the limit itself. In v2, memory
         above the new limit is reclaimed first, because the kernel kills for the rest."""
         paths = self._paths(MEMORY_LIMIT)
         if self._v1:
@@ -206,7 +206,7 @@ class LimitedContainer:
         return _quietly(lambda: engine.update(container, body))
 
     def _body(self, quantity: str, value: float) -> Mapping[str, Any] | None:
-        """Return what to ask the engine, None for what it cannot do, or not take back."""
+        """Return the request to the engine, None if it cannot set the limit, or not remove it."""
         if self.found.engine is None:
             return None
         if self.found.engine.kind == "podman":

@@ -1,7 +1,7 @@
-"""Names of containers that something else runs: `docker:web`, `pod:shop`, `systemd:shop.service`, a path.
+"""Names of containers that another system runs: `docker:web`, `pod:shop`, `systemd:shop.service`, a path.
 
-For: reading such a name strictly, before anybody is asked about it. Not for: finding the container
-(finding.py). Names come from users' files and over the network, and go into URLs and command lines.
+For: parsing such a name strictly, before any request about it. Not for: finding the container (finding.py).
+Names come from users' files and over the network, and go into URLs and command lines.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _EXAMPLES = "docker:web, podman:web, compose:shop/web, pod:shop, systemd:shop.se
 
 @dataclass(frozen=True, slots=True)
 class ContainerName:
-    """A name as it was given. kind: docker, podman, compose, pod, systemd or CGROUP; name: what comes after
-    the colon, or the path."""
+    """A parsed name. kind: docker, podman, compose, pod, systemd or CGROUP; name: the part after the colon,
+    or the path."""
 
     kind: str
     name: str
@@ -43,7 +43,7 @@ def is_name(text: str) -> bool:
 
 
 def parse(text: str) -> ContainerName:
-    """Return what the text names. Raises ScenarioError that says what is expected."""
+    """Return the parsed name. Raise ScenarioError that names the expected form."""
     if text.startswith("/"):
         if ".." in text.split("/") or not text.isprintable() or len(text) > 1024 or not text.strip("/"):
             raise ScenarioError(f"container {text[:100]!r}: expected a cgroup's path, without '..'")

@@ -1,1 +1,1 @@
-"""The cgroup drivers of v1 and v2, their OOM traps, and what they tell: period records."""
+"""The cgroup drivers of v1 and v2, their OOM traps, and telemetry: period records."""

@@ -1,9 +1,9 @@
-"""A cgroup that somebody else made (Docker, containerd, a Kubernetes pod), given by its path.
+"""A cgroup that another system made (Docker, containerd, a Kubernetes pod), given by its path.
 
-For: finding it in the mounted hierarchies, refusing what is not a container's cgroup, and putting its limits
-back afterwards. Not for: groups of our own (drivers.py). An attached group is never removed, and its
-processes never get a signal. The limits that were found are also kept in a file, so that they can be put back
-when their keeper was killed (leftovers.py): a trap that nobody serves would hold the container for ever.
+For: finding it in the mounted hierarchies, refusing paths that are not a container's cgroup, and restoring
+its limits afterwards. Not for: groups of our own (drivers.py). An attached group is never removed, and its
+processes never get a signal. The original limits are also stored in a file, so that they can be restored
+after a kill (leftovers.py): a trap without a process that serves it would hold the container for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError, ScenarioError
 
 Found = Sequence[tuple[Path, str]]
-"""Control files and their content when they were found, in the order in which they are put back."""
+"""Control files and their original content, in the order in which they are restored."""
 
 UNIFIED = "unified"
 """Key of the one directory that a group of version 2 has."""
@@ -42,8 +42,8 @@ _FILES = {*_V2_FILES, *(name for names in _V1_FILES.values() for name in names)}
 
 
 class AttachedGroup(Group):
-    """A group that is not ours. It gets limits and a trap like any other; nothing in it is started, ended or
-    removed. keeper: of the limits that were found."""
+    """A group of another system. It gets limits and a trap like any other group; nothing in it is started,
+    ended or removed. keeper: holds the original limits."""
 
     keeper: _Keeper
 
@@ -57,8 +57,8 @@ class AttachedGroup(Group):
         """Do nothing: the processes are not ours."""
 
     def restore(self) -> None:
-        """End the trap, put the limits back that were found, and close the files. Idempotent. A group that is
-        gone needs nothing. Raises BackendError naming the file that could not be put back."""
+        """End the trap, restore the original limits, and close the files. Idempotent. A group that no longer
+        exists needs nothing. Raises BackendError naming the file that could not be restored."""
         # Limits are put back before the trap ends, or what it holds would be killed; in v2 its end moves
         # them.
         self.keeper.put_back()
@@ -73,7 +73,7 @@ class AttachedGroup(Group):
         self.restore()
 
     def _open_doors(self) -> None:
-        """Open nothing: nobody enters."""
+        """Open nothing: no process enters."""
 
 
 class AttachedV1(AttachedGroup, GroupV1):
@@ -87,12 +87,12 @@ class AttachedV2(AttachedGroup, GroupV2):
 def attach(
     path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: str | None = None
 ) -> AttachedGroup:
-    """Return the group at `path`, with its present limits remembered.
+    """Return the group at `path`, with its present limits stored.
 
     path: in the hierarchy (`/kubepods/pod1/c1`) or under its mount point (`/sys/fs/cgroup/cpu/kubepods/…`),
     if it is the same in all v1 hierarchies; otherwise one for `cpu` and one for `memory` (`cpuacct` as `cpu`
-    unless given). run: the caller's run; None = a run of its own. A group that is attached again in a run is
-    later put back to what was found the first time.
+    unless given). run: the caller's run; None = a run of its own. If a group is attached again in a run, the
+    limits found the first time are restored later.
 
     Raises ScenarioError for a path that leads outside the hierarchy or is its root, GroupGoneError where
     there is no such group (yet), BackendError for a group that lacks a controller, or that holds this
@@ -124,7 +124,9 @@ def directories_of(path: str | Path | Mapping[str, str | Path], driver: V1 | V2)
 
 
 def restore_run(run: str) -> list[BackendError]:
-    """Put back the limits that a run's killed keeper found; return what could not be put back."""
+    """Restore the limits that a run's killed keeper stored. Return the errors of those that could not be
+    restored.
+    """
     problems = []
     for file in files_of(run):
         problems += put_back(_load(file))
@@ -139,8 +141,8 @@ def files_of(run: str) -> list[Path]:
 
 
 class _Keeper:
-    """The limits that were found, in memory and in a file of the run's directory. A file that is already
-    there is of a keeper that was killed: its content is what is put back."""
+    """The original limits, in memory and in a file of the run's directory. An existing file was written by a
+    keeper that was killed: its content is restored."""
 
     def __init__(self, limits: Found, run: str | None) -> None:
         self._own_run = run is None
@@ -254,8 +256,9 @@ def _value(path: Path) -> str:
 
 
 def put_back(limits: Found) -> list[BackendError]:
-    """Write limits back and return what was refused. It is tried twice: a limit may have to wait for the one
-    that bounds it. The OOM killer is switched back last, when what a trap held has gone on."""
+    """Write limits back and return the errors. There are two attempts, because a limit may have to wait for
+    the one that bounds it. The OOM killer is switched back last, when the tasks held by a trap have
+    continued."""
     left = [entry for entry in limits if entry[0].name != _KILLER]
     problems: list[BackendError] = []
     for _ in range(2):
@@ -286,8 +289,8 @@ def _write_back(path: Path, text: str) -> BackendError | None:
 
 
 def _load(file: Path, inode: int | None = None) -> Found:
-    """Return what a dead keeper found, of that very group where an inode is given, and nothing that is no
-    limit."""
+    """Return the limits stored by a dead keeper, only of the same group if an inode is given, and only valid
+    limits."""
     try:
         notes = json.loads(file.read_text())
         limits = [(Path(path), str(text)) for path, text in notes["files"]]

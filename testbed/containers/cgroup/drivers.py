@@ -1,7 +1,7 @@
-"""Finds the cgroup driver of this machine, v1 or v2; the names that everybody imports.
+"""Finds the cgroup driver of this machine, v1 or v2, and exports the package's public names.
 
 For: choosing the version that has the controllers. Not for: the files of a group (v1.py, v2.py), deciding
-limits (control), nor starting commands (host/). Everything made here lies under `twinbed/<run>/<name>`, and
+limits (control), nor starting commands (host/). Everything made here is under `twinbed/<run>/<name>`, and
 nothing else is ever changed or removed.
 """
 
@@ -47,9 +47,9 @@ Driver = V1 | V2
 
 
 def detect(proc: Path = Path("/proc/self")) -> Driver:
-    """Return the driver for this machine: v2 where it has the cpu and memory controllers, else v1.
+    """Return the driver for this machine: v2 if it has the cpu and memory controllers, else v1.
 
-    v1 groups are made below the caller's own group, so that limits on the caller hold for what it starts. v2
+    v1 groups are made below the caller's own group, so that limits on the caller also apply to them. v2
     groups are made at the mount point, because a v2 group with processes cannot have groups with controllers
     below it. Raises BackendError that says what is missing and how to get it.
     """

@@ -1,7 +1,7 @@
-"""Control files of a cgroup that stay open, and what a refusal of the kernel means.
+"""Control files of a cgroup that stay open, and errors for the kernel's refusals.
 
-For: reading and writing one file by `pread` and `pwrite`, many times a second. Not for: what the files
-contain (v1.py, v2.py).
+For: reading and writing one file by `pread` and `pwrite`, many times a second. Not for: the files' contents
+(v1.py, v2.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUSY = (errno.EBUSY, errno.EAGAIN)
 
 
 class ControlFile:
-    """One open file. Raises BackendError naming the file, GroupGoneError where its cgroup is gone."""
+    """One open file. Raises BackendError naming the file, GroupGoneError if its cgroup no longer exists."""
 
     __slots__ = ("_descriptor", "path")
 
@@ -70,8 +70,8 @@ class ControlFile:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file, and raise the limit of open files first where it is near and may be raised: ten files a
-    group exceed the 1,024 that a process may open by default, and whoever opens other files does not look."""
+    """Open a file. First raise the limit of open files if it is near and may be raised: ten files a group
+    exceed the default limit of 1,024 per process, and other code that opens files does not check it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptor = os.open(path, flags)
     if descriptor >= soft - _SPARE_FILES and soft != hard:

@@ -1,6 +1,6 @@
-"""One container's cgroup, whatever its version: who is inside, what it used, its limits.
+"""One container's cgroup of either version: its processes, its use, its limits.
 
-For: what the recorder, the control loop and attached cgroups have in common. Not for: the files of either
+For: the common part of the recorder, the control loop and attached cgroups. Not for: the files of either
 version (v1.py, v2.py), nor finding the version of this machine (drivers.py).
 """
 
@@ -29,15 +29,18 @@ MIN_QUOTA_US = 1_000
 """Smallest quota that the kernel accepts, µs per period (kernel/sched/core.c, min_cfs_quota_period)."""
 
 NO_LIMIT_BYTES = 2**63 - 1
-"""Memory limit that stands for no limit, bytes."""
+"""Memory limit that means no limit, bytes."""
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
-    """One container's counters at one moment. cpu_ns, throttled_ns: CPU time and throttled time since
-    creation, ns; nr_periods, nr_throttled: CFS periods elapsed and throttled since creation; memory_bytes:
-    the working set, bytes, as cAdvisor counts it: what is charged less inactive file pages."""
+    """One container's counters at one moment.
+
+    cpu_ns, throttled_ns: CPU time and throttled time since creation, ns.
+    nr_periods, nr_throttled: CFS periods elapsed and throttled since creation.
+    memory_bytes: the working set, bytes, as cAdvisor counts it: charged memory less inactive file pages.
+    """
 
     cpu_ns: int
     throttled_ns: int
@@ -51,8 +54,8 @@ NOTHING_USED = Usage(0, 0, 0, 0, 0)
 
 
 class Group(HostGroup):
-    """One container's cgroup, with its files kept open. ports.py says what its methods do and raise. A memory
-    limit covers swap too where the kernel counts swap."""
+    """One container's cgroup, with its files kept open. ports.py describes its methods. A memory limit covers
+    swap, too, if the kernel counts swap."""
 
     directories: tuple[Path, ...] = ()
     quota_cores: float = math.inf
@@ -72,7 +75,7 @@ class Group(HostGroup):
 
     @abstractmethod
     def _open_files(self) -> None:
-        """Open what the version needs, and read the limits in force."""
+        """Open the files of this version, and read the limits in force."""
 
     @abstractmethod
     def _new_trap(self) -> Trap: ...
@@ -111,13 +114,13 @@ class Group(HostGroup):
     def remove(self) -> None:
         """See HostGroup.remove."""
         if self._armed is not None:
-            # If the trap were closed first, the OOM killer would get what it holds, and count a kill.
+            # If the trap were closed first, the OOM killer would kill the held tasks, and count a kill.
             self.send(signal.SIGKILL)
         self.close()
         tree.remove(self.directories)
 
     def close(self) -> None:
-        """Close the trap and the files kept open; the group and its limits stay as they are."""
+        """Close the trap and the open files. The group and its limits stay unchanged."""
         if self._armed is not None:
             self._armed.close()
         if self._meter is not None:
@@ -150,7 +153,7 @@ def shares_of(cores: float) -> NDArray[np.int64]:
 
 
 def whole_pages(limit_bytes: int) -> int:
-    """Return a limit as the kernel rounds it, bytes; NO_LIMIT_BYTES stays as it is."""
+    """Return a limit as the kernel rounds it, bytes. NO_LIMIT_BYTES is unchanged."""
     return (
         NO_LIMIT_BYTES
         if limit_bytes >= NO_LIMIT_BYTES - PAGE_BYTES

@@ -1,11 +1,11 @@
 """Telemetry from hooks in the kernel: each record is the kernel's own, taken as the period ends.
 
 For: period records where BPF tracing is allowed. They are the records of polling.py, but the kernel itself
-says when a period ended and whether a quota write fell into it. Not for: deciding or writing anything. CPU in
-cores, memory in bytes, times in nanoseconds of CLOCK_MONOTONIC.
+reports the end of a period and whether a quota write fell into it. Not for: deciding or writing anything. CPU
+in cores, memory in bytes, times in nanoseconds of CLOCK_MONOTONIC.
 
-Memory is read from the cgroup's files as each record comes. Groups without a quota and idle groups have no
-periods: their records are made up, half a period after one was due. Source: kernel/ (the BPF programs).
+Memory is read from the cgroup's files as each record arrives. Groups without a quota and idle groups have no
+periods: their records are synthesised half a period after one was due. Source: kernel/ (the BPF programs).
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ class HookTelemetry:
         throttled = any(record["throttled"] for record in records)
         quota = int(last["quota_ns"]) / self._period_ns
         usage = used_ns / (elapsed * self._period_ns)
-        # Runtime that a quota write or a late timer put back does not undo that a period was throttled. What
-        # was left at the end of the last of several periods says nothing about the others.
+        # Runtime that a quota write or a late timer restored does not change that a period was throttled. The
+        # rest at the end of the last of several periods gives no information about the others.
         unused = int(last["unused_ns"]) / self._period_ns if elapsed == 1 else max(quota - usage, 0.0)
         return (
             container.number,
@@ -157,7 +157,7 @@ class HookTelemetry:
         )
 
     def _silent(self, container: _Watched, now_ns: int) -> Row:
-        """Return a made-up record: a group of which nothing was heard has no quota, or was idle."""
+        """Return a synthesised record: a silent group has no quota, or was idle."""
         periods = max(1, (now_ns - container.end_ns) // self._period_ns)
         container.end_ns += periods * self._period_ns
         quota = container.group.quota_cores

@@ -1,7 +1,7 @@
 """The memory limit of a v2 group, with or without room for a trap; our own writes never kill.
 
-For: `memory.max`, `memory.high`, `memory.swap.max` and `memory.reclaim` of one group. Not for: when to change
-them (control), nor being told of tasks at the limit (oom_trap.py). Source:
+For: `memory.max`, `memory.high`, `memory.swap.max` and `memory.reclaim` of one group. Not for: deciding
+changes (control), nor events of tasks at the limit (oom_trap.py). Source:
 Documentation/admin-guide/cgroup-v2.rst of the kernel: a write of memory.max below the charge reclaims, and
 then *kills* until the group fits.
 """
@@ -44,7 +44,9 @@ class MemoryV2:
         return int(self._charge.read())
 
     def set_limit(self, limit_bytes: int) -> int:
-        """Set the limit and return the one in force: never below what the group holds after reclaiming."""
+        """Set the limit and return the limit in force: never below the memory that the group holds after
+        reclaiming.
+        """
         wanted = whole_pages(limit_bytes)
         raising = wanted >= self.limit_bytes
         if not raising:
@@ -70,8 +72,8 @@ class MemoryV2:
         self._armed = True
 
     def disarm(self) -> None:
-        """Make the limit the line where tasks are killed again. A group that is above its limit keeps what it
-        holds, and gets no more."""
+        """Let the kernel kill at the limit again. A group above its limit keeps its memory, and gets no
+        more."""
         self._armed, self._kills_before = False, None
         self.limit_bytes = max(self.limit_bytes, self._reclaim_to(self.limit_bytes))
         self._max.write(_text(self.limit_bytes))
@@ -85,8 +87,8 @@ class MemoryV2:
         return self.charged_bytes() > self.limit_bytes
 
     def enforce(self) -> None:
-        """Let the kernel kill at the limit, until it has killed or the limit is set anew. The write may still
-        find room, in charges that a CPU keeps in stock: then the kernel kills at the next page."""
+        """Let the kernel kill at the limit, until it has killed or the limit is set again. The write may
+        still find room in charges that a CPU caches: then the kernel kills at the next page."""
         self._kills_before = self._kills()
         self._max.write(_text(self.limit_bytes))
 
@@ -94,8 +96,8 @@ class MemoryV2:
         return field(self._events.read(), b"oom_kill")
 
     def _reclaim_to(self, limit_bytes: int) -> int:
-        """Reclaim what is above the limit as far as possible (since kernel 5.19); return what is charged
-        then, bytes."""
+        """Reclaim memory above the limit as far as possible (since kernel 5.19). Return the charged memory
+        after that, bytes."""
         excess = self.charged_bytes() - limit_bytes
         if excess > 0 and self._reclaim is not None:
             self._reclaim.try_write(str(excess))

@@ -1,7 +1,7 @@
 """One container's counters as a poll reads them: small files kept open, parsed by position.
 
-For: what is read for every container in every period, for either version of cgroups. Not for: limits (v1.py,
-v2.py). Sources: Documentation/admin-guide/cgroup-v1/{cpuacct,memory}.rst, cgroup-v2.rst and
+For: the counters read for every container in every period, for either version of cgroups. Not for: limits
+(v1.py, v2.py). Sources: Documentation/admin-guide/cgroup-v1/{cpuacct,memory}.rst, cgroup-v2.rst and
 scheduler/sched-bwc.rst of the kernel. oom_kill counts in v1's memory.oom_control and in v2's memory.events.
 """
 
@@ -17,14 +17,14 @@ from testbed.containers.cgroup.files import field, gone, open_file
 from testbed.containers.ports import GroupGoneError
 
 _SMALL_BYTES = 448
-"""Bytes read of a small file: more than any of them has. With Python's own head this fits what Python keeps
-for small objects, which is quicker to get than memory from the C library."""
+"""Bytes read of a small file, more than any of them has. With Python's own header this fits Python's
+allocator for small objects, which is faster than the C library's."""
 
 _STAT_BYTES = 16_384
 """Bytes read of memory.stat and /proc/vmstat: more than they have."""
 
 _CACHE_REFRESH = 10
-"""Reads between two looks at memory.stat, which costs ten times what the other files do."""
+"""Number of reads between two reads of memory.stat, which costs ten times as much as the other files."""
 
 
 class Reading(NamedTuple):
@@ -105,7 +105,7 @@ class Meter:
         return field(_pread(self._memory_stat, self._name, _STAT_BYTES), self._cache_key)
 
     def recent_inactive_file_bytes(self) -> int:
-        """Return the same, read anew only once in _CACHE_REFRESH calls."""
+        """Return inactive_file_bytes, read again only once in _CACHE_REFRESH calls."""
         if self._reads % _CACHE_REFRESH == 0:
             self._inactive_bytes = self.inactive_file_bytes()
         self._reads += 1

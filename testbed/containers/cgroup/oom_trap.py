@@ -1,9 +1,10 @@
-"""Holds the tasks of a group at its memory limit, reports them, and lets them go on when the limit is raised.
+"""Holds the tasks of a group at its memory limit, reports them, and lets them continue when the limit is
+raised.
 
-For: the trap of either cgroup version, without code in the kernel. Not for: what is granted (control), nor
-the limits themselves (v1.py, memory_v2.py). The two versions promise different things: see each class.
-Sources: Documentation/admin-guide/cgroup-v1/memory.rst (10. OOM control), cgroup-v2.rst (memory.high,
-memory.events), inotify(7).
+For: the trap of either cgroup version, without code in the kernel. Not for: grants (control), nor the limits
+themselves (v1.py, memory_v2.py). The two versions promise different things: see each class. Sources:
+Documentation/admin-guide/cgroup-v1/memory.rst (10. OOM control), cgroup-v2.rst (memory.high, memory.events),
+inotify(7).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class TrapV1:
 
     @property
     def descriptor(self) -> int:
-        """Becomes readable when a task was held; −1 once the trap is closed."""
+        """File descriptor that becomes readable when a task was held; −1 once the trap is closed."""
         return self._descriptor
 
     def held(self) -> bool:
@@ -63,7 +64,7 @@ class TrapV1:
         return field(self._control.read(), b"under_oom") == 1
 
     def surrender(self) -> None:
-        """Hand the held tasks to the OOM killer, and arm the trap again once it has killed. Waits at most
+        """Let the OOM killer kill the held tasks, and arm the trap again once it has killed. Wait at most
         SURRENDER_TIMEOUT_S for that. Tasks that still need memory then are held and reported again."""
         kills = field(self._control.read(), b"oom_kill")
         self._control.write("0")
@@ -93,8 +94,8 @@ class TrapV2:
     Version 2 cannot hold a task. A task that charges beyond the limit gets its page, and is put to sleep on
     its way back to user space: the further the group is above the line, the longer (at most 2 s, then again).
     So three things differ from version 1. The limit is exceeded, by up to memory_v2.HEADROOM_BYTES. A raise
-    is felt when the present sleep is over, not at once. A group that gets no raise creeps up to memory.max,
-    in about half a minute, and is killed there. Figures and alternatives: docs/decisions/0011.
+    takes effect when the present sleep is over, not at once. A group that gets no raise slowly reaches
+    memory.max, in about half a minute, and is killed there. Figures and alternatives: docs/decisions/0011.
     """
 
     def __init__(self, lines: MemoryV2, events: Path) -> None:
@@ -119,7 +120,7 @@ class TrapV2:
 
     def surrender(self) -> None:
         """Let the OOM killer act at the limit. The trap is armed again once it has killed, which is an event
-        of its own and read by `held`, or when the limit is set anew."""
+        read by `held`, or when the limit is set again."""
         self._lines.enforce()
 
     def close(self) -> None:

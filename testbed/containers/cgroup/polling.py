@@ -25,22 +25,23 @@ from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
 
 SLOT_NS_PER_GROUP = 100_000
 SLOT_MOST_NS = 10_000_000
-"""Period ends at most this far apart are served together, ns: so many per group, and at most so many in all.
+"""Period ends at most this far apart are served together, ns: time per group, and the most for all groups.
 
-A period then has about ten slots, however many groups there are. Twice as many slots cost a third more CPU
-with 100 groups; with half as many, a quota write would come after much of the new period was used."""
+A period then has about ten slots for any number of groups. Twice as many slots cost a third more CPU with 100
+groups; with half as many, a quota write would come when much of the new period has been used.
+"""
 
 MARGIN_NS = 200_000
-"""Wait after a period's end, ns: the kernel's own timer has been served by then."""
+"""Wait after a period's end, ns, after which the kernel's own timer has run."""
 
 PROBE_NS = 500_000
-"""Time between two looks at nr_periods while phases are learnt, ns."""
+"""Time between two reads of nr_periods while phases are learned, ns."""
 
 _SHARP_NS = 3_000_000
-"""A phase is trusted when two looks this close together, ns, saw a period end between them."""
+"""A phase is trusted if two reads this close together, ns, saw a period end between them."""
 
 _PATIENCE = 3
-"""After so many attempts a phase is taken that was not seen sharply."""
+"""Number of attempts after which a phase is used that was not measured sharply."""
 
 _NEVER_NS = 1 << 62
 _INF = float("inf")
@@ -50,9 +51,12 @@ Row = tuple[int, int, int, float, float, float, float, bool, bool]
 
 
 class Polling:
-    """`ports.TelemetrySource` over cgroup files. period_s: the groups' CFS period, s; clock: nanoseconds,
-    monotonic; interval_s: time between two records of a group, s, 0 = its period. lost: intervals that ended
-    unread; the next record is the mean of them and its own."""
+    """`ports.TelemetrySource` over cgroup files.
+
+    period_s: the groups' CFS period, s. clock: nanoseconds, monotonic.
+    interval_s: time between two records of a group, s, 0 = its period.
+    lost: intervals that ended unread; the next record is the mean of them and its own.
+    """
 
     descriptor = -1
 
@@ -147,7 +151,7 @@ class Polling:
         self._probe_due_ns = min(self._probe_due_ns, now_ns)
 
     def _probe(self) -> None:
-        """Look at all groups whose phase is being learnt: a period that ended between two looks tells it."""
+        """Read all groups whose phase is being learned: a period that ended between two reads shows it."""
         began_ns = self._clock()
         still: list[_Watched] = []
         for container in self._learners:
@@ -156,7 +160,7 @@ class Polling:
             except GroupGoneError:
                 self._gone.append(container.number)
                 continue
-            # A group without periods for so long is idle; its phase is learnt once it has some.
+            # A group without periods for this time is idle; its phase is learned once it has some.
             waited = container.seen_ns - container.learning_since_ns > 1.2 * self._period_ns
             if not learnt and not waited:
                 still.append(container)
@@ -203,7 +207,8 @@ class Polling:
         for cluster in clusters:
             offset_ns = cluster[-1][0] + MARGIN_NS
             members = [self.watched[number] for _, number in cluster]
-            # Counted from what was served last, not from now: what is due by now is still to be served.
+            # Counted from the last served record, not from now: records that are due by now must still be
+            # served.
             due_ns = self._next_ns(offset_ns, self._served_ns)
             self._slots.append((due_ns, len(self._slots), _Slot(members, offset_ns)))
         heapify(self._slots)
@@ -233,7 +238,7 @@ class Polling:
         if active and container.phase_ns is None and container not in self._learners:
             self._learn(container, now_ns)
         if container.fresh:
-            # What it did since it was added is no whole period.
+            # Its use since it was added does not cover a whole period.
             container.fresh = False
             return
         self.lost += periods - 1
@@ -256,12 +261,13 @@ class Polling:
 
 
 class _Watched:
-    """A group that is polled.
+    """A polled group.
 
-    number: its id; phase_ns: where in a period its own periods end, None = not known; seen, seen_ns:
-    nr_periods at the last look, and when that was; learning_since_ns, attempts: of the present learning;
-    reading, end_ns: the counters at its last record, and the end of that record's period; fresh: no whole
-    period was read yet.
+    number: its id. phase_ns: offset in a period at which its own periods end, None = not known.
+    seen, seen_ns: nr_periods at the last read, and the time of it.
+    learning_since_ns, attempts: of the present learning.
+    reading, end_ns: the counters at its last record, and the end of that record's period.
+    fresh: no whole period was read yet.
     """
 
     def __init__(self, number: int, group: LimitedGroup, now_ns: int) -> None:
@@ -286,7 +292,7 @@ class _Slot:
     def __init__(self, members: list[_Watched], offset_ns: int) -> None:
         self.members, self.offset_ns = members, offset_ns
         self.ids: Ids = np.array([container.number for container in members], np.int64)
-        # Allocators remember where they found the ids of an array that nobody will write to.
+        # Allocators cache the look-up of an id array that is not writeable.
         self.ids.setflags(write=False)
 
 

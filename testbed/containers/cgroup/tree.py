@@ -1,7 +1,7 @@
-"""Makes, empties and removes cgroup directories of ours: mkdir, signals to members, rmdir, leftovers.
+"""Makes, empties and removes our cgroup directories: mkdir, signals to members, rmdir, leftovers.
 
-For: what is the same in cgroup v1 and v2. Not for: counters and limits (group.py). A directory is ours when
-it lies under `twinbed/<run>` and `<run>` has the form of ownership.py.
+For: the common part of cgroup v1 and v2. Not for: counters and limits (group.py). A directory is ours if it
+is under `twinbed/<run>` and `<run>` has the form of ownership.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _RETRY_S = 0.005
 
 @contextmanager
 def whole(directories: Iterable[Path]) -> Iterator[None]:
-    """Remove the directories of a group that could not be made as a whole."""
+    """Remove the directories of a group if not all of them could be made."""
     try:
         yield
     except BaseException:
@@ -101,8 +101,8 @@ def send(directories: Sequence[Path], number: signal.Signals) -> None:
 
 
 def remove(directories: Sequence[Path]) -> None:
-    """Kill what is inside and remove the directories with all below them. Idempotent. Raises BackendError
-    when the processes are not gone within REMOVAL_TIMEOUT_S."""
+    """Kill the processes inside and remove the directories with everything below them. Idempotent. Raise
+    BackendError if the processes have not ended within REMOVAL_TIMEOUT_S."""
     deadline = time.monotonic() + REMOVAL_TIMEOUT_S
     while True:
         send(directories, signal.SIGKILL)
@@ -118,7 +118,7 @@ def remove(directories: Sequence[Path]) -> None:
 
 
 def remove_run(run: Path) -> None:
-    """Remove `…/twinbed/<run>` once its groups are gone, and `…/twinbed` where no other run is left."""
+    """Remove `…/twinbed/<run>` once its groups are removed, and `…/twinbed` if no other run is left."""
     _rmdir(run)
     _rmdir(run.parent)
 
@@ -143,7 +143,7 @@ def runs(mounts: Iterable[Path]) -> Iterator[Path]:
 
 
 def _tree(directory: Path) -> Iterator[Path]:
-    """Yield the directory and all below it, the deepest first; nothing where it is gone."""
+    """Yield the directory and all directories below it, the deepest first; nothing if it does not exist."""
     for folder, _, _ in os.walk(directory, topdown=False):
         yield Path(folder)
 
@@ -152,7 +152,8 @@ def _members(directory: Path) -> set[int]:
     try:
         return set(map(int, (directory / "cgroup.procs").read_text().split()))
     except OSError:
-        # It is gone, or it is a v2 group whose threads are listed elsewhere: it has no process of its own.
+        # It no longer exists, or it is a v2 group whose threads are listed elsewhere: it has no process of
+        # its own.
         return set()
 
 

@@ -30,7 +30,7 @@ CONTROLLERS = ("cpu", "cpuacct", "memory")
 
 
 class GroupV1(Group):
-    """A cgroup in the hierarchies cpu, cpuacct and memory, which may be mounted apart or together."""
+    """A cgroup in the hierarchies cpu, cpuacct and memory, which may be mounted separately or together."""
 
     limit_bytes: int = NO_LIMIT_BYTES
 
@@ -71,7 +71,7 @@ class GroupV1(Group):
     def set_memory_limit(self, limit_bytes: int) -> int:
         """See LimitedGroup.set_memory_limit. memsw covers swap; it cannot be below the limit itself."""
         if not self._limited_to(whole_pages(limit_bytes)):
-            # The kernel has reclaimed what it could by now, so no limit below the charge is possible.
+            # The kernel has already reclaimed as much as possible, so no limit below the charge is possible.
             least = self.charged_bytes()
             if least < self.limit_bytes:
                 self._limited_to(least)
@@ -124,8 +124,8 @@ class V1:
             return GroupV1(directories)
 
     def limit_memory(self, run: str, limit_bytes: int) -> None:
-        """Limit the memory of all groups of a run together. Beyond it the kernel takes page cache back from
-        all of them, and then its OOM killer ends the largest process, whatever traps there are."""
+        """Limit the memory of all groups of a run together. Above the limit, the kernel takes page cache back
+        from all of them, and then its OOM killer ends the largest process, in spite of any traps."""
         write(self.base["memory"] / MARK / run / "memory.limit_in_bytes", str(limit_bytes))
 
     def mount_of(self, controller: str) -> Path:

@@ -45,14 +45,14 @@ class Series:
 
 
 def plain(values: dict[str, float], labels: tuple[str, ...] = ()) -> list[Series]:
-    """Returns one series for each of these metrics, all with the same labels."""
+    """Return one series for each of these metrics, all with the same labels."""
     return [Series(name, (value,), (labels,)) for name, value in values.items()]
 
 
 def histogram(
     name: str, registry: CollectorRegistry, labels: tuple[str, ...] = ()
 ) -> Callable[[float], None]:
-    """Registers a histogram of the table. Returns a function that takes one more value, s."""
+    """Register a histogram of the table. Returns a function that takes one more value, s."""
     metric = TABLE[name]
     made = Histogram(name, metric.meaning, metric.labels, buckets=BUCKETS_S, registry=registry)
     observe: Callable[[float], None] = (made.labels(*labels) if labels else made).observe
@@ -60,18 +60,18 @@ def histogram(
 
 
 class Reader(Collector):
-    """Calls `read` in a thread of the port whenever Prometheus asks. Register it with the registry that is
-    served."""
+    """Calls `read` in a thread of the port at each scrape of Prometheus. Register it with the served
+    registry."""
 
     def __init__(self, read: Callable[[], list[Series]]) -> None:
         self._read = read
 
     def describe(self) -> Iterable[Metric]:
-        """Returns nothing in advance: registering must not wait for a loop that does not run yet."""
+        """Return nothing in advance: registering must not wait for a loop that does not run yet."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the metrics."""
+        """Yield the metrics."""
         for series in self._readings():
             yield _family(series)
 

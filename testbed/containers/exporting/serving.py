@@ -1,8 +1,8 @@
-"""The port at which Prometheus reads metrics, which no reader can make slow for others or for the program.
+"""The port at which Prometheus reads metrics. No reader can slow down other readers or the program.
 
 For: GET /metrics in threads of its own. Not for: the values (reading.py). The text is made once for all
 readers that come within FRESH_S. A connection lasts DEADLINE_S at most. Where too many are open, the oldest
-is closed. There is no password: listen where only those can connect who may read.
+is closed. There is no password: listen only at addresses that authorised readers can reach.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRESH_S = 0.5
 """For how long a text is given to further readers, s."""
 
 DEADLINE_S = 10.0
-"""Longest life of a connection, s: as long as Prometheus waits by default."""
+"""Longest duration of a connection, s: Prometheus' default time-out."""
 
 MOST_CONNECTIONS = 64
 """Connections that are open at a time."""
@@ -37,7 +37,7 @@ _log = logging.getLogger("twinbed.metrics")
 
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], None]:
-    """Answers GET /metrics until the returned function is called. Raises BackendError.
+    """Answer GET /metrics until the returned function is called. Raises BackendError.
 
     host: a name or an address; port: 0 for any.
     """
@@ -62,7 +62,7 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
 
 
 class _Text:
-    """The metrics as text, made anew when it is older than FRESH_S. Every thread may ask."""
+    """The metrics as text, made again when it is older than FRESH_S. Any thread may call it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -71,7 +71,7 @@ class _Text:
         self._text: bytes | TwinbedError = b""
 
     def get(self) -> bytes:
-        """Returns the text. Raises the error with which it could not be made."""
+        """Return the text. Raises the error with which it could not be made."""
         with self._lock:
             if time.monotonic() - self._made_s > FRESH_S:
                 try:
@@ -100,7 +100,7 @@ class _Server(socketserver.ThreadingTCPServer):
         self.address = f"[{bound}]:{number}" if ":" in bound else f"{bound}:{number}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Takes a connection in, and closes the oldest where too many are open."""
+        """Take a connection in, and close the oldest where too many are open."""
         with self._lock:
             if len(self._open) >= MOST_CONNECTIONS:
                 _close(next(iter(self._open)))
@@ -109,13 +109,13 @@ class _Server(socketserver.ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forgets a connection that was served."""
+        """Forget a connection that was served."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Closes connections that are too old. The server's loop calls this now and then."""
+        """Close connections that are too old. The server's loop calls this now and then."""
         due_s = time.monotonic() - DEADLINE_S
         with self._lock:
             for connection, since_s in self._open.items():
@@ -123,13 +123,13 @@ class _Server(socketserver.ThreadingTCPServer):
                     _close(connection)
 
     def close_all(self) -> None:
-        """Closes every connection: their threads then end."""
+        """Close every connection: their threads then end."""
         with self._lock:
             for connection in self._open:
                 _close(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Logs our own errors in one line. A reader that went away is no error."""
+        """Log our own errors in one line. A reader that went away is no error."""
         del request
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Answers with the metrics."""
+        """Answer with the metrics."""
         if self.path.partition("?")[0] not in ("/", "/metrics"):
             self.send_error(404, "the metrics are at /metrics")
             return
@@ -157,11 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Logs nothing: scrapes come all the time."""
+        """Log nothing: scrapes come all the time."""
 
 
 def _close(connection: socket.socket) -> None:
-    """Ends a connection that a thread may be waiting for; that thread closes the descriptor."""
+    """End a connection that a thread may be waiting for; that thread closes the descriptor."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

@@ -49,5 +49,5 @@ TABLE = {metric.name: metric for metric in METRICS}
 
 
 def of(program: str) -> list[Exported]:
-    """Returns the metrics of one program."""
+    """Return the metrics of one program."""
     return [metric for metric in METRICS if metric.program == program]

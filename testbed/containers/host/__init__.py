@@ -1,1 +1,1 @@
-"""What runs containers on this machine: the executor of a container's life and the local control loop."""
+"""Runs containers on this machine: the executor of a container's life, and the local control loop."""

@@ -1,7 +1,7 @@
 """One container: a command in its cgroup and network, from its start to its removal.
 
-For: starting it inside, reading it, ending it. Not for: when to read, nor what is done with the readings
-(record/). A command is in its cgroup, and in its network, before it is executed; what it forks stays there.
+For: starting it inside, reading it, ending it. Not for: the time of readings, nor their use (record/). A
+command is in its cgroup, and in its network, before it is executed; its child processes stay there.
 """
 
 from __future__ import annotations
@@ -72,10 +72,15 @@ class ContainerSpec:
 
 @dataclass(slots=True)
 class Container:
-    """A container with its command. endpoint: its own network, None = the host's; identity: who its command
-    runs as and the environment that `spec.env` is added to, None = this process's own; exit_code: None until
-    `note_end`; outlived: number of processes left in the group when its command ended; usage: the counters as
-    last read."""
+    """A container with its command.
+
+    endpoint: its own network, None = the host's.
+    identity: the user of its command and the environment that `spec.env` is added to, None = this process's
+        own.
+    exit_code: None until `note_end`.
+    outlived: number of processes left in the group when its command ended.
+    usage: the counters at the last reading.
+    """
 
     spec: ContainerSpec
     group: Group
@@ -101,11 +106,10 @@ class Container:
     ) -> None:
         """Start the command inside. peers: all containers of the run; logs, stdout: see recorder.record.
 
-        A restart appends to the log. lasting: whether the command is to outlive this process: it then has a
-        session of its own, no terminal and no pipe, and its log goes on where a former process's ended;
-        without `logs` its output is thrown away.
-        Raises ScenarioError where the command cannot be executed, BackendError where the kernel does not let
-        it in or the log cannot be written.
+        A restart appends to the log. lasting: whether the command outlives this process: it then has its own
+        session, no terminal and no pipe, and its log continues that of the former process; without `logs` its
+        output is discarded. Raises ScenarioError where the command cannot be executed, BackendError where the
+        kernel does not let it in or the log cannot be written.
         """
         with ExitStack() as files:
             log: BinaryIO | int | None = subprocess.DEVNULL if lasting else None
@@ -142,7 +146,7 @@ class Container:
             self.exit_code = None
 
     def command_line(self, _environment: Mapping[str, str]) -> Sequence[str | Path]:
-        """Return what is executed, in that environment."""
+        """Return the command to execute in that environment."""
         return self.spec.command
 
     def poll(self) -> int | None:
@@ -150,7 +154,7 @@ class Container:
         return None if self.process is None else self.process.poll()
 
     def tidy(self) -> None:
-        """Remove what its end leaves besides the group. Idempotent."""
+        """Remove leftovers of its end other than the group. Idempotent."""
 
     @property
     def entrance(self) -> Callable[[], None] | None:
@@ -172,7 +176,7 @@ class Container:
         return self.usage, Traffic(0, 0) if self.endpoint is None else self.endpoint.read()
 
     def note_end(self, code: int | None) -> None:
-        """Note how the command ended, and end what it left behind, as a container's init would."""
+        """Record the end of the command, and end the processes that it left, as a container's init would."""
         self.exit_code = code
         self.outlived = len(self.group.pids())
         self.group.send(signal.SIGKILL)
@@ -180,7 +184,9 @@ class Container:
 
 
 def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
-    """End what is running: SIGTERM, and SIGKILL after the grace or as soon as `hurry` returns True."""
+    """End the running commands: SIGTERM, and SIGKILL after the grace time or as soon as `hurry` returns
+    True.
+    """
     left = [container for container in containers if container.running]
     for container in left:
         container.group.send(signal.SIGTERM)
@@ -192,7 +198,7 @@ def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
     while any(_is_up(container) for container in left):
         time.sleep(_POLL_S)
         for container in left:
-            # For a process that had not got inside yet when the others were killed, or that left.
+            # For a process that had not entered yet when the others were killed, or that left.
             container.group.send(signal.SIGKILL)
             if container.process is not None and not container.group.pids():
                 container.process.kill()

@@ -1,9 +1,9 @@
 """Carries an allocator's decisions out on this machine's containers, and keeps their commands running.
 
 For: the local control loop, which calls it by its timer, and agents, which call it as orders arrive: the one
-place that says in which order limits are written, how a container goes down and when it starts again. Not
-for: telemetry, when anything is done, or asking an allocator (run.py, remote/agent.py). The order and the
-meaning are those of twin/containers/simulation.py, without its delays; why: docs/decisions/0030.
+place that defines the order of limit writes, how a container goes down and when it restarts. Not for:
+telemetry, times, or calling an allocator (run.py, remote/agent.py). Order and meaning are those of
+twin/containers/simulation.py, without its delays; docs/decisions/0030 gives the reasons.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError, InvariantError, TwinbedError
 
 _ROUNDING = 1e-6
-"""Share of a µs by which a float quota may miss the whole µs that was meant."""
+"""Share of a µs by which a float quota may differ from the whole µs that was meant."""
 
 
 class Listener(Protocol):
-    """Whoever drives the executor, and is told what happens."""
+    """The driver of the executor, which receives its events."""
 
     def changed(self, container: HostedContainer) -> None:
         """Its state or a limit in force changed."""
@@ -51,13 +51,13 @@ class Listener(Protocol):
         """Its quota was written, for this control.allocator.model.Reason."""
 
     def started(self, container: HostedContainer) -> None:
-        """Its command was started: HostedContainer.pidfd tells of its end."""
+        """Its command was started; HostedContainer.pidfd signals its end."""
 
     def oom_killed(self, container: HostedContainer) -> None:
         """The kernel's OOM killer ended a process of it."""
 
     def gone(self, container: HostedContainer, why: str) -> None:
-        """Its command ended for good, or its cgroup was removed: it is to be dismissed."""
+        """Its command ended finally, or its cgroup was removed. The listener must dismiss it."""
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:
         """A limit could not be written; the one in force stays. May raise the error."""
@@ -66,12 +66,13 @@ class Listener(Protocol):
 class HostExecutor:
     """The containers of one machine under one allocator's decisions.
 
-    logs: folder for the commands' output, NAME.log, which restarts append to; lasting: whether commands are
-    to outlive this process. containers: by name, those that are not there included. due_ns: when `serve` is
-    to be called next, CLOCK_MONOTONIC. limit_changes, skipped: limits changed, and quotas not written because
-    they were the same, so far; holds: times that a container was held at its memory limit; untrapped:
-    containers for which the kernel has no trap; restarts_s: seconds from a container's end until it was up
-    again, for each restart.
+    logs: folder for the commands' output, NAME.log, to which restarts append.
+    lasting: whether commands outlive this process.
+    containers: by name, including absent ones. due_ns: time of the next call of `serve`, CLOCK_MONOTONIC.
+    limit_changes, skipped: number of changed limits, and of quotas not written because they were the same.
+    holds: number of times that a container was held at its memory limit.
+    untrapped: containers for which the kernel has no trap.
+    restarts_s: time from a container's end until it was up again, s, for each restart.
     """
 
     def __init__(self, listener: Listener, logs: Path | None, *, lasting: bool) -> None:
@@ -107,7 +108,7 @@ class HostExecutor:
         return [self._by_id[id_] for id_ in ids.tolist() if id_ in self._by_id]
 
     def dismiss(self, container: HostedContainer) -> int | None:
-        """End its membership, not its command; return the id that it had."""
+        """End its membership, not its command. Return its former id."""
         id_, container.id = container.id, None
         if id_ is not None:
             self._by_id.pop(id_, None)
@@ -127,7 +128,7 @@ class HostExecutor:
             self.untrapped += 1
 
     def close(self) -> None:
-        """Close what this holds open; the containers stay as they are. Idempotent."""
+        """Close the executor's open files. The containers stay unchanged. Idempotent."""
         self._any_kills.close()
 
     # --- decisions -------------------------------------------------------------------------------
@@ -135,9 +136,9 @@ class HostExecutor:
     def carry_out(self, decision: Decision, *, answer: bool = False) -> None:
         """Do everything in a decision but its reclaim, now. answer: it answers held containers.
 
-        Containers go down first: what they hold then no longer counts against a new limit. Memory comes
-        before CPU, because a held task waits for it. Cuts come before raises, the deepest first, so that no
-        sum of limits exceeds its pool in between.
+        Containers go down first: their memory then no longer counts against a new limit. Memory comes before
+        CPU, because a held task waits for it. Cuts come before raises, the deepest first, so that no sum of
+        limits exceeds its pool in between.
         """
         if decision is NOTHING:
             return
@@ -153,7 +154,7 @@ class HostExecutor:
             self._write_quotas(decision.cpu)
 
     def write_requests(self, requests: CpuRequests) -> None:
-        """Write CPU weights. They bound nobody, so their order does not matter."""
+        """Write CPU weights. A weight is no upper bound, so the order does not matter."""
         for id_, cores in zip(requests.ids.tolist(), requests.cores.tolist(), strict=True):
             container = self._by_id.get(id_)
             if container is None or cores == container.request_cores:
@@ -249,9 +250,9 @@ class HostExecutor:
         return container.held
 
     def needed_bytes(self, container: HostedContainer) -> int:
-        """Return how much more memory it needs to go on: what it is above its limit, and one page. Without
-        the page a task that was let in above its limit (v2) would be held again at the next one. How much a
-        held task asks for, the kernel does not say."""
+        """Return the additional memory that it needs to continue: its excess over the limit, and one page.
+        Without the page, a task that was let in above its limit (v2) would be held again at the next page.
+        The kernel does not report how much a held task asks for."""
         excess = 0
         with suppress(GroupGoneError):
             if container.group is not None:
@@ -259,9 +260,9 @@ class HostExecutor:
         return max(excess, 0) + PAGE_BYTES
 
     def shrink(self, margin_bytes: int, apps: Collection[int] | None = None) -> list[HostedContainer]:
-        """Lower limits to what containers hold and a margin; return those that were lowered. apps: indices of
-        applications, None = all. Only containers that are up are shrunk: one that is starting has not grown
-        yet, one that is down holds nothing, one that is held needs more."""
+        """Lower limits to the containers' memory plus a margin. Return the lowered containers. apps: indices
+        of applications, None = all. Only containers that are up are shrunk: one that is starting has not
+        grown yet, one that is down holds nothing, and one that is held needs more."""
         charged: dict[int, int] = {}
         for id_, container in list(self._by_id.items()):
             if container.state is not State.UP or (apps is not None and container.app not in apps):
@@ -276,7 +277,7 @@ class HostExecutor:
         ids, targets = shrink(np.array(list(charged), np.int64), limits, held, margin_bytes)
         lowered = self._lower(zip(self.members(ids), targets.tolist(), strict=True))
         for container in lowered:
-            # The next sweep sees what it then holds.
+            # The next sweep sees its memory then.
             container.wanted_bytes = None
             self._listener.happened("reclaim", container)
         return lowered
@@ -295,9 +296,9 @@ class HostExecutor:
         return lowered
 
     def look_for_kills(self) -> None:
-        """Find containers of which the OOM killer took a process. All are looked at together, and only where
-        the killer has acted on this machine at all: a hundred files once a period are a twentieth of what the
-        control loop costs."""
+        """Find containers in which the OOM killer killed a process. All are checked together, and only if the
+        killer has acted on this machine at all: reading a hundred files per period takes a twentieth of the
+        control loop's CPU."""
         if not self._any_kills.lately():
             return
         for container in list(self.containers.values()):
@@ -308,7 +309,7 @@ class HostExecutor:
                 self._vanished(container)
 
     def _oom_killed(self, container: HostedContainer) -> None:
-        """The container goes down as a whole, as with memory.oom.group; an attached one goes on."""
+        """Take the whole container down, as with memory.oom.group. An attached container continues."""
         self._listener.happened("oom", container)
         if container.attached:
             self._listener.happened("kill", container)
@@ -329,9 +330,9 @@ class HostExecutor:
             self._see_ready(container, now_ns)
 
     def take_down(self, container: HostedContainer, why: str) -> None:
-        """Kill a container ("kill"), or restart it for new limits ("restart"); it starts again by itself. A
-        container that is restarted is asked to end first. One that is held could not, and is killed. One that
-        is attached is left to the OOM killer, and not restarted. One that is down stays down."""
+        """Kill a container ("kill"), or restart it for new limits ("restart"). It restarts by itself. For a
+        restart, it is first told to end; a held container cannot end, and is killed. An attached container is
+        left to the OOM killer, and not restarted. A container that is down stays down."""
         if container.state not in RUNNING:
             return
         if why == "kill":
@@ -355,7 +356,7 @@ class HostExecutor:
         self._move(container, Event.END)
 
     def serve(self, now_ns: int) -> None:
-        """Start what is due, end what did not end when asked, and see who is ready."""
+        """Start containers that are due, end those that did not end when told, and check which are ready."""
         if now_ns < self.due_ns:
             return
         for container in list(self.containers.values()):
@@ -427,8 +428,8 @@ class HostExecutor:
 
 
 def whole_us(cores: float) -> float:
-    """Return `cores` as the kernel will hold it: whole µs per period, at least its minimum, inf as it is.
-    Rounded down, because sums of quotas may use a pool to its last nanosecond."""
+    """Return `cores` as the kernel will hold it: whole µs per period, at least its minimum; inf is unchanged.
+    It is rounded down, because sums of quotas may use a pool to its last nanosecond."""
     if math.isinf(cores):
         return cores
     return max(math.floor(cores * QUOTA_PERIOD_US + _ROUNDING), MIN_QUOTA_US) / QUOTA_PERIOD_US

@@ -1,7 +1,8 @@
-"""The containers of one local run: what was asked for, which id is which column, and the limits in force.
+"""The containers of one local run: their specifications, the mapping of ids to columns, and the limits in
+force.
 
-For: what the control loop and its record both need to know. Not for: changing limits (executor.py). A
-container that comes back gets a new id, because to the allocator it is a new one.
+For: the state that the control loop and its record share. Not for: changing limits (executor.py). A container
+that comes back gets a new id, because it is a new container to the allocator.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _MOST_KNOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class AttachedSpec:
-    """A container that somebody else runs. name: as in ContainerSpec; attach: opens its cgroup, and raises
-    GroupGoneError while that is not there; it is asked again every second."""
+    """A container that another system runs. name: as in ContainerSpec; attach: opens its cgroup, and raises
+    GroupGoneError while it does not exist; it is called again every second."""
 
     name: str
     attach: Callable[[], HostGroup]
@@ -37,7 +38,7 @@ class AttachedSpec:
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """A container that the control loop is to run.
+    """A container for the control loop to run.
 
     spec: the command, whose own limits are ignored, or the cgroup to attach to; app: index into the run's
     applications; peak_cores, peak_bytes: profiled maxima, None = not profiled; ready: polled until True
@@ -147,8 +148,8 @@ class Fleet:
         return some, columns[kept]
 
     def _columns(self, ids: Ids) -> tuple[Columns, bool]:
-        """Return the columns of ids, −1 for those that left, and whether none has left. They are looked up
-        once for an array that nobody can write to."""
+        """Return the columns of ids, −1 for those that left, and whether none has left. For an array that is
+        not writeable they are looked up once."""
         known = self._known.get(id(ids))
         if known is not None:
             return known[1:]
@@ -162,7 +163,7 @@ class Fleet:
         return columns, everybody
 
     def joining(self, containers: Sequence[HostedContainer]) -> Join:
-        """Return what an allocator is told of newcomers. A peak is told when all of them have it."""
+        """Return the `Join` of newcomers. Peaks are included if all of them have one."""
         chosen = [self.managed[container.index] for container in containers]
         cores = [managed.peak_cores for managed in chosen]
         sizes = [managed.peak_bytes for managed in chosen]

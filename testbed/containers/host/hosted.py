@@ -27,17 +27,18 @@ _READY_POLL_NS = 20_000_000
 class HostedContainer:
     """A container whose limits change while it runs.
 
-    name: unique on this machine's side of the run; spec: the command, None for a cgroup that somebody else
-    filled (attached), which is limited and never ended; group: None while an attached cgroup is not there;
-    app: index of its application; index: its place among the containers of a local run; ready: asked after a
-    start until it returns True, None = ready at once; adopted: its command already runs, with limits;
-    identity: see Entering.
-
-    id: the allocator's, None before it has one and after it left; quota_cores, limit_bytes: limits in force
-    that an allocator gave, 0 before the first; wanted_bytes: a lower memory limit that the kernel could not
-    set yet; trap: None where none is armed; exit_code: of the last start, negative for a signal; starts_ns:
-    when the command starts again; kill_ns: when the time of a command that was asked to end is over;
-    down_ns: since when it is not up; leaving: it is being ended for good. Times are CLOCK_MONOTONIC.
+    name: unique on this machine's side of the run.
+    spec: the command; None for a cgroup of another system (attached), which is limited and never ended.
+    group: None while an attached cgroup does not exist.
+    app: index of its application. index: its position among the containers of a local run.
+    ready: polled after a start until it returns True, None = ready at once.
+    adopted: its command already runs, with limits. identity: see Entering.
+    id: the allocator's id, None before it has one and after it left.
+    quota_cores, limit_bytes: limits of the allocator in force, 0 before the first.
+    wanted_bytes: a lower memory limit that the kernel could not set yet. trap: None if none is armed.
+    exit_code: of the last start, negative for a signal. starts_ns: time at which the command restarts.
+    kill_ns: time at which a command that was told to end is killed. down_ns: time since which it is not up.
+    leaving: it is being ended finally. Times are CLOCK_MONOTONIC.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class HostedContainer:
 
     @property
     def attached(self) -> bool:
-        """Whether somebody else runs it."""
+        """Whether another system runs it."""
         return self.spec is None
 
     @property
@@ -88,7 +89,7 @@ class HostedContainer:
 
     @property
     def up(self) -> bool:
-        """Whether it is there and was not killed. A held container is up, as in the twin."""
+        """Whether it is present and was not killed. A held container is up, as in the twin."""
         return self.state in (State.UP, *ASLEEP)
 
     @property
@@ -157,19 +158,19 @@ class HostedContainer:
         return self._ready is None or self._ready()
 
     def due_ns(self, now_ns: int) -> int:
-        """Return when something is to be done for it, NEVER_NS for nothing."""
+        """Return the time of its next action, NEVER_NS for none."""
         poll_ns = now_ns + _READY_POLL_NS if self.state is State.STARTING else NEVER_NS
         return min(self.starts_ns, self.kill_ns, poll_ns)
 
     # --- its command -----------------------------------------------------------------------------
 
     def terminate(self, now_ns: int) -> None:
-        """Ask the command to end; kill_ns says when its time for that is over."""
+        """Tell the command to end; kill_ns is the time at which it is killed."""
         self.kill_ns = now_ns + round(TERMINATION_GRACE_S * NS)
         self.send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End everything inside at once. A container that somebody else runs is left to the OOM killer."""
+        """Kill everything inside at once. A container that another system runs is left to the OOM killer."""
         self.kill_ns = NEVER_NS
         if not self.attached:
             self.send(signal.SIGKILL)
@@ -185,8 +186,8 @@ class HostedContainer:
             self.group.send(number)
 
     def reap(self) -> bool:
-        """Return whether its command has ended since it was last seen; what it left behind is ended with it.
-        The exit code of an adopted command is not known: its parent got it."""
+        """Return whether its command has ended since the last call. Processes that it left are then ended,
+        too. The exit code of an adopted command is not known: its parent got it."""
         if self.command is None:
             return False
         code = None
@@ -203,7 +204,7 @@ class HostedContainer:
         return True
 
     def close_pidfd(self) -> None:
-        """Close the descriptor that tells of the command's end. Idempotent."""
+        """Close the descriptor that signals the command's end. Idempotent."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
@@ -212,12 +213,12 @@ class HostedContainer:
         """End the command at once and remove the cgroup; an attached cgroup gets its limits back."""
         if self.command is not None:
             if self.command.process is not None:
-                # First the command: one that is not inside yet would make the cgroup anew.
+                # First the command: a process that has not entered yet would make the cgroup again.
                 self.command.process.kill()
                 self.command.process.wait()
             self.command.tidy()
         self.close_pidfd()
         if self.group is not None:
-            # Before the trap ends: it would hand what it holds to the OOM killer.
+            # Before the trap ends: its end would leave the held tasks to the OOM killer.
             self.group.remove()
         self.unwatch()

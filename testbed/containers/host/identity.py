@@ -1,8 +1,8 @@
-"""Who a recorded job runs as, and what it sees of its caller's environment.
+"""The user of a recorded job, and the part of its caller's environment that it sees.
 
 For: jobs of users, which need none of the rights with which their recorder runs. Not for: cgroups and
-networks (container.py). A job has no capability, whoever it runs as, and can gain none: the bounding set is
-empty, and no program with set-user-ID or file capabilities adds any. Source: capabilities(7), credentials(7),
+networks (container.py). A job of any user has no capability, and can gain none: the bounding set is empty,
+and no program with set-user-ID or file capabilities adds any. Source: capabilities(7), credentials(7),
 prctl(2).
 """
 
@@ -22,7 +22,8 @@ KEPT = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ"),
     *("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
 )
-"""Variables that a job inherits: what every program reads, and where its libraries and its Python are."""
+"""Variables that a job inherits: variables that every program reads, and the paths of its libraries and its
+Python."""
 
 KEPT_BEGINNINGS = (
     *("LC_", "PYTHON", "TORCH", "PYTORCH_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_"),
@@ -56,9 +57,9 @@ class Identity:
     environment: Mapping[str, str]
 
     def become(self) -> None:
-        """Make the calling process this user's, without any capability and for good.
+        """Make the calling process this user's, without any capability. This cannot be undone.
 
-        Call it between fork and exec: it makes system calls only. Raises OSError.
+        Call it between fork and exec: it only makes system calls. Raises OSError.
         """
         if os.geteuid() == 0:
             _empty_bounding_set()
@@ -114,8 +115,8 @@ def identity(user: str | None, variables: Sequence[str], inherited: Mapping[str,
 
 
 def own(inherited: Mapping[str, str]) -> Identity:
-    """Return this process's own user, whoever called sudo: for twinbed's own programs, which need no rights
-    but to read its files. inherited: this process's environment."""
+    """Return this process's own user, also under sudo, for twinbed's own programs, which only need to read
+    its files. inherited: this process's environment."""
     return identity(_entry(None).pw_name, (), inherited)
 
 

@@ -1,8 +1,8 @@
-"""A container's life on this machine: its states, what changes them, and how long a restart waits.
+"""A container's life on this machine: its states, their transitions, and the wait before a restart.
 
 For: the one table that the local control loop and agents follow. Not for: carrying anything out
-(executor.py). A pair that is not in the table is an error of ours: `Life.on` raises it and the state stays as
-it is.
+(executor.py). A pair that is not in the table is our bug: `Life.on` raises an error and the state stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NEVER_NS = 1 << 62
 class State(IntEnum):
     """The state of a container.
 
-    ABSENT: its command was not started yet, or it left. STARTING: its command runs and is not ready yet.
-    UP: it is ready. STARTING_HELD, HELD: its tasks wait at the memory limit. ENDING: it was asked to end or
-    was killed, and its end was not seen yet. DOWN: its command ended and waits for its next start.
+    ABSENT: its command was not started yet, or it left. STARTING: its command runs and is not ready yet. UP:
+    it is ready. STARTING_HELD, HELD: its tasks wait at the memory limit. ENDING: it was told to end or was
+    killed, and has not ended yet. DOWN: its command ended and waits for its next start.
     """
 
     ABSENT = 0
@@ -38,11 +38,11 @@ class State(IntEnum):
 
 
 class Event(Enum):
-    """What happens to a container.
+    """An event of a container.
 
     START: its command was executed, or its cgroup was attached. READY: it is ready. HOLD: its tasks were held
-    at the memory limit. RELEASE: they go on. END: we asked it to end or killed it. EXIT: its command ended,
-    or could not be started, and is to be started again. LEAVE: it is gone for good.
+    at the memory limit. RELEASE: they continue. END: we told it to end or killed it. EXIT: its command ended
+    or could not be started, and will be restarted. LEAVE: it leaves finally.
     """
 
     START = auto()
@@ -84,8 +84,8 @@ RUNNING = AWAKE + ASLEEP
 
 
 class Life:
-    """One container's state and its restarts. started_ns: when its command was last started, CLOCK_MONOTONIC;
-    deliberate: its present end was asked for because of new limits, which is no failure."""
+    """One container's state and its restarts. started_ns: time of the command's last start, CLOCK_MONOTONIC;
+    deliberate: its present end was requested because of new limits, so it is not a failure."""
 
     def __init__(self, state: State = State.ABSENT) -> None:
         self.state = state

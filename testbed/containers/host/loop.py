@@ -1,6 +1,6 @@
-"""Runs containers for real under an allocator: the testbed's counterpart of the twin's `simulate`.
+"""Runs real containers under an allocator: the testbed's counterpart of the twin's `simulate`.
 
-For: control(), which starts the containers, serves the loop and returns what was observed. Not for: the loop
+For: control(), which starts the containers, serves the loop and returns the observations. Not for: the loop
 itself (run.py), decisions (control), nor tables (lab).
 """
 
@@ -86,18 +86,18 @@ def control(
     profile: History | None = None,
     service_level: Callable[[], ServiceStats | None] | None = None,
 ) -> Observed:
-    """Run the containers under the allocator and return what the kernel showed.
+    """Run the containers under the allocator and return the kernel's observations.
 
     The run ends when settings.duration_s is over, the client has no work left, or all commands have ended.
-    Commands that are killed or fail are started again; a command that exits with 0 leaves. on_tick: called
-    once a period; driver: None = this machine's; profile: what the containers, in the order given, used in
-    their profile; service_level: returns what clients saw in an interval that has just ended, with
-    containers' places as the owners of spans, or None; a ServiceAware allocator is told. The loop runs at
+    Commands that are killed or fail are restarted; a command that exits with 0 leaves. on_tick: called once a
+    period; driver: None = this machine's; profile: use of the containers, in the order given, in their
+    profile; service_level: returns what clients saw in an interval that has just ended, with containers'
+    places as the owners of spans, or None; it is passed to a ServiceAware allocator. The loop runs at
     real-time priority where that is allowed, and without garbage collection.
 
     Raises ScenarioError for containers that do not fit and for a command that cannot be executed,
     BackendError where the machine refuses. On these, and on KeyboardInterrupt (SIGTERM is turned into it),
-    all that was started is ended and all that was made is removed.
+    all started commands are ended and all created objects are removed.
     """
     _check(containers, applications)
     driver = driver or detect()
@@ -242,14 +242,14 @@ def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
 
 
 def _detach(fleet: Fleet) -> None:
-    """Give attached cgroups the limits back that they had."""
+    """Restore the original limits of attached cgroups."""
     for container in fleet.containers:
         if container.attached and container.group is not None:
             container.group.remove()
 
 
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
-    """End the commands, without their quota: what is throttled can then still end in good order."""
+    """End the commands, without their quota: throttled commands can then still end in good order."""
     running = [
         container
         for container in fleet.containers
@@ -266,7 +266,7 @@ def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
 
 
 def _usage(container: HostedContainer) -> Usage:
-    """Return the counters now; nothing where the cgroup is gone or not there yet."""
+    """Return the counters now; zeros if the cgroup does not exist."""
     if not isinstance(container.group, Group):
         return NOTHING_USED
     try:

@@ -1,8 +1,8 @@
-"""What the real control loop recorded, in the shape in which the twin records a simulation.
+"""The record of the real control loop, in the form of the twin's record.
 
-For: the series, events and counters of a run on real containers; lab makes the same tables of them as of the
-twin's. Not for: recording (records.py). Row t is period [t·P, (t+1)·P) of the run's time line, column i is a
-container. A container's own period fills the row in which it ended.
+For: the series, events and counters of a run on real containers; lab makes the same tables from them as from
+the twin's. Not for: recording (records.py). Row t is period [t·P, (t+1)·P) of the run's time line, column i
+is a container. A container's own period fills the row in which it ended.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class ObservedSeries:
-    """[T, N] arrays. Names, types and meanings are those of twin.containers.model.Series, without what a
-    kernel does not tell (demand, backlog). reported: bool, a record of the kernel filled the row."""
+    """[T, N] arrays. Names, types and meanings are those of twin.containers.model.Series, without quantities
+    that a kernel does not report (demand, backlog). reported: bool, a record of the kernel filled the row."""
 
     usage_cores: NDArray[np.float32]
     quota_cores: NDArray[np.float32]
@@ -46,7 +46,7 @@ class ObservedEvents:
 
 @dataclass(frozen=True, slots=True)
 class LoopTimes:
-    """How well the loop kept time.
+    """Timeliness of the loop.
 
     lateness_s: float64[ticks], from when a tick was due until it was served; write_s: float64, per quota
     write; grant_s: float64, per OOM trap, from the event being read to the limit being written; own_cores:

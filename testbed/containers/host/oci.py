@@ -1,12 +1,12 @@
 """A command as a real OCI container: runc, namespaces of its own, and the same cgroup as any other of ours.
 
-For: the bundle of one container, what starts it, and its removal. Not for: limits, which its Group has: runc
-is told of none, so that a quota is written to the cgroup and not through `runc update`, which takes 5 ms. Not
-for images: the root file system is this machine's own, bound read-only, in a mount namespace that only runc
-is in and that ends with it. runc keeps the container when its command ends, and its state is removed here:
-`runc delete` would remove the group, whose last counters are still to be read. Other containers of the run
-start meanwhile: what they share is removed with the last bundle. Sources: OCI runtime specification 1.0.2,
-runc(8), unshare(1).
+For: the bundle of one container, the command that starts it, and its removal. Not for: limits, which its
+Group has: runc gets none, so that a quota is written to the cgroup and not through `runc update`, which takes
+5 ms. Not for images: the root file system is this machine's own, bound read-only, in a mount namespace that
+only runc is in and that ends with it. runc keeps the container when its command ends, and its state is
+removed here: `runc delete` would remove the group, whose last counters must still be read. Other containers
+of the run may start meanwhile: shared parts are removed with the last bundle. Sources: OCI runtime
+specification 1.0.2, runc(8), unshare(1).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-tr
 
 
 class OciBundle:
-    """What runc needs for one container in `group`, which a driver made as `twinbed/<run>/<name>`.
+    """The bundle of one container in `group`, which a driver made as `twinbed/<run>/<name>`.
 
     The container's root is this machine's, read-only, with an empty /tmp and /run of its own; the spec's
     directory is writable, where it has one. Process 1 of the container is the command itself: it gets SIGTERM
-    only where it handles that. identity: who it runs as, without capabilities; None = root. The limits of the
-    spec are not set here. Raises BackendError where runc is missing.
+    only where it handles that. identity: its user, without capabilities; None = root. The limits of the spec
+    are not set here. Raises BackendError where runc is missing.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class OciBundle:
         self._bundle = ownership.RUN_ROOT / self._run / _BUNDLES / spec.name
 
     def prepare(self, env: Mapping[str, str]) -> list[str | Path]:
-        """Make the bundle, and return the command that starts the container and ends when that has ended.
-        `discard` must follow. env: the whole environment of the container. Raises BackendError."""
+        """Make the bundle. Return the command that starts the container and ends with it. `discard` must
+        follow. env: the whole environment of the container. Raise BackendError."""
         # A maker that was killed could not discard them.
         shutil.rmtree(self._state / self._id, ignore_errors=True)
         shutil.rmtree(self._bundle, ignore_errors=True)
@@ -74,7 +74,7 @@ class OciBundle:
         return [*isolated, *bound, *runc, "run", "--keep", "--bundle", self._bundle, self._id]
 
     def discard(self) -> None:
-        """Kill what is left and remove everything but the group, which may get another container.
+        """Kill remaining processes and remove everything except the group, which may get another container.
         Idempotent."""
         self._group.send(signal.SIGKILL)
         shutil.rmtree(self._state / self._id, ignore_errors=True)
@@ -98,8 +98,8 @@ class OciBundle:
 
 
 def exit_code(code: int) -> int:
-    """Return how the command ended, negative for a signal, from runc's own exit code. As with a shell, an
-    exit code above 128 of the command's own cannot be told from a signal."""
+    """Return the command's exit status, negative for a signal, from runc's own exit code. As in a shell, an
+    exit code above 128 cannot be told from a signal."""
     return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
 
@@ -189,8 +189,7 @@ def _is_v2(group: HostGroup) -> bool:
 
 
 def _kernel_mounts() -> list[dict[str, Any]]:
-    """Return the kernel's file systems, and empty ones in place of folders of this machine that are to be
-    hidden."""
+    """Return mounts of the kernel's file systems, and empty ones that hide folders of this machine."""
     quiet = ["nosuid", "noexec", "nodev"]
     listed = [
         ("/proc", "proc", quiet),

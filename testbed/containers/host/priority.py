@@ -1,7 +1,7 @@
-"""Real-time priority and no garbage collection for as long as the control loop runs.
+"""Real-time priority and no garbage collection while the control loop runs.
 
-For: serving periods on time on a machine that its containers keep busy. Not for: the containers: what is
-started meanwhile has normal priority (sched(7), SCHED_RESET_ON_FORK).
+For: serving periods on time on a machine that its containers keep busy. Not for: the containers: processes
+started meanwhile have normal priority (sched(7), SCHED_RESET_ON_FORK).
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class RunRecord:
     """The record of one run of `fleet`. begin() starts the time line; before it nothing is kept but events,
     whose time is then 0 s.
 
-    period_s: length of a row, s. interval_s: time that a record is about, s, 0 = a row. lateness_ns,
-    write_ns, grant_ns: as in LoopTimes, in ns. reports: how many records were taken.
+    period_s: length of a row, s. interval_s: time that a record covers, s, 0 = a row. lateness_ns, write_ns,
+    grant_ns: as in LoopTimes, in ns. reports: how many records were taken.
     """
 
     def __init__(self, fleet: Fleet, period_s: float, interval_s: float = 0.0) -> None:
@@ -98,9 +98,9 @@ class RunRecord:
         return True
 
     def take(self, records: Records, columns: Columns) -> None:
-        """Fill the row in which each container's own period ended. columns: those of records.ids. A record of
-        several periods, because the loop or the kernel was late, fills the rows of all of them. Neither
-        argument may change afterwards: they are written down together when a row ends."""
+        """Fill the row in which each container's own period ended. columns: columns of records.ids. A record
+        of several periods, because the loop or the kernel was late, fills the rows of all of them. Neither
+        argument may change afterwards: they are recorded together when a row ends."""
         if self.start_ns is not None:
             self._taken.append((records, columns))
             self.reports += len(columns)
@@ -140,7 +140,7 @@ class RunRecord:
         self._memory_bytes[columns] = self._arrays["memory_bytes"][last, columns]
 
     def joined(self, column: int) -> None:
-        """Forget a container's rows so far: it has joined anew."""
+        """Forget the container's rows so far: it has joined again."""
         self._write_down()
         self._last_row[column] = self._rows
         self._memory_bytes[column] = 0

@@ -1,8 +1,8 @@
 """The event loop of a local run: periods, traps, ends of commands, joins and leaves, in real time.
 
-For: when everything happens, on one epoll and one timer, and asking the allocator. Not for: what is decided
-(control) or how it is carried out (executor.py). All times are CLOCK_MONOTONIC, so a step of the date changes
-nothing. A container or a cgroup that vanishes leaves the run, and does not end the loop.
+For: the times of all actions, on one epoll and one timer, and calling the allocator. Not for: deciding
+(control) or carrying out (executor.py). All times are CLOCK_MONOTONIC, so a step of the date changes nothing.
+A container or a cgroup that disappears leaves the run, and does not end the loop.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class ControlLoop:
     # --- a run -----------------------------------------------------------------------------------
 
     def deploy(self) -> None:
-        """First limits, then the commands, until all are ready. Raises BackendError naming who is not. Where
-        containers have something to become ready for, CPU is limited only after that."""
+        """Set the first limits, start the commands, and wait until all are ready. Raise BackendError naming
+        containers that are not. For containers that must become ready, CPU is limited only after that."""
         # Its first call imports numpy.ma, 10 ms that the first held container would wait for.
         np.unique(np.empty(0))
         first = [
@@ -106,7 +106,9 @@ class ControlLoop:
             self._sweep_ns = start_ns + round(self._allocator.reclaim.interval_s * NS)
 
     def run(self, until_ns: int | None, on_row: Callable[[], bool]) -> None:
-        """Serves until `until_ns`, or until `on_row`, called after each row, says no, or all have ended."""
+        """Serve until `until_ns`, or until `on_row`, called after each row, returns False, or all commands
+        have ended.
+        """
         going = self._anyone()
         while going and (until_ns is None or time.monotonic_ns() < until_ns):
             if self._turn(until_ns or NEVER_NS):
@@ -123,7 +125,7 @@ class ControlLoop:
     # --- one turn --------------------------------------------------------------------------------
 
     def _turn(self, until_ns: int) -> bool:
-        """Sleep until something is to be done, and do it; return whether a row of the record has ended."""
+        """Sleep until the next action, and carry it out. Return whether a row of the record has ended."""
         due_ns = self._source.due_ns()
         ready = self._wakeups.sleep(min(due_ns, self._next_ns(), until_ns))
         now_ns = time.monotonic_ns()
@@ -148,7 +150,9 @@ class ControlLoop:
         return min(due)
 
     def _chores(self, now_ns: int) -> None:
-        """Starts, joins and leaves by time, the agents' sweep, and what is done once a second."""
+        """Start, join and remove containers by time, run the agents' sweep, and do the work of each
+        second.
+        """
         self.executor.serve(now_ns)
         if (self._late or self._ending) and self._record.start_ns is not None:
             self._keep_time(self._record.at_s(now_ns))
@@ -209,7 +213,7 @@ class ControlLoop:
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Carry a decision out. answer: it answers held containers, and must raise their limits."""
+        """Carry out a decision. answer: it answers held containers, and must raise their limits."""
         if decision is NOTHING:
             return
         if answer:
@@ -226,13 +230,13 @@ class ControlLoop:
             self._reclaim(decision.reclaim)
 
     def _out_of_memory(self, containers: Sequence[HostedContainer]) -> None:
-        """Ask about containers that are held, or that the kernel has killed."""
+        """Call the allocator about containers that are held, or that the kernel has killed."""
         needed = [self.executor.needed_bytes(container) for container in containers]
         event = OomEvents(_ids(containers), np.array(needed, np.int64), self._now_s())
         self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
 
     def _reclaim(self, apps: NDArray[np.int64]) -> None:
-        """Shrink the applications' containers to what they hold and the margin, and report it."""
+        """Shrink the applications' containers to their memory plus the margin, and report it."""
         rule = self._allocator.reclaim
         if rule is None:
             raise InvariantError(f"{self._allocator.name} asked for a reclaim and has no rule for it")
@@ -241,7 +245,7 @@ class ControlLoop:
         shrunk = Shrunk(apps, _ids(lowered), limits, self._now_s())
         self._carry_out(self._allocator.on_reclaimed(shrunk), answer=True)
 
-    # --- what the executor tells (executor.Listener) ---------------------------------------------
+    # --- events of the executor (executor.Listener) ----------------------------------------------
 
     def changed(self, container: HostedContainer) -> None:
         """See Listener."""
@@ -288,7 +292,7 @@ class ControlLoop:
             self._held.append(container)
 
     def _serve_held(self, began_ns: int) -> None:
-        """Ask about all containers that were held since this was last done, in one event."""
+        """Call the allocator about all containers that were held since the last call, in one event."""
         held = [container for container in self._held if container.held]
         self._held = []
         if not held:
@@ -344,7 +348,7 @@ class ControlLoop:
         self._source.add(new, groups)
 
     def _leave(self, container: HostedContainer) -> None:
-        """Let a container leave: for good, or until its cgroup is there again if it is attached."""
+        """Remove a container: finally, or until its cgroup exists again if it is attached."""
         if container.trap is not None:
             self._wakeups.forget(container.trap.descriptor)
         container.unwatch()
@@ -408,7 +412,7 @@ class ControlLoop:
             self._turn(deadline_ns)
 
     def _settle(self) -> None:
-        """Serve until a period has gone by in which telemetry can find out when it is to be read."""
+        """Serve until a whole period has passed in which telemetry can learn its reading times."""
         until_ns = time.monotonic_ns() + round(1.3 * self._record.period_ns)
         while time.monotonic_ns() < until_ns:
             self._turn(until_ns)

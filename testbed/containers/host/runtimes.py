@@ -1,8 +1,7 @@
-"""A container whose command gets inside by itself: behind a shell that enters its cgroup, or through runc.
+"""A container whose command enters by itself: behind a shell that enters its cgroup, or through runc.
 
-For: the one place where the control loop, agents and the recorder find out what to execute, how the command
-ended, and what is to be tidied after it. Not for: executing or watching it (container.py, hosted.py), nor for
-OCI bundles (oci.py).
+For: the command to execute, its exit status and its clean-up, for the control loop, agents and the recorder.
+Not for: executing or watching it (container.py, hosted.py), nor for OCI bundles (oci.py).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift;
 
 
 class Entering(Container):
-    """A container whose command gets inside by itself, as spec.runtime says.
+    """A container whose command enters by itself, as spec.runtime says.
 
     To enter between fork and exec, as the recorder's processes do, costs the container's quota what Python
     does there, and the loop waits for it: half a second at 2 ms per period. It is not safe beside threads
@@ -49,9 +48,9 @@ class Entering(Container):
         return
 
     def command_line(self, environment: Mapping[str, str]) -> Sequence[str | Path]:
-        """Return what to execute outside the group, with this environment; it ends when the command ends.
-        Raises ScenarioError where there is no such program (what is executed finds that out too late, and
-        where nobody would see it), BackendError."""
+        """Return the command to execute outside the group, with this environment; it ends when the
+        container's command ends. Raise ScenarioError if the program does not exist (the executed shell would
+        find that out too late and invisibly), BackendError."""
         spec = self.spec
         program = spec.command[0]
         if "/" in program and spec.directory is not None:

@@ -1,6 +1,6 @@
-"""What the control loop sleeps on: descriptors, until a moment of CLOCK_MONOTONIC, to the microsecond.
+"""Sleep of the control loop: on descriptors, until a moment of CLOCK_MONOTONIC, to the microsecond.
 
-For: waking it when a period has ended, a task is held or a command has ended. Not for: what is done then.
+For: waking it when a period has ended, a task is held or a command has ended. Not for: the actions after it.
 Python's epoll takes its timeout in milliseconds, in which a container may use up a small quota; hence
 epoll_pwait2(2), of Linux 5.11 and glibc 2.35. An alarm beside epoll costs half as much again per wake-up.
 """

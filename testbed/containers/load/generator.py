@@ -1,8 +1,7 @@
 """A load generator beside the containers: implements testbed.containers.ports.Client.
 
-For: starting its process, asking how far it is, ending it, and its result. Not for: sending (sender.py). It
-runs in no container of the run: what it uses counts against nobody's limit, and its `cpu_s` says how much
-that was.
+For: starting its process, its progress, ending it, and its result. Not for: sending (sender.py). It runs
+outside the run's containers: its use counts against no limit, and `cpu_s` reports it.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class LoadGenerator:
         return self._process is not None and self._process.poll() is None
 
     def progress(self) -> LoadProgress | None:
-        """Return how far it was within the last second; None before it has said so."""
+        """Return its progress within the last second; None before its first report."""
         try:
             return LoadProgress(**json.loads(progress_path(self._path).read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -133,7 +132,7 @@ class LoadGenerator:
                 process.stdin.close()
 
     def result(self) -> LoadResult:
-        """Return what became of the requests, once it has ended. Raises BackendError when it died before
+        """Return the result of the requests, after it has ended. Raise BackendError if it died before
         that."""
         if self._process is None or self._process.poll() is None:
             raise BackendError("the load generator has not ended; stop it before asking for its result")

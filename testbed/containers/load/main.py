@@ -37,12 +37,12 @@ _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
 def progress_path(plan: Path) -> Path:
-    """Return where the generator of that plan says how far it is."""
+    """Return the path of the file with the progress of that plan's generator."""
     return plan.with_suffix(".progress.json")
 
 
 def level_path(plan: Path) -> Path:
-    """Return where the generator of that plan says what clients saw in the last interval."""
+    """Return the path of the file with the service level of the last interval of that plan's generator."""
     return plan.with_suffix(".level.npz")
 
 
@@ -52,7 +52,7 @@ def result_path(plan: Path) -> Path:
 
 
 async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
-    """Send the plan and write what became of it."""
+    """Send the plan and write the result."""
     sender = Sender(plan, begins_ns)
     loop = asyncio.get_running_loop()
     telling = [asyncio.create_task(_tell(sender, progress_path(path)))]
@@ -62,7 +62,7 @@ async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
         host = urlsplit(plan.entries[0][0]).hostname or ""
         await loop.create_datagram_endpoint(lambda: sender.tracing, (host, PORT))
     loop.add_signal_handler(signal.SIGTERM, sender.stop)
-    # Nothing more comes on the input: it becomes readable when the starter of this process is gone.
+    # No data comes on the input: it becomes readable when the starter of this process has ended.
     loop.add_reader(sys.stdin.fileno(), sender.stop)
     complete = await sender.send()
     for task in telling:
@@ -94,7 +94,7 @@ async def _tell_level(sender: Sender, plan: LoadPlan, begins_ns: int, path: Path
 
 
 def main() -> None:
-    """Exit 0 with a result written, 2 with one line for what is wrong."""
+    """Exit with 0 and a result written, or with 2 and one line about the error."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m testbed.containers.load.main PLAN.npz")
     path = Path(sys.argv[1])

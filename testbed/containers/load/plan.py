@@ -1,7 +1,7 @@
-"""What the load generator is to send, and what became of it; both as files.
+"""The load generator's plan and its result, both as files.
 
-For: the data between the process that wants load and the one that makes it. Not for: sending (main.py). Times
-are seconds from the moment at which the schedule begins.
+For: the data between the process that requests load and the generator. Not for: sending (main.py). Times are
+seconds from the moment at which the schedule begins.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Requests to be sent. Raises ScenarioError for arrays that do not fit together.
+    """Requests to send. Raises ScenarioError for arrays that do not match.
 
-    at_s: float64[A] ascending, when each request is due, s; kind: int64[A], index into entries; entries: the
-    URLs that a kind may be sent to, in turn (`http://host:port/path`); duration_s: when the run ends,
-    whatever is pending then; connections, queue, timeout_s: as twin.containers.requests.model.Client's (0: no
-    limit; inf: never); service_interval_s: how often the service level is told, s (0: never); spans_wanted:
-    requests of such an interval whose spans suffice (0: none are traced).
+    at_s: float64[A] ascending, time at which each request is due, s. kind: int64[A], index into entries.
+    entries: the URLs to which a kind may be sent, in turn (`http://host:port/path`).
+    duration_s: end of the run, s, whatever is pending then.
+    connections, queue, timeout_s: as in twin.containers.requests.model.Client (0: no limit; inf: never).
+    service_interval_s: interval of the service level, s (0: none).
+    spans_wanted: number of requests per interval whose spans are enough (0: none are traced).
     """
 
     at_s: Floats
@@ -109,7 +110,7 @@ def read_plan(path: Path) -> LoadPlan:
 
 
 def write_result(result: LoadResult, path: Path) -> None:
-    """Write the result, all of it or nothing. Raises BackendError when that cannot be."""
+    """Write the result, completely or not at all. Raise BackendError if that is not possible."""
     arrays = {name: np.asarray(getattr(result, name)) for name in LoadResult.__slots__}
     _write(path, arrays)
 
@@ -134,7 +135,7 @@ def write_level(level: ServiceStats, path: Path) -> None:
 
 
 def read_level(path: Path) -> ServiceStats:
-    """Return what clients saw in an interval. Raises BackendError when the file does not say."""
+    """Return the service level of an interval. Raise BackendError if the file has none."""
     try:
         with np.load(path, allow_pickle=False) as file:
             told: dict[str, Any] = {name: file[name] for name in _LEVEL}

@@ -1,4 +1,4 @@
-"""Sends requests when they are due, whatever becomes of earlier ones, and notes what became of each.
+"""Sends requests when they are due, whatever the result of earlier ones, and records the result of each.
 
 For: an open loop: after a stall a server finds all requests that were due meanwhile, and their latencies
 count from when they were due, so the stall is fully counted ("coordinated omission", Tene 2013). Not for:
@@ -90,7 +90,7 @@ class Sender:
         return not self._stopped
 
     def result(self, *, complete: bool) -> LoadResult:
-        """Return what became of the requests that were due by now; those that have not ended are PENDING."""
+        """Return the results of the requests that were due by now; those that have not ended are PENDING."""
         count = self.arrived
         status = np.frombuffer(bytes(self._status[:count]), np.uint8)
         end_s = (np.array(self._end_ns[:count], np.int64) - self._begins_ns) * 1e-9
@@ -209,8 +209,8 @@ class Sender:
 
 
 def _routes(plan: LoadPlan) -> list[tuple[Replicas, str, str, bytes]]:
-    """Return for each kind whom to ask in turn, shared by kinds that ask the same service, host, path and the
-    message of a request that is not traced."""
+    """Return for each kind the servers to ask in turn, shared by kinds with the same service, host and path,
+    and the message of a request that is not traced."""
     replicas: dict[tuple[tuple[str, int], ...], Replicas] = {}
     routes = []
     for urls in plan.entries:

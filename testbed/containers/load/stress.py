@@ -1,15 +1,15 @@
-"""A load that does what an array says: CPU work and memory per period, as the twin's fluid containers do.
+"""A load that follows an array: CPU work and memory per period, like the twin's fluid containers.
 
-For: giving real containers the very demand that the twin is given (twin.containers.model.Workload). Not for:
-requests. Run as `python -m testbed.containers.load.stress SCRIPT.json`. It imports the standard library only,
-so that a hundred of them start quickly.
+For: giving real containers the same demand as the twin's (twin.containers.model.Workload). Not for: requests.
+Run as `python -m testbed.containers.load.stress SCRIPT.json`. It imports the standard library only, so that a
+hundred of them start quickly.
 
 The script: {"period_s", "demand_cores": [per period], "memory_bytes": [per period], "threads", and paths or
 null: "begin", "ready", "done"}. Work arrives evenly within a period, is kept while it cannot be done, and is
 done on up to `threads` CPUs at once. A period's memory is taken at its start, and held until its end. With
 `begin` the script waits for that file, which holds the moment when period 0 begins (CLOCK_MONOTONIC, ns), and
-stays when it is over; without it, it begins at once and ends. `done` keeps how much was done, for a process
-that is started again in its place.
+stays when it is over; without it, it begins at once and ends. `done` stores the work done, for a process that
+is restarted in its place.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Demand:
 
 
 class Memory:
-    """Pages of this process: as many as it takes to hold `hold` bytes altogether."""
+    """Pages of this process, so that it holds `hold` bytes in all."""
 
     def __init__(self, most_bytes: int) -> None:
         self._base = own_bytes()
@@ -82,7 +82,7 @@ class Memory:
         self._map.madvise(mmap.MADV_NOHUGEPAGE)
 
     def hold(self, wanted_bytes: int) -> None:
-        """Take or give back pages. It blocks for as long as the kernel holds this process at a limit."""
+        """Take or release pages. It blocks for as long as the kernel holds this process at a limit."""
         wanted = min(max(wanted_bytes - self._base, 0), self._size) // mmap.PAGESIZE * mmap.PAGESIZE
         if wanted > self._touched:
             pages = (wanted - self._touched) // mmap.PAGESIZE
@@ -109,7 +109,7 @@ def main(path: str) -> None:
 
 
 def _work(demand: Demand) -> None:
-    """Burns CPU, with the interpreter unlocked, while there is work."""
+    """Burn CPU, with the interpreter unlocked, while there is work."""
     while not demand.over(time.monotonic_ns()):
         if demand.backlog_s() > 0.0:
             hashlib.sha256(_CHUNK)
@@ -118,7 +118,7 @@ def _work(demand: Demand) -> None:
 
 
 def _follow(memory: Memory, wanted: list[int], demand: Demand, begin_ns: int, period_s: float) -> None:
-    """Holds what each period wants, until the script is over."""
+    """Hold the memory of each period, until the script is over."""
     while not demand.over(now_ns := time.monotonic_ns()):
         row = max(int(demand.period(now_ns)), 0)
         memory.hold(wanted[row])
@@ -128,7 +128,7 @@ def _follow(memory: Memory, wanted: list[int], demand: Demand, begin_ns: int, pe
 
 
 def _say_ready(path: Path) -> None:
-    """Write this process's id to the file, which gets its name when it is whole."""
+    """Write this process's id to the file, which gets its name when it is complete."""
     whole = path.with_suffix(".new")
     whole.write_text(str(os.getpid()))
     whole.rename(path)

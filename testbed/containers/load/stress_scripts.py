@@ -125,7 +125,7 @@ class StressScripts:
 
 
 def _alive(ready: Path) -> bool:
-    """Return whether the process that last said it is ready still runs."""
+    """Return whether the process that last reported ready still runs."""
     try:
         os.kill(int(ready.read_text()), 0)
     except (FileNotFoundError, ProcessLookupError):

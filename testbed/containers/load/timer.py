@@ -1,7 +1,7 @@
 """Wakes an event loop to a tenth of a millisecond; its own timers know only whole milliseconds.
 
-For: sending when it is due. Not for: anything to which a millisecond does not matter. It uses Linux's timerfd
-(timerfd_create(2)) through the C library: Python has it only since 3.13.
+For: sending requests on time. Not for: purposes for which a millisecond does not matter. It uses Linux's
+timerfd (timerfd_create(2)) through the C library: Python has it only since 3.13.
 """
 
 from __future__ import annotations

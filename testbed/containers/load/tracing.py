@@ -1,8 +1,8 @@
-"""What clients saw in an interval, with the spans of its requests: the testbed's service level.
+"""The testbed's service level: latency in an interval, with the spans of its requests.
 
-For: choosing the requests to trace, collecting what containers tell of their calls
+For: choosing the requests to trace, collecting the containers' records of their calls
 (testbed.containers.services.tracing), and one interval's figures for an allocator. Not for: sending
-(sender.py). The generator is where all of this is known; it runs beside the containers, at nobody's expense.
+(sender.py). The generator has all of this data, and it runs outside the containers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from control.services import RequestStatus
 from testbed.containers.load.plan import LoadPlan
 
 _MOST_CALLS = 10_000
-"""Calls of one request above which no more are noted: our choice, as their sum is bounded by it."""
+"""Number of recorded calls per request: our choice. It bounds the memory."""
 
 _COMMONEST = 3
-"""Kinds of request whose shares are told, as `ServiceStats.mix` says."""
+"""Number of kinds of request whose shares are reported, as in `ServiceStats.mix`."""
 
 Row = tuple[tuple[int, ...], int, int, int]
 """A span: its name's numbers, the port of its container, start and end, ns."""
@@ -69,12 +69,12 @@ class Tracing(asyncio.DatagramProtocol):
                 known.append(call)
 
     def window(self, begins_ns: int, first_port: int) -> Spans:
-        """Return the spans of what was answered since the last call, and let go of them. Owners are places
+        """Return the spans of requests answered since the last call, and release them. Owners are positions
         after `first_port`; times are s from begins_ns."""
         taken: list[Row] = []
         parents: list[int] = []
         for request, root in self._roots.items():
-            # Callers before their callees. A call whose caller is missing was made for nobody.
+            # Callers before their callees. A call whose caller is missing has no root.
             place = {root[0]: len(taken)}
             taken.append(root)
             parents.append(-1)

@@ -1,1 +1,1 @@
-"""The recorder: commands, each in a cgroup of its own, and what they use."""
+"""The recorder: runs commands in separate cgroups and records their use."""

@@ -1,8 +1,8 @@
 """Processes of a recording that left its cgroups: finds, counts and ends them.
 
 For: commands of root, which can move themselves out of a cgroup of v1, and so out of the account. Not for:
-what is inside (host/container.py). The recorder is made the reaper of its orphans, so every process that a
-command started stays below the recorder, whatever it does. Source: prctl(2), PR_SET_CHILD_SUBREAPER; proc(5).
+processes inside (host/container.py). The recorder is the reaper of its orphans, so every process that a
+command started stays below the recorder. Source: prctl(2), PR_SET_CHILD_SUBREAPER; proc(5).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from testbed.containers.cgroup.drivers import Group
 from twinbed import BackendError
 
 ENDING_TIMEOUT_S = 10.0
-"""Time for killed processes to be gone, s."""
+"""Time for killed processes to end, s."""
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37
 """linux/prctl.h."""
 
 _LOOKS, _LOOK_AGAIN_S = 3, 0.005
-"""Number of looks in a row that must find nothing, and the time between two looks, s."""
+"""Number of consecutive checks that must find nothing, and the time between two checks, s."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,9 +43,10 @@ class _Process(NamedTuple):
 class Escapes:
     """The processes below this one that are in none of the groups.
 
-    groups: of the recording; apart: returns the processes that have their place outside the groups, such as
-    runc, with all below them. Children that this process had before belong to somebody else. count: number of
-    escaped processes seen so far.
+    groups: of the recording.
+    apart: returns the processes that belong outside the groups, such as runc, with all below them. Earlier
+        children of this process belong to other code.
+    count: number of escaped processes seen so far.
     """
 
     def __init__(self, groups: Collection[Group], apart: Callable[[], Collection[int]]) -> None:
@@ -71,7 +72,7 @@ class Escapes:
         return outside
 
     def end(self) -> None:
-        """Kill what is outside until several looks in a row find nothing. Raises BackendError if it does not
+        """Kill escaped processes until several checks find none. Raise BackendError if a process does not
         die."""
         deadline = time.monotonic() + ENDING_TIMEOUT_S
         empty_looks = 0
@@ -115,7 +116,7 @@ def reaper_of_orphans() -> Iterator[None]:
 
 
 def _below(root: int, apart: Collection[int]) -> dict[int, _Process]:
-    """Return all processes below one, without those in `apart` and all below them."""
+    """Return all processes below one, without those in `apart` and all below those."""
     every = dict(_processes())
     children: dict[int, list[int]] = {}
     for pid, process in every.items():

@@ -1,7 +1,7 @@
-"""Runs commands, each in a cgroup of its own, and records what they use.
+"""Runs commands, each in its own cgroup, and records their use.
 
-For: CPU, throttling, memory and network of one or several containers at regular intervals, leaving nothing
-behind. Not for: files (lab writes traces), nor limits that change while it runs (host/).
+For: CPU, throttling, memory and network of one or several containers at regular intervals, without leftovers.
+Not for: files (lab writes traces), nor limits that change while it runs (host/).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from twinbed import ScenarioError, __version__
 __all__ = ["DEFAULT_INTERVAL_S", "ContainerSpec", "NetworkMode", "Progress", "Recording", "record"]
 
 LOOK_EVERY_S = 5.0
-"""Time between looks for processes that left their cgroup, s. A look costs 1 ms where 100 processes run."""
+"""Time between checks for processes that left their cgroup, s. A check takes 1 ms with 100 processes."""
 
 Floats = NDArray[np.float64]
 NetworkMode = Literal["host", "own"]
@@ -107,18 +107,18 @@ def record(
     driver: Driver | None = None,
     identity: Identity | None = None,
 ) -> Recording:
-    """Run the commands until all have ended or `duration_s` is over; return what they used.
+    """Run the commands until all have ended or `duration_s` is over; return their use.
 
-    app: the application of commands that name none. A command that ends takes along the processes that it
-    left behind. Commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for each
+    app: the application of commands that name none. When a command ends, the processes that it left are
+    ended, too. Commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for each
     command's output (NAME.log); without it output passes through, standard output to the descriptor `stdout`
     where given. on_tick: called after each sample; driver: None = this machine's. Commands find each other by
-    TWINBED_ADDRESS (their own) and TWINBED_ADDRESS_<NAME>. identity: who the commands and their logs belong
-    to; None = this process's user, with all rights. Processes that left their cgroup are ended at the end.
+    TWINBED_ADDRESS (their own) and TWINBED_ADDRESS_<NAME>. identity: owner of the commands and their logs;
+    None = this process's user, with all rights. Processes that left their cgroup are ended at the end.
 
     Raises ScenarioError for a command that cannot be executed, BackendError where the machine refuses. On
-    these, and on KeyboardInterrupt (SIGTERM is turned into it), all that was started is ended and all that
-    was made is removed. What recorders left that died before they could do that is removed first.
+    these, and on KeyboardInterrupt (SIGTERM is turned into it), all started commands are ended and all
+    created objects are removed. Leftovers of recorders that died before that are removed first.
     """
     _check(specs, interval_s, duration_s)
     driver = driver or detect()
@@ -167,7 +167,7 @@ def _prepare(
     endpoints: Sequence[network.Endpoint | None] = [None] * len(specs)
     if network_mode == "own":
         networks = network.Network(run, [spec.name for spec in specs])
-        # Namespaces can be removed once their processes are gone, which the groups' removal ends.
+        # Namespaces can be removed once their processes have ended, which the groups' removal ensures.
         undo.callback(networks.remove)
         endpoints = networks.endpoints
     return [
@@ -181,7 +181,7 @@ def _watched(containers: Sequence[Container], undo: ExitStack) -> Escapes:
     undo.enter_context(reaper_of_orphans())
     escapes = Escapes(
         [container.group for container in containers],
-        # runc stays outside, and what it starts has no way out.
+        # runc stays outside, and its children cannot leave.
         lambda: _pids(container for container in containers if container.spec.runtime == "oci"),
     )
     undo.callback(lambda: escapes.reap(_pids(containers)))
@@ -295,7 +295,7 @@ def _recording(
 
 
 def _facts(container: Container) -> dict[str, str]:
-    """Return what a trace should say about one container, under keys that end in its name."""
+    """Return facts about one container for the trace, under keys that end in its name."""
     spec, usage = container.spec, container.usage
     stated = {
         "command": shlex.join(spec.command),

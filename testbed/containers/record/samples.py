@@ -1,7 +1,7 @@
-"""Samples of counters, taken when that was possible, turned into regular intervals.
+"""Samples of counters, taken at irregular times, converted into regular intervals.
 
-For: keeping what was read, and resampling it. Not for: reading (cgroup/, network), nor timing (schedule.py).
-A counter is taken as a straight line between two samples, at the times at which they were really taken. So a
+For: storing samples, and resampling them. Not for: reading (cgroup/, network), nor timing (schedule.py). A
+counter is taken as a straight line between two samples, at the times at which they were really taken. So a
 late sample does not bias an interval's usage; usage around a missed tick is spread evenly over the intervals
 between its neighbours; and the sum over all intervals is the counter's growth.
 """
@@ -60,8 +60,7 @@ class Samples:
         self, container: int, tick: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
     ) -> None:
         """Set the last reading of a container that ended in the interval before `tick`, and is absent from
-        then on. What a process held when it ended is gone by now, so the sample before counts where it was
-        more."""
+        then on. Its process has released its memory by then, so the sample before counts if it was larger."""
         self._end_ticks[container] = tick
         held = max(memory_bytes, self._last[container * _FIELDS + _MEMORY])
         # intervals() gives it its time: all of its usage belongs to the time before the tick.
@@ -106,6 +105,6 @@ def _resample(ticks: NDArray[np.int64], at: Floats, values: NDArray[np.int64], e
     for column in range(_FIELDS):
         counted = values[:, column] - values[0, column]
         resampled[column] = np.diff(np.interp(grid, at, counted))
-    # Memory is no counter: a tick's sample is what was held at its interval's end.
+    # Memory is not a counter: a tick's sample is the memory held at its interval's end.
     resampled[_MEMORY] = np.interp(grid[1:], ticks, values[:, _MEMORY])
     return resampled

@@ -1,6 +1,6 @@
 """Ticks at start + k · interval of a monotonic clock.
 
-For: a schedule that does not drift and counts what it missed. Not for: what is done at a tick.
+For: a schedule that does not drift and counts missed ticks. Not for: the work at a tick.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ NS = 1_000_000_000
 
 
 class Schedule:
-    """Tick k is due at start + k · interval, however long anything took before it. interval_s: time between
-    ticks, s; clock: nanoseconds, monotonic; sleep: seconds. start_ns: the clock at tick 0, which is now;
-    tick: the last tick returned; missed: ticks whose whole interval went by unserved."""
+    """Ticks at start + k · interval, independent of the time of the work between them.
+
+    interval_s: time between ticks, s. clock: nanoseconds, monotonic. sleep: called with seconds.
+    start_ns: the clock at tick 0, which is now. tick: the last tick returned. missed: ticks whose whole
+        interval passed.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Removes what a recorder leaves if it is killed, at once.
+"""Removes the leftovers of a recorder that is killed, at once.
 
-For: recorders that cannot tidy up themselves (SIGKILL, out of memory). Not for: a recorder's own tidying, nor
-for what else is on the machine (leftovers.py). A process of its own waits at a pipe that only the recorder
+For: recorders that cannot tidy up themselves (SIGKILL, out of memory). Not for: a recorder's own clean-up,
+nor other leftovers on the machine (leftovers.py). A process of its own waits at a pipe that only the recorder
 keeps open. The kernel closes the pipe when the recorder dies.
 """
 
@@ -23,9 +23,9 @@ _WAIT_S, _POLL_S = 60.0, 0.02
 
 @contextmanager
 def watchdog() -> Iterator[None]:
-    """Have what dead runs left removed as soon as this process dies within the block.
+    """Remove the leftovers of dead runs as soon as this process dies within the block.
 
-    Without root there is no watchdog: such a process has nothing that outlives it and that it may remove.
+    Without root there is no watchdog: such a process makes nothing that outlives it and that it may remove.
     """
     if os.geteuid() != 0:
         yield
@@ -56,7 +56,7 @@ def watchdog() -> Iterator[None]:
 def _watch() -> None:
     if sys.stdin.buffer.read(1) == _DONE:
         return
-    # What runs have is left over once the process that waits for the recorder knows of its end.
+    # The objects of a run count as left over once the process that waits for the recorder knows of its end.
     deadline = time.monotonic() + _WAIT_S
     while is_alive(sys.argv[1]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -1,9 +1,10 @@
 """The agent, one per host: registers with the controller, reports to it, and carries its orders out.
 
-For: the conversation with the controller, and when things are done. Not for: what is done to containers
+For: the conversation with the controller, and the times of actions. Not for: the actions on containers
 (hosting.py). One asyncio loop, in which nothing waits for the controller. Without a controller every
-container keeps its limits, and what is held stays held: an agent grants nothing by itself, and kills nothing.
-It reconnects after 0.2 s, then after longer and longer waits up to 5 s, and registers anew with what it has.
+container keeps its limits, and held containers stay held: an agent grants nothing by itself, and kills
+nothing. It reconnects after 0.2 s, then after longer and longer waits up to 5 s, and registers its containers
+again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _log = logging.getLogger("twinbed.agent")
 
 
 class _LostError(Exception):
-    """The controller is not there any more; the text says how that was noticed."""
+    """The connection to the controller is lost. The text says how that was noticed."""
 
 
 class Agent:
@@ -93,8 +94,8 @@ class Agent:
         hosting.on_killed = self._killed
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set, then end what was started here and give attached cgroups their limits
-        back. An agent that fails leaves everything as it is, for the next one."""
+        """Run until `stop` is set, then end the containers started here and restore the original limits of
+        attached cgroups. An agent that fails leaves everything unchanged for its successor."""
         chores = asyncio.create_task(self._chores())
         stopping = asyncio.create_task(stop.wait())
         tasks: set[asyncio.Task[Any]] = {chores, stopping}
@@ -115,7 +116,7 @@ class Agent:
                     if was_connected:
                         wait_s = RECONNECT_FIRST_S
                     if problem != said and not stop.is_set():
-                        _log.warning("controller %s: %s; limits stay as they are", self._address, problem)
+                        _log.warning("controller %s: %s; limits stay unchanged", self._address, problem)
                         said = "" if was_connected else problem
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s * random.uniform(0.5, 1.0)):
@@ -135,13 +136,15 @@ class Agent:
         return self._identity.name
 
     def rotate(self, identity: Identity) -> None:
-        """Connect anew, with another certificate of the same name. Containers keep their limits meanwhile."""
+        """Reconnect with another certificate of the same name. Containers keep their limits meanwhile."""
         self._identity = identity
         if self._conversation is not None:
             self._conversation.cancel()
 
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
-        """End everything in good order, and tell the controller who left while it listens."""
+        """End everything in good order, and report the containers that left to the controller while it
+        listens.
+        """
         self.hosting.close()
         # A container without an id was not reported as leaving.
         self._reports.put_nowait(Report(joined=Joined(complete=True)))
@@ -209,13 +212,13 @@ class Agent:
         self.source.remove(np.array(self.hosting.executor.forget_ids(), np.int64))
         self.hosting.traps_oom = welcome.traps_oom
         watches = [(watch.parent, watch.pattern) for watch in welcome.watches]
-        # An engine that is asked for a name may take its time.
+        # The look-up of a name at an engine may take time.
         async with self._watching:
             watched = await asyncio.to_thread(self._watcher.begin, watches, self.hosting.noted())
         return self.hosting.converge(welcome.containers, watched)
 
     def _tell_joined(self, joined: Joined) -> None:
-        """Send what joined in pieces. The last piece says whether the list is complete."""
+        """Send the joined containers in pieces. The last piece marks the list as complete."""
         told = [Joined(containers=piece, more=True) for piece in service.pieces(joined.containers)]
         told += [Joined(failed=piece, more=True) for piece in service.pieces(joined.failed)]
         for piece in (*told, Joined(complete=joined.complete)):
@@ -230,7 +233,7 @@ class Agent:
             except TimeoutError:
                 report = Report()
             if report is None:
-                # Cancelling the call would drop what was written and not read yet.
+                # Cancelling the call would drop messages that were written and not read yet.
                 await call.done_writing()
                 await call.code()
                 return
@@ -280,7 +283,7 @@ class Agent:
                 self._lose(self.source.gone.tolist())
 
     def _send(self, wire: socket.socket, datagram: bytes) -> None:
-        """Send a datagram. One that the network does not take is lost, like one that it drops."""
+        """Send a datagram. A datagram that the network does not accept is lost, like one that it drops."""
         try:
             wire.send(datagram)
         except OSError:
@@ -334,14 +337,14 @@ class Agent:
         asyncio.get_running_loop().add_reader(container.trap.descriptor, self._look, container)
 
     def _look(self, container: HostedContainer) -> None:
-        """Read a trap that may have something to say; ask for memory when tasks are held."""
+        """Read a trap that may have an event. Ask for memory if tasks are held."""
         if not self.hosting.executor.look(container):
             self._asked_s.pop(container.name, None)
             return
         self._ask([container])
 
     def _killed(self, container: HostedContainer) -> None:
-        """The OOM killer took a process of it: an allocator that traps nobody hears of it now."""
+        """Record that the OOM killer killed a process of it. An allocator without traps is informed now."""
         if not self.hosting.traps_oom:
             self._ask([container])
 
@@ -378,7 +381,7 @@ class Agent:
     # --- by itself -------------------------------------------------------------------------------
 
     async def _chores(self) -> None:
-        """Do what is due now and then, with and without a controller."""
+        """Do periodic work, with and without a controller."""
         swept_s = watched_s = time.monotonic()
         while True:
             await asyncio.sleep(_SUPERVISE_S)

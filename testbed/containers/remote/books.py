@@ -1,10 +1,9 @@
 """The controller without its sockets: agents, containers, and the allocator between them.
 
-For: turning each thing that agents report into orders to agents. Not for: transport and clocks
-(controller.py), limits on their way (ledger.py), nor who joins with what (joining.py). There is one method
-per event. `ready` then names the agents that have something to hear, and `take_order` returns it. What an
-agent says is checked here: no report raises, and what cannot be true is counted as refused. Three rules where
-the design leaves a choice:
+For: turning each report of an agent into orders to agents. Not for: transport and clocks (controller.py),
+limits in transit (ledger.py), nor checking joins (joining.py). There is one method per event. `ready` then
+names the agents that must receive an order, and `take_order` returns it. Reports are checked here: no report
+raises an error, and impossible values are counted as refused. Three rules where the design leaves a choice:
 
 - The allocator starts when all agents of the deployment are there, or GATHER_S after the first.
 - Containers of a lost agent keep their ids, and their limits count until the agent is back and says
@@ -44,9 +43,10 @@ _log = logging.getLogger("twinbed.controller")
 class ControllerBooks:
     """One deployment under one allocator.
 
-    began_s: the clock at time 0 of what the allocator is told. All times are seconds of one monotonic clock.
-    agents: by name; members: by id; cpu, memory: limits on their way; latest: what containers reported last.
-    Counters since the start: reports (records taken), unlimited (those of containers that lack the CPU
+    began_s: the clock at time 0 of the allocator's time line. All times are seconds of one monotonic clock.
+    agents: by name. members: by id. cpu, memory: limits in transit. latest: the containers' last reports.
+
+    Counters since the start: reports (records accepted), unlimited (reports of containers that lack the CPU
     limit decided for them, which are not decided on), stale (records older than their container's last),
     oom_grants, kills, kills_withheld, limit_changes, agents_lost.
     """
@@ -80,8 +80,8 @@ class ControllerBooks:
     # --- agents ----------------------------------------------------------------------------------
 
     def register(self, hello: Hello, session: int, now_s: float) -> None:
-        """Note an agent that is there; what it has comes with its first `joined`. session: above zero. Raises
-        RefusedError."""
+        """Record an agent that has connected. Its containers come with its first `joined`. session: above
+        zero. Raise RefusedError."""
         if hello.name not in self.deployment.agents:
             raise RefusedError(f"agent {quoted(hello.name)} is not in the deployment")
         if not 0 < hello.host_cores <= MOST_CORES:
@@ -123,7 +123,9 @@ class ControllerBooks:
         self._admit()
 
     def ready(self) -> list[str]:
-        """Clear the limits that may be sent by now; return the live agents for whom there may be an order."""
+        """Clear the limits that may be sent by now. Return the live agents for which there may be an
+        order.
+        """
         self._confirm()
         for ledger in (self.cpu, self.memory):
             cleared = ledger.settle()
@@ -151,8 +153,8 @@ class ControllerBooks:
     # --- reports ---------------------------------------------------------------------------------
 
     def reported(self, agent: str, report: Report, now_s: float) -> None:
-        """Take in anything that an agent says over the reliable channel, except its Hello. Raises
-        RefusedError when its call is to be ended."""
+        """Accept any report of an agent over the reliable channel, except its Hello. Raise RefusedError if
+        its call must be ended."""
         state = self.agents[agent]
         if not state.live or report.session != state.session:
             self._refusals.add("another session", f"a report of agent {agent}, which has another call")
@@ -205,7 +207,7 @@ class ControllerBooks:
     def _held(self, state: AgentState, needed: Mapping[int, int]) -> None:
         ids = [id_ for id_ in self._own(state, needed) if needed[id_] > 0]
         if ids:
-            # An agent may say what it wants: no more is granted than the application has.
+            # An agent may report any number: no more is granted than the application has.
             most = [self.deployment.applications[self.members[id_].app].memory_limit_bytes for id_ in ids]
             wanted = _ids(min(needed[id_], limit) for id_, limit in zip(ids, most, strict=True))
             event = OomEvents(_ids(ids), wanted, self._at_s)
@@ -303,7 +305,7 @@ class ControllerBooks:
             self.tick(now_s)
 
     def _part(self, state: AgentState, now_s: float) -> None:
-        """Note that what is on its way to an agent may be lost, and that it will not answer."""
+        """Record that messages in transit to an agent may be lost, and that it will not answer."""
         self._confirm()
         self.cpu.part(state.ids)
         self.memory.part(state.ids)
@@ -323,7 +325,7 @@ class ControllerBooks:
         self.memory.resume(ids, limits[:, 1])
 
     def _admit(self) -> None:
-        """Let all newcomers join at once; where they do not all fit, as many as do."""
+        """Let all newcomers join at once; if they do not all fit, as many as possible."""
         if newcomers := self._newcomers.take():
             self._admit_some(newcomers)
 
@@ -363,7 +365,7 @@ class ControllerBooks:
             member = Member(id_, newcomer.agent, present.name, newcomer.app, present.incarnation)
             self.members[id_] = member
             state.add(member)
-        # A container that somebody else started without limits does not count before it has one.
+        # A container that another system started without limits does not count before it has one.
         limits = np.array([in_force(newcomer.present) for newcomer in newcomers], np.float64)
         running = np.array([newcomer.present.running for newcomer in newcomers])
         numbers = _ids(state.number for state in states)
@@ -439,7 +441,8 @@ class ControllerBooks:
             state.outbox.reclaims[request] = app
             self._spoken_to.add(state.number)
         if not asked:
-            # No agent can be asked, they are lost: the allocator is told so, and who waits stays held.
+            # No agent can be asked, because they are lost: the allocator is informed, and waiting containers
+            # stay held.
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), self._at_s))
 
     def _reclaimed(self, shrunk: Shrunk) -> None:

@@ -1,4 +1,4 @@
-"""The controller's own small certificate authority: it says who may speak to whom.
+"""The controller's own small certificate authority, which authenticates controller and agents.
 
 For: making the authority, the controller's certificate and one certificate per agent, and reading them with a
 check of their dates. Not for: transport (service.py). Keys are ECDSA P-256; files are written whole, with
@@ -28,7 +28,7 @@ SERVER_NAME = "twinbed-controller"
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
-"""How long the authority and the certificates are good for, days: agents are enrolled anew once a year."""
+"""Validity of the authority and the certificates, days: agents are enrolled again once a year."""
 
 _CLOCK_SLACK = timedelta(minutes=5)
 _MAX_FILE_BYTES = 65_536
@@ -95,8 +95,8 @@ def controller_identity(folder: Path) -> Identity:
 def load(
     path: Path, *, cure: str = "enroll again with: twinbed controller enroll", now: datetime | None = None
 ) -> Identity:
-    """Read a bundle; check that it is whole, in date, and signed by the authority in it. Raises BackendError
-    that names the file, the problem and the cure."""
+    """Read a bundle. Check that it is complete, in date, and signed by the authority in it. Raise
+    BackendError that names the file, the problem and the cure."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)
@@ -115,7 +115,7 @@ def serial_of(certificate: bytes) -> int:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, whole or not at all. Raises BackendError."""
+    """Write a file that only its owner can read, completely or not at all. Raise BackendError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

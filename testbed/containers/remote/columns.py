@@ -17,7 +17,7 @@ _FIRST_CAPACITY = 64
 
 
 class Column:
-    """One quantity over all slots. values: as many as there is room for, 0 where nobody is."""
+    """One quantity over all slots. values: one number per allocated slot, 0 if the slot is free."""
 
     def __init__(self, capacity: int, dtype: type) -> None:
         self.values: NDArray[Any] = np.zeros(capacity, dtype)
@@ -29,7 +29,7 @@ class Column:
 
 class Columns:
     """Columns that grow together. size: number of slots ever used; ids: int64, the present id of each slot,
-    −1 where nobody is."""
+    −1 if it is free."""
 
     def __init__(self) -> None:
         self.size = 0

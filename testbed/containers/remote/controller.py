@@ -1,8 +1,8 @@
-"""The controller: listens to agents and their telemetry, and sends them what its books decide.
+"""The controller: receives agents' reports and telemetry, and sends them the decisions of its books.
 
-For: sockets, calls, clocks, and who is still there. Not for: what follows from a report (books.py). It is one
-asyncio loop, so the allocator is asked one thing at a time. TCP (gRPC) and UDP use the same port number. It
-keeps nothing on disk: agents hold their limits while it is away, and tell a new controller what they have.
+For: sockets, calls, clocks, and the liveness of agents. Not for: acting on reports (books.py). It is one
+asyncio loop, so the allocator gets one call at a time. TCP (gRPC) and UDP use the same port number. It stores
+nothing on disk: agents keep their limits while it is away, and report their containers to a new controller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REST = 4
 are then decided on together, and deciding takes at most a fifth of the time."""
 
 _LONGEST_REST_S = 1.0
-"""Longest rest, s. While the machine or this process stands still, deciding seems to take long."""
+"""Longest rest, s. While the machine or this process is suspended, deciding seems to take long."""
 
 _log = logging.getLogger("twinbed.controller")
 _End = tuple[grpc.StatusCode, str]
@@ -52,9 +52,13 @@ _End = tuple[grpc.StatusCode, str]
 
 @dataclass(slots=True)
 class _Connection:
-    """One agent's call. certificate: its serial number; welcome: pieces that are to be written first; wake:
-    set when there may be an order; idle: nothing is being written to it; order: made for it while it was
-    idle; closing: why the controller ends the call."""
+    """One agent's call.
+
+    certificate: its serial number. welcome: pieces to write first.
+    wake: set if there may be an order. idle: nothing is being written to it. order: made for it while it was
+        idle.
+    closing: why the controller ends the call.
+    """
 
     agent: str
     session: int
@@ -73,10 +77,12 @@ class _Connection:
 class Controller:
     """Runs `allocator` for a deployment.
 
-    identity: read anew for each connection; revoked: serial numbers of certificates that are not good any
-    more, asked for several times a second; on_latency: called with the seconds from sending a record to
-    writing its last limit, as agents report them; clock: seconds, monotonic. books: the state; gate,
-    refusals: what was let in, and what was not; telemetry_bytes: bytes of all datagrams that came.
+    identity: read again for each connection.
+    revoked: returns serial numbers of revoked certificates; called several times a second.
+    on_latency: called with the seconds from sending a record to writing its last limit, as agents report
+        them.
+    clock: seconds, monotonic. books: the state.
+    gate, refusals: accepted and refused messages. telemetry_bytes: bytes of all received datagrams.
     """
 
     def __init__(
@@ -106,8 +112,8 @@ class Controller:
         self._port = 0
 
     async def run(self, listen: str, stop: asyncio.Event, on_ready: Callable[[int], None]) -> None:
-        """Serve at HOST:PORT (port 0: any) until `stop` is set; call on_ready with the port. Raises
-        BackendError when the address cannot be listened on, and what the allocator raises."""
+        """Serve at HOST:PORT (port 0: any) until `stop` is set. Call on_ready with the port. Raise
+        BackendError if the address cannot be used, and the errors of the allocator."""
         self._failure = asyncio.get_running_loop().create_future()
         host, _, port = listen.rpartition(":")
         host = host.strip("[]")
@@ -152,7 +158,7 @@ class Controller:
             await asyncio.gather(*work, stopping, return_exceptions=True)
 
     def reload(self) -> None:
-        """Take up the certificate and the revocations that are in the files, and say so in the log."""
+        """Load the certificate and the revocations from their files, and log it."""
         self._end_revoked()
         try:
             identity = self._identity()
@@ -190,9 +196,9 @@ class Controller:
     # --- telemetry -------------------------------------------------------------------------------
 
     def _drain(self, wire: socket.socket) -> None:
-        """Take in what has come, but let others have their turn: a pass of the loop costs more than reading
-        a datagram."""
-        # An error of the network is told here, too; the next pass reads on.
+        """Process received datagrams, but leave time for other work: a pass of the loop costs more than
+        reading a datagram."""
+        # Network errors are reported here, too; the next pass reads on.
         with suppress(OSError):
             for _ in range(_DATAGRAMS_AT_ONCE):
                 self.datagram_received(*wire.recvfrom(_DATAGRAM_BYTES))
@@ -244,7 +250,7 @@ class Controller:
                 return grpc.StatusCode.OK, "it ended the call"
             if report is None:
                 self.refusals.add("malformed message", f"from agent {connection.agent}")
-                return grpc.StatusCode.INVALID_ARGUMENT, "it sent what is no message"
+                return grpc.StatusCode.INVALID_ARGUMENT, "it sent an invalid message"
             if report.round_trip_ns > 0:
                 self._on_latency(report.round_trip_ns / 1e9)
             try:
@@ -315,8 +321,8 @@ class Controller:
         return orders
 
     async def _speak(self, connection: _Connection, context: Any) -> None:
-        """Write orders as they come, and a heartbeat when there are none. An order is made when the one
-        before it is written, so what changes meanwhile goes with it once, in its latest state."""
+        """Write orders as they come, and a heartbeat if there are none. An order is made when the previous
+        one is written, so a value that changes several times is sent once, in its latest state."""
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
             for piece in connection.welcome:
                 await context.write(piece)
@@ -354,8 +360,8 @@ class Controller:
     # --- orders ----------------------------------------------------------------------------------
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Do something, and see to the orders that come of it. What it raises ends the controller, and no
-        container; but RefusedError is for the agent."""
+        """Run an action, and then send the resulting orders. Its errors end the controller, but no container;
+        RefusedError only ends the agent's call."""
         try:
             action()
         except RefusedError:
@@ -389,8 +395,7 @@ class Controller:
             self._guarded(lambda: self.books.telemetry(batches, self._clock()))
 
     def _wake(self) -> None:
-        """Let agents be told what there is to say. Orders for all that nothing is being written to are made
-        together."""
+        """Send agents their pending orders. Orders for all idle connections are made together."""
         woken = [self._connections[agent] for agent in self.books.ready()]
         idle = [connection for connection in woken if connection.idle and connection.order is None]
         orders = self.books.take_orders([connection.agent for connection in idle])

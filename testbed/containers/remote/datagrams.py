@@ -1,16 +1,16 @@
 """Telemetry on the wire: period records of one host, many per UDP datagram, signed and numbered.
 
-For: packing records, and telling what may be trusted of what arrives; no socket in here. Not for: the
-reliable channel (service.py). A datagram is a header, up to MAX_RECORDS records and the first 16 bytes of the
-HMAC-SHA256 (RFC 2104) of both under the session's key, which the agent got over TLS. All is little-endian:
+For: packing records, and verifying received datagrams; no socket in here. Not for: the reliable channel
+(service.py). A datagram is a header, up to MAX_RECORDS records and the first 16 bytes of the HMAC-SHA256 (RFC
+2104) of both under the session's key, which the agent got over TLS. All is little-endian:
 
     header  magic "TB", version u8, 0 u8, count u16, 0 u16, session u64, sequence u64, sent_ns i64
     record  id i64, end_ns i64, memory_bytes i64, quota_us u32, unused_us u32, usage_us u32, throttled_us u32,
             flags u32 (1 throttled, 2 idle)
 
-Quota, unused runtime and usage are µs per CFS period. A quota of 2^32 − 1 means that there is none; unused
-is then 0. Times are the agent's own CLOCK_MONOTONIC: the controller compares them with nothing but each
-other. The replay window is that of RFC 4303 (ESP), 3.4.3.
+Quota, unused runtime and usage are µs per CFS period. A quota of 2^32 − 1 means that there is none; unused is
+then 0. Times are the agent's own CLOCK_MONOTONIC: the controller compares them with nothing but each other.
+The replay window is that of RFC 4303 (ESP), 3.4.3.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class _Session:
 
 
 class Gate:
-    """Accepts what the sessions' agents sent, once. Everything else is refused and counted by kind:
-    oversized, malformed, foreign (of no session of ours), version, forged, replayed, too old."""
+    """Accepts each datagram of the sessions' agents once. All other datagrams are refused and counted by
+    kind: oversized, malformed, foreign (of another session), version, forged, replayed, too old."""
 
     def __init__(self, refusals: Refusals) -> None:
         self.refusals = refusals
@@ -168,7 +168,7 @@ class Gate:
             self._past_lost += ended.lost
 
     def receive(self, data: bytes, sender: str) -> Batch | None:
-        """Return what is in a datagram, or None when it is refused. sender: for the log."""
+        """Return the content of a datagram, or None if it is refused. sender: for the log."""
         kind, batch = self._judge(data)
         if kind is not None:
             self.refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
@@ -224,8 +224,8 @@ def _us(amount: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
 
 
 def unpack(bodies: Iterable[bytes]) -> tuple[Records, Flags]:
-    """Return the records of accepted datagrams, in order, and bool[n]: which of them can be true. A quota of
-    inf is none; nothing is left unused of it."""
+    """Return the records of accepted datagrams, in order, and bool[n]: the possible ones. A quota of inf
+    means none; its unused runtime is 0."""
     rows = np.frombuffer(b"".join(bodies), RECORD)
     ids, end_ns = rows["id"].astype(np.int64), rows["end_ns"].astype(np.int64)
     memory_bytes, flags = rows["memory_bytes"].astype(np.int64), rows["flags"].astype(np.uint32)

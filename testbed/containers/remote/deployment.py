@@ -17,8 +17,8 @@ class Placed:
     """One container on one agent: a command to run, or an existing cgroup to attach to.
 
     app: index of its application; attach: path below the cgroup mount by controller, or under "" one for all,
-    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown; runtime: what a command
-    is run as, see ContainerSpec.
+    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown; runtime: runtime of a
+    command, see ContainerSpec.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Everything that one controller looks after."""
+    """The applications, containers and watches of one controller."""
 
     applications: tuple[Application, ...]
     containers: tuple[Placed, ...]

@@ -1,7 +1,7 @@
-"""The door: takes TCP connections in and passes their bytes on to gRPC, which listens on a socket of its own.
+"""The door: accepts TCP connections and passes their bytes on to gRPC, which listens on its own socket.
 
-For: how many connections may wait, from where and for how long; gRPC has no limit per address, and keeps a
-silent connection for minutes. Not for: TLS, which goes through unread (service.py), and who is let in
+For: limits on waiting connections by number, address and time; gRPC has no limit per address, and keeps a
+silent connection for minutes. Not for: TLS, which passes through unread (service.py), nor authorisation
 (controller.py). A connection waits until an agent has registered on it, and again after its call has ended.
 See docs/decisions/0032-a-door-before-grpc.md.
 """
@@ -24,11 +24,12 @@ WAIT_S = 5.0
 and longer when hundreds of agents come at once."""
 
 _MOST_WAITING = 256
-"""Connections that may wait, of known addresses and of others: enough for a burst, little to look through."""
+"""Largest numbers of waiting connections, of known addresses and of others: enough for a burst, few enough to
+search."""
 
 _FEWEST_WAITING = 8
 _ADDRESSES = 8
-"""An address has this part of the connections that may wait: so many addresses are needed to fill them."""
+"""Number of addresses needed to fill the waiting connections: each may have this fraction of them."""
 
 _DESCRIPTORS = 3
 """Open files per connection: its own, and both ends of the one to gRPC."""
@@ -42,8 +43,9 @@ _BACKLOG = 512
 
 
 def room(agents: int) -> int:
-    """Return how many connections may wait, of known addresses and of others, beside those of so many agents.
-    Lets this process open as many files as it may. Raises BackendError when those are too few."""
+    """Return the largest numbers of waiting connections, of known addresses and of others, besides those of
+    `agents` agents. Raise this process's limit of open files as far as possible. Raise BackendError if it is
+    too low."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     free = most - sum(1 for _ in Path("/proc/self/fd").iterdir()) - _SPARE_DESCRIPTORS
@@ -103,14 +105,14 @@ class Door:
         self._mark, self._number = f"twinbed-{secrets.token_hex(8)}", 0
 
     async def run(self) -> None:
-        """Take connections in until cancelled, which closes all of them."""
+        """Accept connections until cancelled, which closes all of them."""
         loop = asyncio.get_running_loop()
         try:
             while True:
                 try:
                     connection, address = await loop.sock_accept(self._listener)
                 except OSError:
-                    # The connection has gone, or another part of the process has taken the spare files.
+                    # The connection was closed, or another part of the process has taken the spare files.
                     await asyncio.sleep(_REST_S)
                     continue
                 self._take_in(connection, str(address[0]))
@@ -124,12 +126,12 @@ class Door:
                 guest.dismiss()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- what the controller tells: peer is the name that gRPC has for a connection ---------------
+    # --- events of the controller: peer is gRPC's name of a connection ------------------------------
 
     def address(self, peer: str) -> str:
         """Return the address that a peer really has."""
         guest = self._guest(peer)
-        return "an address that has gone" if guest is None else guest.address
+        return "an address that has disconnected" if guest is None else guest.address
 
     def called(self, peer: str) -> None:
         """Note that a call came, so the certificate is good."""
@@ -138,7 +140,7 @@ class Door:
             guest.explained = True
 
     def registered(self, peer: str, agent: str) -> None:
-        """Note that the agent has registered: the connection waits no more, and its address is known."""
+        """Record that the agent has registered: the connection no longer waits, and its address is known."""
         guest = self._guest(peer)
         if guest is not None:
             guest.calls += 1
@@ -225,7 +227,7 @@ class Door:
                         way.cancel()
                     await asyncio.gather(*ways, return_exceptions=True)
         except OSError:
-            # Either side has gone.
+            # One side has closed the connection.
             return
 
 

@@ -1,4 +1,4 @@
-"""What an agent counts, for those who watch it. Not for: any decision."""
+"""Counters of an agent, for monitoring. Not for: any decision."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def _ignore(_seconds: float) -> None:
 
 @dataclass(slots=True)
 class Figures:
-    """What an agent counts, since its start.
+    """Counters of an agent since its start.
 
     sessions: times that a controller welcomed it
-    records, datagrams, telemetry_bytes: what it sent
-    dropped: datagrams that the network did not take
+    records, datagrams, telemetry_bytes: sent telemetry
+    dropped: datagrams that the network did not accept
     late: times that telemetry was read more than one CFS period late
     orders: orders that it carried out
-    on_order: called with the time that carrying out each of them took, s
+    on_order: called with the time that each of them took, s
     """
 
     sessions: int = 0

@@ -1,9 +1,8 @@
-"""The containers that an agent keeps on its host: made, adopted, attached, and driven by the controller's
-orders.
+"""The containers of an agent on its host: made, adopted or attached, and driven by the controller's orders.
 
-For: which containers there are, and turning orders into decisions for the host's executor. Not for: carrying
-decisions out (host/executor.py), nor when, or whom it is told (agent.py). Nothing here ends a container
-because a controller is not there.
+For: the set of containers, and turning orders into decisions for the host's executor. Not for: carrying
+decisions out (host/executor.py), nor timing and reports (agent.py). Nothing here ends a container because a
+controller is absent.
 """
 
 from __future__ import annotations
@@ -43,12 +42,13 @@ _log = logging.getLogger("twinbed.agent")
 class Hosting:
     """The host's containers, and the listener of their executor.
 
-    logs: folder for the commands' output, None = it is thrown away; audit: told of every container of
-    somebody else's that is attached or detached, None = nobody is. containers: by name; traps_oom: whether
-    the controller's allocator wants tasks held at their memory limit. on_ids: called with the containers that
-    the controller gave ids; on_trap: with one whose trap was armed; on_killed: with one that the OOM killer
-    took a process of; on_gone: with one that left, and why; on_quota: with the seconds that each write of a
-    quota took. events: how often each kind of event happened, and limits were "refused".
+    logs: folder for the commands' output, None = it is discarded.
+    audit: records each attached and detached container of another system, None = no record.
+    containers: by name. traps_oom: whether the controller's allocator wants tasks held at their memory limit.
+    on_ids: called with containers that got ids. on_trap: with one whose trap was armed.
+    on_killed: with one in which the OOM killer killed a process. on_gone: with one that left, and the reason.
+    on_quota: with the seconds of each quota write.
+    events: number of events by kind, including "refused" limits.
     """
 
     def __init__(self, place: CgroupPlace, logs: Path | None, audit: Audit | None = None) -> None:
@@ -72,9 +72,9 @@ class Hosting:
         return list(self._place.recall().values())
 
     def converge(self, wanted: Sequence[Wanted], watched: Iterable[Origin]) -> Joined:
-        """Make the host's containers those that are wanted or watched, and return which they are. What is
-        there already stays as it is. What was started here and is no longer wanted is ended, and what was
-        attached gets its limits back, also where a former agent had done that."""
+        """Make the host's containers equal to the wanted and watched ones, and return these. Existing ones
+        stay unchanged. Containers started here that are no longer wanted are ended, and attached ones get
+        their original limits back, even if a former agent started or attached them."""
         origins = {origin.name: origin for origin in (*map(Origin.of, wanted), *watched)}
         undeployed = [
             container
@@ -83,7 +83,7 @@ class Hosting:
         ]
         _let_end(undeployed, _UNDEPLOYED_GRACE_S)
         for container in undeployed:
-            self.gone(container, "it is not deployed here any more")
+            self.gone(container, "it is no longer deployed here")
         recalled = self._place.recall()
         for name, former in recalled.items():
             if name not in self.containers and origins.get(name) != former:
@@ -113,7 +113,7 @@ class Hosting:
         self.executor.close()
 
     def _leave(self, former: Origin) -> None:
-        """End what a former agent had and is not wanted any more."""
+        """End a former agent's container that is no longer wanted."""
         try:
             self._place.leave(former)
             if not former.command:
@@ -129,7 +129,7 @@ class Hosting:
             if spec is not None:
                 group = self._place.adopt(origin.name)
                 if group is not None and recalled != origin:
-                    # Notes that were damaged do not say what runs in it.
+                    # Damaged notes do not say what runs in it.
                     group.remove()
                     group = None
                 adopted = group is not None and bool(group.pids())
@@ -187,7 +187,7 @@ class Hosting:
     # --- orders ----------------------------------------------------------------------------------
 
     def carry_out(self, order: Order, report: Report) -> None:
-        """Do what the order says; note in `report` which memory limits are larger than ordered."""
+        """Carry out the order. Note in `report` the memory limits that are larger than ordered."""
         admitted, requests = [], {}
         for named in order.named:
             container = self.containers.get(named.name)
@@ -207,7 +207,7 @@ class Hosting:
         self.executor.write_requests(
             CpuRequests(np.array(list(requests), np.int64), np.array(list(requests.values()), np.float64))
         )
-        # Orders do not say which of them answer: every raise of a held container lets it go on.
+        # Orders do not mark their answers: every raise of a held container releases it.
         self.executor.carry_out(_decision(order), answer=True)
         for id_, ordered in zip(order.memory.ids, order.memory.bytes, strict=True):
             container = self.executor.member(id_)
@@ -233,8 +233,7 @@ class Hosting:
                 self.gone(container, str(error))
 
     def supervise(self, now_s: float) -> None:
-        """Start commands again that failed, notice those that ended, and look for the OOM killer's
-        victims."""
+        """Restart commands that failed, detect those that ended, and look for the OOM killer's victims."""
         if not self._noted:
             self._note()
         self.executor.look_for_kills()
@@ -248,7 +247,7 @@ class Hosting:
                 self.gone(container, "its cgroup was removed")
         self.executor.serve(round(now_s * NS))
 
-    # --- what the executor tells (host.executor.Listener) ----------------------------------------
+    # --- events of the executor (host.executor.Listener) --------------------------------------------
 
     def changed(self, container: HostedContainer) -> None:
         """See Listener: agents keep no record."""

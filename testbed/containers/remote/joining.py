@@ -1,6 +1,6 @@
-"""Containers that agents say they have and that are no members yet.
+"""Containers that agents report and that are not members yet.
 
-For: checking what an agent says about them against the deployment. Not for: letting them join, which depends
+For: checking an agent's report about them against the deployment. Not for: letting them join, which depends
 on the allocator (books.py).
 """
 
@@ -64,11 +64,11 @@ class Newcomers:
         self._by_agent.setdefault(agent, {}).setdefault(present.name, newcomer)
 
     def forget(self, agent: str) -> None:
-        """Drop the containers of an agent: it will say again what it has."""
+        """Drop the containers of an agent, which will report them again."""
         self._by_agent.pop(agent, None)
 
     def take(self) -> list[Newcomer]:
-        """Return all of them. They wait no longer."""
+        """Return all of them, and remove them from the waiting ones."""
         taken = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
         self._by_agent.clear()
         return taken

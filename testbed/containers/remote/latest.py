@@ -1,7 +1,7 @@
-"""The latest record of each container, and whose container it is.
+"""The latest record of each container, and its agent.
 
-For: telling a record that counts from a late one or somebody else's, and what metrics show. Not for: deciding
-(the allocator), nor what datagrams are accepted (datagrams.py).
+For: rejecting late records and those of other agents' containers, and the values of metrics. Not for:
+deciding (the allocator), nor accepting datagrams (datagrams.py).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from testbed.containers.remote.columns import Columns
 
 
 class Latest(Columns):
-    """Columns of what was reported last. Methods and columns take ids of members.
+    """Columns of the last reports. Methods and columns take ids of members.
 
-    end_ns: end of the last record's period, by the agent's clock; −1 before the first one
-    usage_cores: CPU used in the last period, cores
-    memory_bytes: memory at the end of the last period, bytes
-    periods, throttled_periods: periods reported, and those with throttling, since the container joined
-    throttled_s: throttled time since the container joined, s
+    end_ns: end of the last record's period, by the agent's clock; −1 before the first one usage_cores: CPU
+    used in the last period, cores memory_bytes: memory at the end of the last period, bytes periods,
+    throttled_periods: periods reported, and those with throttling, since the container joined throttled_s:
+    throttled time since the container joined, s
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class Latest(Columns):
         return self.owners(np.flatnonzero(there))
 
     def own(self, ids: Ids, speakers: NDArray[np.int64]) -> Flags:
-        """Return which ids are containers of the agents that speak of them, bool[n]. Any id is allowed."""
+        """Return the ids that are containers of the agents that report them, bool[n]. Any id is allowed."""
         slots = slot(ids)
         # As in Columns.find, without making lists of those that are members: nearly all are.
         own: Flags = self.ids.take(slots, mode="clip") == ids
@@ -60,8 +59,8 @@ class Latest(Columns):
         return own
 
     def take(self, records: Records, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Note the records in `rows`, and return the rows that are newer than what was known. No two rows are
-        of one container."""
+        """Store the records in `rows`, and return the rows that are newer than the stored ones. No two rows
+        belong to one container."""
         slots = slot(records.ids[rows])
         newer = records.end_ns[rows] > self.end_ns.values[slots]
         rows, slots = rows[newer], slots[newer]

@@ -1,16 +1,16 @@
-"""Limits on their way to several hosts: what may be sent now, so that their sum keeps to the global limit.
+"""Limits in transit to several hosts: it sends only limits whose sum stays within the global limit.
 
 For: holding a raise back until the cuts that make room for it are in force elsewhere. Not for: deciding
-limits (the allocator), nor sending (controller.py). The allocator's books change at once; hosts follow later,
-each at its own time, and a host that is cut off does not follow at all. So each container counts with the
-largest limit that may be in force: the last one that its host confirmed, the one that is on its way, and the
-one that is cleared to be sent. Their sum per application stays within the global limit, or within what the
-allocator itself has decided where that is more (a policy without a global limit). Source: Escra (ICDCS 2022):
-the sum of limits is within the global limit, at run time too.
+limits (the allocator), nor sending (controller.py). The allocator's state changes at once; hosts follow
+later, each at its own time, and a disconnected host does not follow at all. So each container counts with the
+largest limit that may be in force: the last one that its host confirmed, the one in transit, and the one that
+is cleared for sending. Their sum per application stays within the global limit, or within the allocator's
+decisions if they are larger (a policy without a global limit). Source: Escra (ICDCS 2022): the sum of limits
+is within the global limit, at run time too.
 
-At most one limit per container is on its way. A decision that comes meanwhile replaces the one before it and
-waits for the host's answer, so a slow host makes nothing grow. There is one array per quantity, indexed by
-the slot in the container's id.
+At most one limit per container is in transit. A later decision replaces the waiting one until the host
+answers, so a slow host makes no queue grow. There is one array per quantity, indexed by the slot in the
+container's id.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Ledger(Columns):
         return self._wanted(ids)
 
     def waiting(self) -> int:
-        """Return how many limits are held back."""
+        """Return the number of limits that are held back."""
         return int(np.count_nonzero(self._candidates()))
 
     def join(self, ids: Ids, apps: NDArray[np.int64], in_force: Floats) -> None:
@@ -88,7 +88,7 @@ class Ledger(Columns):
         self._confirmed.values[slots] = np.minimum(in_force, self._large)
 
     def decide(self, ids: Ids, values: Floats, reasons: Reasons) -> None:
-        """Note decisions, each in place of what was decided and not sent before. Unknown ids are ignored."""
+        """Record decisions. Each replaces an earlier unsent decision. Unknown ids are ignored."""
         rows, slots = self.find(ids)
         self._wanted.values[slots] = np.minimum(values[rows], self._large)
         self._reason.values[slots] = reasons[rows]
@@ -120,9 +120,8 @@ class Ledger(Columns):
         return cleared
 
     def send(self, hosts: Sequence[Slots], most: int) -> list[Changes | None]:
-        """Return for each host, given by its slots, up to `most` limits of them that are cleared, cuts first.
-        They count as sent. None: no limit is to be sent there. Many hosts at once cost a third of what they
-        cost one by one."""
+        """Return for each host, given by its slots, up to `most` of its cleared limits, cuts first. They
+        count as sent. None: no limit is sent there. Many hosts in one call cost a third of as many calls."""
         if not self._sendable or not hosts:
             return [None] * len(hosts)
         slots = np.concatenate(hosts)
@@ -174,16 +173,16 @@ class Ledger(Columns):
         return noted
 
     def part(self, ids: Ids) -> None:
-        """Note that a host is away: what was not sent to these containers is not sent before `resume`."""
+        """Record that a host is away: unsent limits of these containers are held until `resume`."""
         _, slots = self.find(ids)
         self._open.values[slots] |= self._cleared.values[slots]
         self._cleared.values[slots] = False
         self._away.values[slots] = True
 
     def resume(self, ids: Ids, in_force: Floats) -> None:
-        """Take containers of a host that is back: what was on its way may be lost, what is in force is known.
-        The latest decision is sent again. A container without a limit (`large`) counts with that decision,
-        which has to be in force there as soon as can be."""
+        """Accept containers of a host that is back: messages in transit may be lost; in_force: limits in
+        force. The latest decision is sent again. A container without a limit (`large`) counts with that
+        decision, which must be in force there as soon as possible."""
         rows, slots = self.find(ids)
         in_force = in_force[rows]
         wanted = self._wanted.values[slots]

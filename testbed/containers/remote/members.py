@@ -1,4 +1,4 @@
-"""Which agents there are, which containers they have, what is on its way to each, and who must still answer.
+"""Agents, their containers, the messages in transit to each, and pending answers.
 
 For: the controller's records of hosts, containers, and reclaims that went to several hosts. Not for: deciding
 about them (books.py), nor shrinking (host/executor.py).
@@ -24,18 +24,19 @@ MOST_PER_ORDER = 1_000
 agent is not busy with it for long."""
 
 MOST_ON_THE_WAY = 64
-"""Orders that are sent ahead of an agent's answers. What comes meanwhile is gathered here."""
+"""Number of orders sent ahead of an agent's answers. Later ones are collected here."""
 
 MOST_CONTAINERS = 100_000
-"""Containers of one agent, and names that it was not told yet. An agent that says more is closed."""
+"""Largest number of containers of one agent, and of names not yet sent to it. The call of an agent beyond it
+is closed."""
 
 _NOBODY = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A container of an agent, live or lost. incarnation: tells its cgroup from another of the same name;
-    request_cores: its CPU request, None = it has none."""
+    """A container of an agent, live or lost. incarnation: distinguishes its cgroup from others of the same
+    name; request_cores: its CPU request, None = none."""
 
     id: int
     agent: str
@@ -55,8 +56,8 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True)
 class Outbox:
-    """What an agent is to be told besides limits, in order and without doubles. named: by name; restart,
-    kill: ids; reclaims: request → application; rejected: names; caused_ns: see Order."""
+    """Messages for an agent besides limits, in order and without duplicates. named: by name; restart, kill:
+    ids; reclaims: request → application; rejected: names; caused_ns: see Order."""
 
     named: dict[str, Named] = field(default_factory=dict)
     restart: dict[int, None] = field(default_factory=dict)
@@ -68,10 +69,14 @@ class Outbox:
 
 @dataclass(slots=True)
 class AgentState:
-    """One agent. number: its index among the agents; instance: tells its process from another of its name;
-    session: of its call and its telemetry, 0 = none is open; complete: whether it has said what it has since
-    it last registered; joining: the pieces so far of what it says it has; members: by name; due: whether
-    there may be an order for it."""
+    """One agent.
+
+    number: its index among the agents. instance: distinguishes its process from others of its name.
+    session: session of its call and its telemetry, 0 = none is open.
+    complete: whether it has reported all containers since it last registered. joining: pieces of its report
+        so far.
+    members: by name. due: whether there may be an order for it.
+    """
 
     name: str
     number: int
@@ -94,7 +99,7 @@ class AgentState:
 
     @property
     def crowded(self) -> bool:
-        """Whether more waits to be told than an agent that reads would leave."""
+        """Whether more messages wait than for an agent that reads."""
         outbox = self.outbox
         return max(len(outbox.named), len(outbox.rejected), len(outbox.reclaims)) > MOST_CONTAINERS
 
@@ -116,13 +121,13 @@ class AgentState:
         )
 
     def request(self, member: Member, cores: float) -> Member:
-        """Note a container's CPU request, which its name is told with again; return the container."""
+        """Record a container's CPU request, which is sent with its name again. Return the container."""
         member = replace(member, request_cores=cores)
         self.add(member)
         return member
 
     def remove(self, member: Member) -> None:
-        """Forget a container, and what it was to be told about it."""
+        """Forget a container, and the messages about it."""
         del self.members[member.name]
         self._slots = None
         self.outbox.named.pop(member.name, None)
@@ -148,7 +153,7 @@ class AgentState:
 
     def write(self, order: Order, room: Order, cpu: Changes | None, memory: Changes | None) -> bytes | None:
         """Return the next order with these limits, numbered. It counts as sent. None: there is nothing to
-        say. order: an empty one, to be used for this; room: another, for lists of numbers."""
+        send. order: an empty message to use; room: another one, for lists of numbers."""
         outbox = self.outbox
         if outbox.named or outbox.rejected:
             for name in list(islice(outbox.named, MOST_PER_ORDER)):
@@ -170,7 +175,7 @@ class AgentState:
 
     def acknowledge(self, report: Report) -> list[Sent] | None:
         """Return the limits of the orders that the agent has carried out by now: they are in force as
-        ordered, or as the agent says. None, with nothing noted, for an order that was not sent."""
+        ordered, or as the agent reports. None, with no change, for an order that was not sent."""
         if report.applied > self._number:
             return None
         done: list[Sent] = []
@@ -185,12 +190,12 @@ class AgentState:
         return done
 
     def begin(self, instance: int, host_cores: float, session: int) -> None:
-        """Note that it has (re)registered: numbering begins anew, and what was on its way is forgotten."""
+        """Record that it has (re)registered: numbering restarts, and messages in transit are forgotten."""
         self.silence()
         self.instance, self.host_cores, self.session = instance, host_cores, session
 
     def silence(self) -> None:
-        """Note that its call is over. What was said and not confirmed is forgotten: it will not be heard."""
+        """Record that its call is over. Unconfirmed messages are forgotten, because they will not arrive."""
         self.session, self.complete, self._number = 0, False, 0
         self.outbox, self.joining = Outbox(), Joined()
         self._on_the_way.clear()
@@ -225,11 +230,12 @@ def _fill(column: Any, numbers: Iterable[float]) -> None:
 
 def next_orders(states: Sequence[AgentState], cpu: Ledger, memory: Ledger) -> list[bytes | None]:
     """Return each agent's next order, serialised: names before limits, and no limit before its container is
-    named. None: there is nothing to say, or its answers are awaited first.
+    named. None: there is nothing to send, or its answers are awaited first.
 
     All are made in the same two messages. After each 10,000 blocks that protobuf frees, of which a new order
-    takes seven, it gives all free memory of the process back to the kernel. To get that again cost a
-    controller of 1,000 agents a third of its time."""
+    takes seven, it returns all free memory of the process to the kernel. Getting that memory again cost a
+    controller of 1,000 agents a third of its time.
+    """
     listening = [state for state in states if state.listens]
     hosts = [state.slots if state.nearly_named else _NOBODY for state in listening]
     limits = zip(cpu.send(hosts, MOST_PER_ORDER), memory.send(hosts, MOST_PER_ORDER), strict=True)
@@ -263,7 +269,7 @@ class Reclaims:
         self._numbers = 0
 
     def ask(self, app: int, agents: set[str]) -> int:
-        """Return a new request's number. With nobody to ask there is nothing to wait for."""
+        """Return a new request's number. If there is no agent to ask, there is nothing to wait for."""
         self._numbers += 1
         if agents:
             self._open[self._numbers] = Reclaim(app, set(agents))

@@ -1,8 +1,8 @@
 """The figures of a controller and of an agent, as series of the table of metrics.
 
-For: which count stands behind which metric. Not for: counting, which the books, the gate, the refusals and
-the agent do; nor for names and meanings (exporting/table.py). Functions here are called in the loop of the
-program, so what they return fits together.
+For: the counter of each metric. Not for: counting, which the books, the gate, the refusals and the agent do;
+nor names and meanings (exporting/table.py). Functions here are called in the loop of the program, so their
+results are consistent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_LISTED = 10_000
 
 
 def of_controller(controller: Controller) -> list[Series]:
-    """Returns every metric of the controller except the histogram."""
+    """Return every metric of the controller except the histogram."""
     return [*_containers(controller), *_applications(controller), *_agents(controller), *_counts(controller)]
 
 
 def of_agent(agent: Agent) -> list[Series]:
-    """Returns every metric of the agent except the histograms."""
+    """Return every metric of the agent except the histograms."""
     figures, hosting = agent.figures, agent.hosting
     executor, events, own = hosting.executor, hosting.events, (agent.name,)
     states = Counter(container.state for container in hosting.containers.values())

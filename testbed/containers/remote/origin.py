@@ -1,7 +1,7 @@
-"""Where an agent's containers come from: commands of its deployment, cgroups to attach to, watched
-directories and names.
+"""Origins of an agent's containers: commands of its deployment, cgroups to attach to, watched directories and
+names.
 
-For: what an agent notes, compares and finds again, and cgroups that something else makes (Docker,
+For: an agent's notes for comparing and finding containers again, and cgroups of other systems (Docker,
 Kubernetes). Not for: the containers themselves (host/hosted.py), nor attaching to a cgroup
 (cgroup/attached.py).
 """
@@ -41,7 +41,7 @@ class Origin:
 
     @classmethod
     def of(cls, wanted: Wanted) -> Origin:
-        """Return the origin that the controller asks for."""
+        """Return the origin that the controller requests."""
         return cls(
             wanted.name,
             tuple(wanted.command),
@@ -77,9 +77,9 @@ class Watcher:
         self._said: dict[str, str] = {}
 
     def begin(self, watches: Sequence[tuple[str, str]], former: Iterable[Origin] = ()) -> list[Origin]:
-        """Watch these (parent, pattern) from now on; return what is there now.
+        """Watch these (parent, pattern) from now on. Return the containers that exist now.
 
-        former: what the agent before this one had, which counts while an engine does not answer.
+        former: the former agent's containers, which count while an engine does not answer.
         """
         self._watches = list(watches)
         self._known = {origin.name: (origin, "") for origin in former if origin.watch} | self._known
@@ -87,7 +87,9 @@ class Watcher:
         return [origin for origin, _ in self._known.values()]
 
     def look(self) -> tuple[list[Origin], set[str]]:
-        """Return what appeared since the last look, and the names of what vanished."""
+        """Return the containers that appeared since the last call, and the names of those that
+        disappeared.
+        """
         present = self._there()
         appeared = [origin for name, (origin, key) in present.items() if self._key(name) != key]
         vanished = {name for name, (_, key) in self._known.items() if present.get(name, (None, ""))[1] != key}
@@ -116,8 +118,8 @@ class Watcher:
                     yield entry.name, {"": f"{parent.rstrip('/')}/{entry.name}"}, str(entry.inode())
 
     def _named(self, name: str) -> list[tuple[str, Mapping[str, str], str]] | None:
-        """Return the containers of a name; None if that cannot be told now. If there are none, log why, once
-        for each reason."""
+        """Return the containers of a name; None if they cannot be determined now. If there are none, log the
+        reason, once per reason."""
         said, present = "", None
         try:
             present = [(found.name, found.paths, found.incarnation) for found in self._find(name)]

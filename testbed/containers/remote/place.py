@@ -1,8 +1,8 @@
 """An agent's cgroups and its notes about them. Both outlive the agent.
 
-For: making groups that the next agent of the same name finds again after kill -9, and removing what an agent
-left that does not come back. Not for: what runs in them (hosting.py). The groups' run is a lasting one, so
-that clean-ups of other runs take it for alive; a lock that the agent holds says whether the agent itself is.
+For: making groups that the next agent of the same name finds again after kill -9, and removing leftovers of
+an agent that does not return. Not for: the processes in them (hosting.py). The groups' run is a lasting one,
+so that clean-ups of other runs consider it alive; a lock held by the agent shows whether the agent itself is.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ class CgroupPlace:
         return GroupV2(directories[UNIFIED]) if UNIFIED in directories else GroupV1(directories)
 
     def attach(self, paths: Mapping[str, str]) -> Group:
-        """Return somebody else's group, by Origin.attach. Raises BackendError, GroupGoneError where there is
-        none."""
+        """Return another system's group, by Origin.attach. Raise BackendError, GroupGoneError if it does not
+        exist."""
         return attach(paths.get("") or paths, self._driver, self._run)
 
     def leave(self, origin: Origin) -> None:
-        """End what a former agent had: a group of its own is removed, somebody else's gets its limits back.
-        What is gone needs nothing. Raises TwinbedError."""
+        """End a former agent's container: its own group is removed, another system's group gets its original
+        limits back. A missing group needs nothing. Raise TwinbedError."""
         with suppress(GroupGoneError):
             group = self.adopt(origin.name) if origin.command else self.attach(origin.attach)
             if group is not None:
@@ -86,17 +86,17 @@ class CgroupPlace:
         return find(parse(name), self._driver)
 
     def incarnation(self, group: HostGroup) -> int:
-        """Return a number that tells the group from another of the same name: its (first) directory's
-        inode."""
+        """Return a number that distinguishes the group from others of the same name: the inode of its (first)
+        directory."""
         return group.directories[0].stat().st_ino
 
     def remember(self, origins: Iterable[Origin]) -> None:
-        """Note what there is, for an agent that has to begin anew. Raises BackendError."""
+        """Store the present containers, for an agent that restarts. Raise BackendError."""
         notes = {"base": _base(self._driver), "containers": [asdict(origin) for origin in origins]}
         write_private(self._folder / _NOTES, json.dumps(notes).encode())
 
     def recall(self) -> dict[str, Origin]:
-        """Return what was noted last, by name. Notes that cannot be read count as none."""
+        """Return the stored containers, by name. Notes that cannot be read count as none."""
         try:
             listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
             origins = [Origin(**(origin | {"command": tuple(origin["command"])})) for origin in listed]
@@ -105,7 +105,7 @@ class CgroupPlace:
         return {origin.name: origin for origin in origins}
 
     def finish(self) -> None:
-        """Forget what was noted, when everything is removed."""
+        """Remove the notes after everything was removed."""
         self._driver.finish(self._run)
         oci.remove_run(self._run)
         # Also a file that a killed agent was writing.

@@ -1,6 +1,6 @@
-"""What was refused, counted by kind, with at most one log line per kind and second.
+"""Counts of refused messages by kind, with at most one log line per kind and second.
 
-For: datagrams, certificates and messages that do not belong here. Not for: deciding what is refused.
+For: datagrams, certificates and messages that do not belong here. Not for: deciding refusals.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which certificates the authority has issued to agents, and which of them are revoked.
+"""The certificates that the authority has issued to agents, and the revoked ones.
 
 For: the two lists in the authority's folder, and a reader that notices when the second changes. Not for:
 checking a certificate otherwise (TLS does it) and ending calls (controller.py). A line is a serial number in
@@ -53,14 +53,14 @@ class Revocations:
         self._serials = frozenset(_read(self._path))
 
     def __call__(self) -> frozenset[int]:
-        """Return the serial numbers in the list. While it is damaged, what was revoked before stays so."""
+        """Return the serial numbers in the list. While it is damaged, earlier revocations stay in force."""
         version = _version(self._path)
         if version != self._seen:
             self._seen = version
             try:
                 self._serials = frozenset(_read(self._path))
             except BackendError as error:
-                _log.warning("%s; what was revoked before stays revoked", error)
+                _log.warning("%s; earlier revocations stay in force", error)
             else:
                 _log.info("revoked certificates: %d", len(self._serials))
         return self._serials

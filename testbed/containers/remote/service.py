@@ -1,11 +1,11 @@
 """The reliable channel: one gRPC call per agent, open for as long as the agent is there, with mutual TLS.
 
 For: the call's name and messages, long lists in pieces, credentials and channel options of both sides. Not
-for: what is said (messages.proto), nor by whom (controller.py, agent.py). Why it has generic handlers and no
-generated stubs: docs/decisions/0013-one-stream-per-agent.md.
+for: the messages (messages.proto), nor their use (controller.py, agent.py).
+docs/decisions/0013-one-stream-per-agent.md explains why it has generic handlers and no generated stubs.
 
 Both sides wait with `asyncio.timeout`. Python 3.11's `asyncio.wait_for` forgets a cancellation that comes
-with a message, and would go on with a call that is over.
+with a message, and would continue a call that is over.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from testbed.containers.remote.messages_pb2 import Order, Report
 
 PROTOCOL_VERSION = 4
 HEARTBEAT_S = 1.0
-"""Both sides say something at least this often, s."""
+"""Longest time between two messages of each side, s."""
 
 SILENCE_S = 3.5
-"""A side that says nothing for so long counts as lost, s: three heartbeats, of which one may be late."""
+"""Time of silence after which the other side counts as lost, s: three heartbeats, of which one may be
+late."""
 
 CONNECT_S = 5.0
 """How long an agent waits for TCP and TLS, s. gRPC itself waits 20 s for a controller that is silent."""
@@ -43,7 +44,7 @@ _Entry = TypeVar("_Entry", bound=Message)
 
 
 def _decoder(kind: Callable[[], Any]) -> Callable[[bytes], Any]:
-    """Return a decoder that gives None for bytes that are no message: the other side is told so."""
+    """Return a decoder that gives None for invalid bytes; the other side then gets an error."""
 
     def decode(data: bytes) -> Any:
         message = kind()
@@ -67,7 +68,7 @@ decode_order = _decoder(Order)
 def server(
     attend: Callable[[Any, Any], Any], identity: Callable[[], Identity]
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
-    """Return a server that answers `attend(reports, context)`, and its credentials. identity: read anew for
+    """Return a server that answers `attend(reports, context)`, and its credentials. identity: read again for
     each connection, so that a renewed certificate needs no restart."""
     handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, _encode_order)
     made = grpc.aio.server(options=_OPTIONS)
@@ -75,9 +76,9 @@ def server(
     shown = identity()
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
-        """Return what the server shows from now on, None for what it shows already. gRPC frees a
-        configuration that is replaced while another connection's handshake may use it, and crashes (its issue
-        36693). So it is replaced after a renewal only. gRPC calls this under a lock."""
+        """Return the server's new certificate, None if it is unchanged. gRPC frees a configuration that is
+        replaced while another connection's handshake may use it, and crashes (its issue 36693). So it is
+        replaced only after a renewal. gRPC calls this under a lock."""
         nonlocal shown
         own = identity()
         if own == shown:

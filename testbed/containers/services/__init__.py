@@ -1,1 +1,3 @@
-"""Service graphs as real processes: each container a small HTTP server that burns the CPU it is told to."""
+"""Service graphs as real processes: each container is a small HTTP server that burns the CPU of its
+handlers.
+"""

@@ -3,7 +3,7 @@
 For: writing and reading it. Not for: running it (serve.py), addresses (deploy.py) nor the text that a user
 writes (lab.containers.input.services.application). The twin's network_s is not in it, because the way between
 two real processes takes as long as the loopback device needs. The reader follows the types of the fields of
-control.services. It does without pydantic, which would add 5 MiB to the memory of every container.
+control.services. It does not use pydantic, which would add 5 MiB to the memory of every container.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS: Mapping[object, tuple[Callable[[object], bool], str]] = {
     int: (lambda value: type(value) is int, "a whole number"),
     float: (lambda value: type(value) in (int, float), "a number"),
 }
-"""For each simple type: whether a value of JSON has it, and what a message calls it."""
+"""For each simple type: a check of a JSON value, and the type's name in messages."""
 
 
 def to_plain(app: ServiceApp) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _read(kind: Any, value: Any, key: str) -> Any:
 
 
 def _read_fields(kind: Any, value: Any, key: str) -> Any:
-    """Return a dataclass. Every field must be there, and nothing else."""
+    """Return a dataclass. All fields must be present, and no others."""
     table, hints = _table(value, key or "top"), _hints(kind)
     prefix = f"{key}." if key else ""
     for name in [*hints, *table]:

@@ -1,8 +1,8 @@
-"""CPU demand made real: keeps CPUs busy until a thread has used the CPU time that was asked for.
+"""Real CPU demand: keeps CPUs busy until a thread has used the requested CPU time.
 
-For: the parts of a visit, of which many may be runnable at once. Not for: how long a part should be
-(visits.py). Runnable parts take turns of QUANTUM_S. That is processor sharing, up to the length of a turn: k
-parts in a container of m threads each run at min(1, m/k) of a CPU, if the kernel gives that container m CPUs.
+For: the parts of a visit, of which many may be runnable at once. Not for: the length of a part (visits.py).
+Runnable parts take turns of QUANTUM_S. That is processor sharing, up to the length of a turn: k parts in a
+container of m threads each run at min(1, m/k) of a CPU, if the kernel gives that container m CPUs.
 
 The event loop's thread is the first of the m. So a container with one thread never uses more than one CPU,
 and a part that runs alone needs no other thread (a hand-over costs some 50 µs); the further threads are woken
@@ -53,8 +53,8 @@ class Burner:
             threading.Thread(target=self._help, name=f"burner-{number}", daemon=True).start()
 
     def burn(self, demand_s: float) -> asyncio.Future[float]:
-        """Use demand_s seconds of CPU, in turns; the result is what was really used, s. What a part used
-        above or below its demand is settled with the next part."""
+        """Use demand_s seconds of CPU, in turns. The result is the CPU really used, s. The difference from
+        the demand is settled with the next part."""
         done: asyncio.Future[float] = self._loop.create_future()
         self._runnable.append(_Part(round(demand_s * 1e9) + self._owed_ns, done))
         self._owed_ns = 0
@@ -82,8 +82,8 @@ class Burner:
         awake = threading.Lock()
         awake.acquire()
         while True:
-            # The loop's thread takes every part that arrives while all others are asleep, so nothing is lost
-            # when one arrives just before this thread says that it is asleep.
+            # The loop's thread takes every part that arrives while all others are asleep. So no part is lost
+            # when it arrives just before this thread reports that it is asleep.
             self._asleep.append(awake)
             awake.acquire()
             while (part := self._take()) is not None:

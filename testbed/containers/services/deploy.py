@@ -1,11 +1,11 @@
-"""A service graph laid out on this machine: which container listens where, and how it is started.
+"""A service graph deployed on this machine: the containers' addresses and start commands.
 
-For: the commands, ready-checks and clients' addresses of a `ServiceApp`, for whoever starts containers
+For: the commands, ready-checks and clients' addresses of a `ServiceApp`, for the code that starts containers
 (host/). Not for: starting them.
 
 Each deployment has a loopback address of its own in 127.64.0.0/10, held by a socket for as long as it is
-open; the kernel frees it even when the process is killed. So ports can be the same in every deployment, runs
-side by side do not meet, and a container that is started again has the same address.
+open; the kernel frees it even when the process is killed. So ports can be the same in every deployment,
+parallel runs do not collide, and a restarted container has the same address.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _CONNECT_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A container to be started. ready: whether it answers by now; it does not wait, and is to be asked
-    again."""
+    """A container to start. ready: whether it answers by now; it does not wait, and is polled."""
 
     spec: ContainerSpec
     ready: Callable[[], bool]
@@ -42,9 +41,9 @@ class Placed:
 
 @dataclass(slots=True)
 class Deployment:
-    """A graph that is laid out. Close it when its containers have ended. containers: in the order of
+    """A deployed graph. Close it when its containers have ended. containers: in the order of
     `ServiceApp.containers`; entries: for each kind of request (in the app's order) the URLs of the replicas
-    that a client may ask, in turn."""
+    for clients, in turn."""
 
     containers: tuple[Placed, ...]
     entries: tuple[tuple[str, ...], ...]
@@ -131,7 +130,7 @@ class _Answers:
         self._asked: socket.socket | None = None
 
     def __call__(self) -> bool:
-        """Ask, or look whether the last question was answered by now."""
+        """Send a request, or check whether the last one has been answered."""
         try:
             if self._asked is None:
                 self._asked = self._ask()

@@ -36,7 +36,7 @@ class Footprint:
         self._trimming = False
 
     def hold(self) -> mmap.mmap | None:
-        """Return what a visit holds from now on; None where that is nothing."""
+        """Return the memory that a visit holds from now on; None if that is 0."""
         self._held += 1
         self._most_held = max(self._most_held, self._held)
         return self._kept.pop() if self._kept else _touched(self._memory.request_bytes)
@@ -73,8 +73,8 @@ class Footprint:
 
 
 def _touched(size_bytes: int) -> mmap.mmap | None:
-    """Return memory whose pages are there; None for nothing. It is touched page by page: populated by the
-    kernel it would not be held at a limit, but fail in silence."""
+    """Return memory whose pages are present; None for size 0. It is touched page by page: if the kernel
+    populated it, it would not be held at a limit, but fail silently."""
     if size_bytes <= 0:
         return None
     memory = mmap.mmap(-1, size_bytes, flags=_PRIVATE)

@@ -48,8 +48,8 @@ def request(host: str, path: str) -> bytes:
 
 
 class ServerConnection(asyncio.Protocol):
-    """The server's end. answer: path → status, run as a task of its own. A client that goes away does not
-    stop the task: the work is done for nobody, as servers with a thread per request do."""
+    """The server's end. answer: path → status, run as a task. A client that disconnects does not stop the
+    task: the work is still done, as in servers with a thread per request."""
 
     _running: set[asyncio.Task[None]] = set()  # noqa: RUF012 - the loop itself keeps only weak references
 
@@ -64,7 +64,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def close(self) -> None:
-        """Close it at once; the work that it asked for goes on."""
+        """Close it at once. The work for its request continues."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -151,16 +151,15 @@ class _Channel(asyncio.Protocol):
 
 
 class Peer:
-    """A server's address as a client sees it, with as many connections as there are requests at once."""
+    """A server's address as a client sees it, with as many connections as there are concurrent requests."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self.port = host, port
         self._idle: list[_Channel] = []
 
     async def ask(self, message: bytes) -> int:
-        """Return the answer's status code. Raises ConnectionRefusedError where nobody listens,
-        ConnectionError when the server goes away meanwhile. Cancelled, it closes the connection, which tells
-        the server."""
+        """Return the answer's status code. Raise ConnectionRefusedError if no server listens, ConnectionError
+        if the server disconnects. If cancelled, it closes the connection, which informs the server."""
         channel = await self._channel()
         try:
             status = await channel.ask(message)
@@ -193,8 +192,8 @@ class Replicas:
         self._turn = 0
 
     async def ask(self, message: bytes) -> tuple[int, int]:
-        """Return the answer's status code and the port of who answered; see Peer.ask. Raises
-        ConnectionRefusedError when no replica listens."""
+        """Return the answer's status code and the port of the replica that answered; see Peer.ask. Raise
+        ConnectionRefusedError if no replica listens."""
         for left in reversed(range(len(self._peers))):
             peer = self._peers[self._turn]
             self._turn = (self._turn + 1) % len(self._peers)

@@ -1,7 +1,7 @@
 """One container of a service graph: `python -m testbed.containers.services.serve CONFIG.json CONTAINER`.
 
-For: being started in a cgroup by whoever deploys the graph (deploy.py wrote CONFIG.json). Not for: any other
-server: it looks at no request's content. It needs no NumPy, so that it is small and starts quickly.
+For: being started in a cgroup by the code that deploys the graph (deploy.py wrote CONFIG.json). Not for: any
+other server: it ignores the content of requests. It needs no NumPy, so that it is small and starts quickly.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def main() -> None:
-    """Serve until SIGTERM; exit 2 with one line for what is wrong."""
+    """Serve until SIGTERM. Exit with 2 and one line about an error."""
     if len(sys.argv) != 3:
         sys.exit("usage: python -m testbed.containers.services.serve CONFIG.json CONTAINER")
     try:

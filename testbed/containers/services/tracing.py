@@ -1,11 +1,12 @@
-"""Spans of requests on the wire: their names, and who is told of them.
+"""Spans of requests on the wire: their names and their messages.
 
-For: what a container tells of the calls that it made for a traced request. Not for: which requests are traced
-and what is made of their spans (testbed.containers.load.tracing).
+For: a container's messages about its calls for a traced request. Not for: choosing the traced requests and
+using their spans (testbed.containers.load.tracing).
 
-A traced request's path ends in `?SPAN`. A span is named by its request's number and the places of the calls
-that lead to it: `17.0.2` is the third call of the first call of request 17. A container tells of its calls in
-one datagram, before it answers, to PORT of its deployment's address. Where nobody listens, nothing is told.
+A traced request's path ends in `?SPAN`. A span is named by its request's number and the positions of the
+calls that lead to it: `17.0.2` is the third call of the first call of request 17. A container sends its calls
+in one datagram, before it answers, to PORT of its deployment's address. If no process listens, the datagram
+is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MARK = "?"
 """What parts a path from the span's name."""
 
 PORT = 9000
-"""UDP port of whoever collects spans, at the deployment's address."""
+"""UDP port of the collector of spans, at the deployment's address."""
 
 FIRST_PORT = 9001
 """TCP port of a deployment's first container; the next ports are the others'."""

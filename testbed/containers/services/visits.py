@@ -1,11 +1,11 @@
-"""What a container does with a request: a worker, its CPU demand in parts, and the calls between them.
+"""A container's handling of a request: a worker, its CPU demand in parts, and the calls between them.
 
 For: the rules of twin.containers.requests.model.ServiceGraph in a real process. Not for: connections
 (http1.py), CPU (burn.py) or memory (footprint.py), which it uses. Real containers differ from the twin in
 four ways: each caller takes replicas in its own turn; a caller learns that a replica is down when it refuses
-a connection, and goes on to the next; a pool of connections is shared out evenly over the calling service's
+a connection, and tries the next one; a pool of connections is shared out evenly over the calling service's
 replicas (rounded up); timeouts and backoffs have a resolution of 1 ms. As in the twin, a visit whose caller
-gave up goes on for nobody, and keeps its worker till its end.
+gave up continues, and keeps its worker until its end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
 
 class Visits:
-    """One container of a service. Make it in a running event loop. addresses: of every service's replicas;
-    seed: of the draws; teller: is told of the calls of traced requests."""
+    """One container of a service. Make it in a running event loop. addresses: addresses of every service's
+    replicas; seed: seed of the draws; teller: sends the calls of traced requests."""
 
     def __init__(self, service: Service, addresses: Addresses, seed: str, teller: Teller) -> None:
         self._teller = teller
@@ -98,7 +98,7 @@ class Visits:
         return True
 
     async def _call(self, call: Call, visit: Visit | None) -> bool:
-        """Make the call until an attempt succeeds or none is left; return whether one did."""
+        """Make the call until an attempt succeeds or none is left. Return whether one succeeded."""
         for attempt in range(1 + call.retries):
             if attempt and call.backoff_s:
                 await asyncio.sleep(call.backoff_s)

@@ -1,7 +1,7 @@
 """Inject faults one after another while an application runs: down, up, and the next one.
 
-For: `with Cycle(...)` around an application. Not for: what a fault is (faults.py). Source: our design.
-Nothing is broken before the first up_s are over, and nothing is broken after the block.
+For: `with Cycle(...)` around an application. Not for: making faults (faults.py). Source: our design. Nothing
+is broken before the first up_s are over, and nothing is broken after the block.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Run a job with checkpoint and restart: it dies with its path and starts again from its last checkpoint.
+"""Run a job with checkpoint and restart: it dies with its path and restarts from its last checkpoint.
 
-For: measuring what a training without redundancy loses; the counterpart of twin.fabric.checkpoints. Not for:
+For: measuring the loss of a training without redundancy; the counterpart of twin.fabric.checkpoints. Not for:
 the job itself (training.py, ddp_worker.py); saving and loading are torch's own. Source: our design.
 
 The supervisor knows what one in production knows: that a process ended with an error. It ends the others,
@@ -84,7 +84,9 @@ def run_to_end(
 
 
 def losses(lives: Sequence[Life]) -> Losses:
-    """Return what every death cost. If a job died again while redoing, the rest counts for that death."""
+    """Return the loss at every death. If a job died again while redoing work, the rest counts for that
+    death.
+    """
     rows = []
     reached = 0
     for life, following in itertools.pairwise(lives):

@@ -44,7 +44,7 @@ Flow = tuple[str, str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a packet from one host to another must look like at an uplink.
+    """Expected fields of a packet from one host to another at an uplink.
 
     uplink_mac: of the uplink; next_hop_mac: of the ToR's port; source, destination: the hosts; source_end,
     destination_end: their endpoints; vni, port: of the tunnel.
@@ -118,7 +118,7 @@ def wait_for(taken: Sequence[Sequence[bytes]], payloads: Sequence[bytes], within
 
 
 def expected(fabric: Fabric, source: Host, uplink: Uplink, destination: Host) -> Expected:
-    """Return what packets between the first endpoints of two hosts must look like."""
+    """Return the expected fields of packets between the first endpoints of two hosts."""
     return Expected(
         _mac(source.namespace, uplink.device),
         _mac(fabric.tors[uplink.tor].namespace, uplink.tor_device),

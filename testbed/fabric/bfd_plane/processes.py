@@ -1,6 +1,6 @@
 """Start a data plane of BFD in a namespace, and read what it wrote down.
 
-For: a fabric whose plan has `bfd_plane`, and pairs of data planes without FRR. Not for: what the program does
+For: a fabric whose plan has `bfd_plane`, and pairs of data planes without FRR. Not for: the program
 (plane.c). Source: our design. The processes carry the fabric's mark and go with it; a worker that dies is
 started again by its own parent.
 """
@@ -60,8 +60,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a data plane in a namespace.
 
-    listener: bfdd's socket; journal: the file of what happened; tell: the fast path's socket; starter: a
-    command that starts the process and ends. Raises BackendError if it cannot be compiled or started.
+    listener: bfdd's socket; journal: the file of events; tell: the fast path's socket; starter: a command
+    that starts the process and ends. Raises BackendError if it cannot be compiled or started.
     """
     floor_us = round(FREEZE_FLOOR_S * 1e6)
     arguments = (str(listener), str(journal), str(tell or "-"), str(PRIORITY * real_time), str(floor_us))

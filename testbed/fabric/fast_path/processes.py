@@ -65,7 +65,7 @@ def launch(fabric: Fabric) -> None:
 
 
 def missing(fabric: Fabric) -> list[str]:
-    """Return what is missing until the fast path of every host would notice a dead uplink."""
+    """Return the parts that are missing until the fast path of every host would notice a dead uplink."""
     problems = []
     for host in fabric.hosts:
         journal = _journal(fabric, host)

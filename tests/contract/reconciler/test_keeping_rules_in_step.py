@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from control.reconciler.naive import NaiveSubscriber
 from control.reconciler.reconciler import Reconciler
-from control.reconciler.settings import ReconcilerSettings
-from tests.contract.reconciler.reconciler_backends import REPRESENTORS, Backend
+from tests.contract.reconciler.reconciler_backends import Backend
 
 SOON_S, TIMEOUT_S = 0.3, 1.0
 
@@ -65,23 +63,6 @@ def test_a_change_of_which_every_message_was_lost_is_missed_for_the_timeout_at_m
     kernel.withdraw(2, places[2])
 
     kernel.until(in_step(kernel, {1: 3, 3: places[3]}), TIMEOUT_S + SOON_S)
-
-
-def test_the_naive_subscriber_never_learns_what_a_lost_message_said(kernel: Backend) -> None:
-    places = learned(kernel, 3)
-    kernel.start(NaiveSubscriber(REPRESENTORS, ReconcilerSettings(owner=0xB0B)))
-    kernel.until(in_step(kernel, places), SOON_S)
-    kernel.learn(4, 1)
-    kernel.until(in_step(kernel, places | {4: 1}), SOON_S)
-
-    kernel.lose_messages(True)
-    kernel.learn(1, 3)
-    kernel.lose_messages(False)
-    kernel.pass_time(5 * TIMEOUT_S)
-
-    # The rule still sends host 3's traffic to where the address was.
-    assert kernel.rules() == places | {4: 1}
-    assert places[1] != 3
 
 
 def test_a_failover_changes_no_rule(kernel: Backend, reconciler: Make) -> None:

@@ -113,7 +113,7 @@ def test_what_a_killed_apply_left_is_taken_back_first_and_said(world, capsys):
         (["--map", "a=systemd:--version"], "is no name for systemd"),
         (["--map", "a=docker:\x1b[2J"], "is no name for docker"),
         (["--map", "a=lxc:web"], "expected a cgroup's path, or one of docker:web"),
-        (["--map", "a=docker:web"], "nobody listens there"),
+        (["--map", "a=docker:web"], "no daemon listens there"),
         (["--map", "a=pod:web"], "neither Docker's nor Podman's socket is here"),
         (["--map", "a=/pods/zz"], "no such cgroup"),
         (["--undo"], "needs no other option"),

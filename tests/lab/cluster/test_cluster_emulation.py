@@ -35,9 +35,9 @@ def test_training_is_as_long_as_its_duration_compressed():
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("cluster.emulation=null", "cluster.emulation: missing; say how"),
+        ("cluster.emulation=null", "cluster.emulation: missing; describe how"),
         ("cluster.emulation.compression=20000", "job 0 would train"),
-        ("cluster.synthetic.gpus=[4]", "nobody measured how fast"),
+        ("cluster.synthetic.gpus=[4]", "is not calibrated"),
         ("cluster.emulation.slurm=decides", "Slurm decides by fifo-backfill, not tiresias"),
         ("policies=[hadar-e]", "policy hadar-e: real jobs have no copies"),
         ("cluster.models={}", "name jobs that train"),

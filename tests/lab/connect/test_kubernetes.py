@@ -80,7 +80,7 @@ def test_a_conflict_is_tried_again_and_then_said(cluster, tmp_path, capsys):
     capsys.readouterr()
     assert twinbed(tmp_path, "--yes") == 2
     said = capsys.readouterr().err
-    assert "(409, the object has been modified); somebody else changes it all the time" in said
+    assert "(409, the object has been modified); others change it all the time" in said
     assert said.count("\n") == 1
     assert cluster.resources("web-7d4b9-a") == OLD
 
@@ -115,7 +115,7 @@ def test_a_pod_that_vanished_is_said_and_the_others_are_taken_back(cluster, tmp_
     del cluster.pods["shop", "web-7d4b9-a"]
     capsys.readouterr()
     assert twinbed(tmp_path, "--undo") == 0
-    assert "shop/web-7d4b9-a/app: is gone" in capsys.readouterr().out
+    assert "shop/web-7d4b9-a/app: no longer exists" in capsys.readouterr().out
     assert cluster.resources("web-7d4b9-b") == OLD
 
 

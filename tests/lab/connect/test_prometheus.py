@@ -138,7 +138,7 @@ def test_a_connection_that_is_cut_is_told(reply, words):
 def test_a_server_that_is_not_there_is_told():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        assert "nobody listens there" in refused(f"http://127.0.0.1:{probe.getsockname()[1]}")
+        assert "no server listens there" in refused(f"http://127.0.0.1:{probe.getsockname()[1]}")
     assert "cannot be reached" in refused("http://no-such-host.invalid:9090")
 
 
@@ -158,7 +158,7 @@ def test_a_server_that_does_not_answer_is_given_up():
         ("ftp://localhost", "expected http://HOST:PORT"),
         ("http://", "expected http://HOST:PORT"),
         ("http://localhost:port", "not a URL"),
-        ("http://localhost/?query=up", "leave out what follows"),
+        ("http://localhost/?query=up", "leave out the part after"),
         ("http://localhost/a b", "has no blanks"),
     ],
 )

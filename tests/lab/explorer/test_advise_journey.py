@@ -40,7 +40,7 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     page.get_by_role("textbox", name="Address").press("Enter")
     expect(run_button(page)).to_be_enabled()
     press_run(page)
-    expect(page.get_by_text("nobody listens there")).to_be_visible()
+    expect(page.get_by_text("no server listens there")).to_be_visible()
     no_traceback(page)
     shoot(page, "21-advise-failed")
 

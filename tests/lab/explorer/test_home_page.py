@@ -47,5 +47,5 @@ def test_an_address_asks_a_question_like_its_button(open_app, begun, name, monke
 
 def test_an_address_with_another_question_says_which_there_are(open_app):
     app = open_app(at="", ask="weather")
-    assert "none of containers, fabric, cloud, cluster" in texts(app)
+    assert "known are containers, fabric, cloud, cluster" in texts(app)
     assert app.title[0].value.startswith("What if")

@@ -79,7 +79,7 @@ def test_an_address_that_names_a_file_of_code_does_not_run_it(open_app, tmp_path
     (tmp_path / "mine.py").write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
     app = open_app(policies=[f"{tmp_path}/mine.py:Mine(alpha=0.3)", "vpa"])
     assert not app.exception
-    assert "code of one's own runs from the command line" in texts(app)
+    assert "your own code runs from the command line" in texts(app)
     assert app.multiselect(key="policies").value == ["vpa"]
     assert not (tmp_path / "ran").exists()
 

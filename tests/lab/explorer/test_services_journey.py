@@ -31,10 +31,10 @@ def pick(page, label: str, option: str) -> None:
 
 def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp_path):
     page.get_by_role("link", name="Services").click()
-    expect(page.get_by_role("heading", name="What clients will ask")).to_be_visible()
+    expect(page.get_by_role("heading", name="Load of the clients")).to_be_visible()
     pick(page, "Application", "Online Boutique")
     pick(page, "Workload", "Burst")
-    expect(page.get_by_role("heading", name="Who calls whom in Online Boutique")).to_be_visible()
+    expect(page.get_by_role("heading", name="Calls between services of Online Boutique")).to_be_visible()
     expect(page.get_by_test_id("stGraphVizChart").locator("svg")).to_be_visible()
     expect(run_button(page)).to_be_enabled()
     shoot(page, "9-services-choose")

@@ -109,7 +109,7 @@ def test_a_tuning_shows_its_best_its_front_and_how_sure_it_is(open_sweep, tmp_pa
     note_tuning(going, store)
     app = open_sweep(store.root)
     assert not app.exception
-    assert "Going on, or stopped: the same command goes on. 8 of 16 trials" in progress(app)
+    assert "Running, or stopped: the same command continues it. 8 of 16 trials" in progress(app)
     assert app.dataframe[0].value.to_numpy().tolist() == [["3", "1.5 ± 0.1"]]
     assert "whole \\*interval\\*" in texts(app)
     assert app.get("vega_lite_chart")

@@ -62,7 +62,7 @@ def test_the_page_fabric_shows_what_follows_a_fault(page):
     page.get_by_role("combobox", name="Scheme").click()
     page.get_by_role("option", name="Bond").click()
     expect(page.get_by_text("Only the overlay's routing uses BFD.")).to_be_visible()
-    page.get_by_role("combobox", name="What is asked about").click()
+    page.get_by_role("combobox", name="Question").click()
     page.get_by_role("option", name="Fleet").click()
     expect(page.get_by_text("No fleet is stored yet")).to_be_visible()
     no_traceback(page)

@@ -148,7 +148,7 @@ def test_the_words_say_how_sure_it_is(question):
     notes = result(asked, [sure, unsure], sure, replace(unsure, number=0), dice_kind.METRICS).notes
     assert notes[0] == "Best: dice.throws=1."
     assert notes[1] == "mean_pips <= 4 is kept with its whole 95 % interval, and by 5 of 5 seeds."
-    assert notes[2] == "The seeds do not tell it from 1 other trials that keep the limits."
+    assert notes[2] == "The seeds do not distinguish it from 1 other trials within the limits."
     assert notes[3].endswith("it has mean_pips 3.6 ± 2.7, and keeps the limits.")
     notes = result(asked, [unsure], unsure, None, dice_kind.METRICS).notes
     assert "but not with its whole 95 % interval, and by 3 of 5 seeds" in notes[1]

@@ -252,7 +252,7 @@ def test_the_verb_measures_every_step_and_writes_a_file_that_a_scenario_takes(
 
 
 def test_without_a_whole_failover_nothing_is_calibrated(tmp_path) -> None:
-    with pytest.raises(BackendError, match="no failover was seen whole"):
+    with pytest.raises(BackendError, match="no complete failover was observed"):
         calibrated(Store(tmp_path), Road.STOCK)
 
 

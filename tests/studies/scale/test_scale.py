@@ -34,7 +34,7 @@ def test_every_run_is_there_exactly_once_whatever_dies():
     assert "worker 0 killed" in faults
     assert "worker 1 killed" in faults
     assert "exit code 2: twinbed: " in faults
-    assert "the connection to the scheduler is lost; what is done stays done" in faults
+    assert "the connection to the scheduler is lost; finished runs stay stored" in faults
     assert "silent" in faults
 
 

@@ -20,8 +20,8 @@ from twinbed import BackendError, ScenarioError
     ("given", "message"),
     [
         ({"real": False, "cap_usd": 5.0}, "say --real and --cap"),
-        ({"real": True, "cap_usd": float("inf")}, "say with --cap"),
-        ({"real": True, "cap_usd": 0.0}, "say with --cap"),
+        ({"real": True, "cap_usd": float("inf")}, "limit it with --cap"),
+        ({"real": True, "cap_usd": 0.0}, "limit it with --cap"),
         ({"real": True, "cap_usd": 5.0, "template": ""}, "--zone and --template"),
     ],
 )

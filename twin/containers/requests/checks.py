@@ -1,7 +1,7 @@
-"""What a workload of requests must be before it is simulated.
+"""Checks of a workload of requests before it is simulated.
 
-For: shapes, ranges, and that calls end somewhere. Not for: users' mistakes, which are found where their text
-is read (lab.containers.input.services). Here everything wrong is our bug.
+For: shapes, ranges, and the absence of cycles. Not for: users' mistakes, which are found where their text is
+read (lab.containers.input.services). An error found here is our bug.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twinbed import InvariantError
 
 
 def check(workload: RequestWorkload) -> None:
-    """Raise InvariantError for arrays that do not belong together, values out of range, or a cycle."""
+    """Raise InvariantError for arrays that do not match, values out of range, or a cycle."""
     _check_population(workload)
     check_graph(workload.graph)
     if int(workload.graph.first_container[-1]) != len(workload.names):
@@ -60,7 +60,7 @@ def _check_population(workload: RequestWorkload) -> None:
 
 
 def check_graph(graph: ServiceGraph) -> None:
-    """Raise InvariantError for arrays that do not belong together, or handlers that call in a circle."""
+    """Raise InvariantError for arrays that do not match, or handlers that call in a circle."""
     containers = _offsets("first_container", graph.first_container, len(graph.services), least=1)
     stages = _offsets("first_stage", graph.first_stage, len(graph.handlers), least=0)
     calls = _offsets("first_call", graph.first_call, stages, least=0)
@@ -114,7 +114,9 @@ def _check_acyclic(graph: ServiceGraph) -> None:
 
 
 def _offsets(name: str, values: Index, owners: int, least: int) -> int:
-    """Check a CSR array of `owners` with at least `least` entries each. Returns how many it points to."""
+    """Check a CSR array of `owners` with at least `least` entries each. Return the number of entries that it
+    points to.
+    """
     if values.shape != (owners + 1,) or values[0] != 0 or (np.diff(values) < least).any():
         raise InvariantError(f"service graph: {name} does not divide what follows among {owners} owners")
     return int(values[-1])

@@ -1,6 +1,6 @@
-"""A service graph in words (control.services) as the arrays that the request-level twin runs.
+"""Conversion of a service graph (control.services) into the arrays that the request-level twin runs.
 
-For: `ServiceGraph`s of `ServiceApp`s. Not for: checking the words (control.services) or the arrays
+For: `ServiceGraph`s of `ServiceApp`s. Not for: checking the graph (control.services) or the arrays
 (checks.py).
 """
 
@@ -15,7 +15,7 @@ from twin.containers.requests.model import NO_TIMEOUT, Index, ServiceGraph
 
 
 def compile_graph(app: ServiceApp, network_s: float) -> ServiceGraph:
-    """Return the application's arrays; network_s: way of each call to another container and back, s.
+    """Return the application's arrays. network_s: round trip of each call to another container, s.
 
     Services, containers, handlers, calls and requests keep the order of `app`.
     """

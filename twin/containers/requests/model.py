@@ -1,9 +1,8 @@
-"""What the request-level twin takes and gives back, as structures of arrays.
+"""Input and output of the request-level twin, as structures of arrays.
 
-For: service graphs as indices, arrivals, the workload made of both, and what became of each request. Not for:
-moving requests (engine/), a graph in words (control.services) or its compilation (graph.py). Indices point
-into the arrays beside them. "CSR" arrays have one entry more than their owner: owner i has the entries
-[first[i], first[i + 1]) of what follows.
+For: service graphs as indices, arrivals, the workload made of both, and the result of each request. Not for:
+simulating requests (engine/), a user's graph (control.services) or its compilation (graph.py). "CSR" arrays
+have one entry more than they have owners: owner i has the entries [first[i], first[i + 1]) of the next array.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ UNLIMITED = 0
 class ServiceGraph:
     """S services in N containers, H handlers (an operation of a service), and the calls they make.
 
-    The words mean what they mean in control.services. A visit to a handler draws its CPU demand once and
-    spends it in equal parts before, between and after its stages (stages + 1 parts). Handlers call each other
-    without cycles; Requests' constructor raises InvariantError otherwise, and a user's cycle is a
-    ScenarioError long before.
+    The terms are those of control.services. A visit to a handler draws its CPU demand once and spends it in
+    equal parts before, between and after its stages (stages + 1 parts). Handlers call each other without
+    cycles; Requests' constructor raises InvariantError otherwise, and a user's cycle is a ScenarioError when
+    the file is read.
 
     services: names. first_container: int64[S+1], CSR over containers (replicas, served round robin; those
     that are down are left out).
@@ -53,14 +52,13 @@ class ServiceGraph:
     Client requests (R kinds): request_names; request_handler: int64, the handler that a client calls.
 
     wake_s, wake_tau_s: a part that begins in a container in which nothing is runnable needs wake_s · (1 −
-    exp(−idle / wake_tau_s)) more CPU seconds, for what caches lost in the `idle` seconds since it had
-    something to do. It needs all of wake_s where nothing has run yet. So does an answer that comes there
-    before the last of its stage; the container's next part burns what answers need. wake_s ≥ 0, wake_tau_s >
-    0.
+    exp(−idle / wake_tau_s)) more CPU seconds, for the cache contents lost in the `idle` seconds since its
+    last work. It needs all of wake_s if nothing has run yet. An answer that arrives there before the last one
+    of its stage costs the same; the container's next part burns that CPU. wake_s ≥ 0, wake_tau_s > 0.
 
     keep_s: how long a container keeps the memory of ended visits for later ones, as allocators do. From the
-    first visit that ends, and every keep_s while any is kept, it gives back at its period's end what its most
-    visits at once in that time did not need. 0: at once, at a visit's end.
+    first visit that ends, and every keep_s while any is kept, it returns at its period's end the memory that
+    its most visits at once in that time did not need. 0: at once, at a visit's end.
     """
 
     services: tuple[str, ...]
@@ -105,10 +103,11 @@ class Arrivals:
 class Client:
     """The load generator.
 
-    connections: requests it has open at once (0 = no limit); others wait, and latency counts from when they
-    were due. queue: how many may wait; the rest is DROPPED. timeout_s: time after which it gives up, from
-    when a request was due (inf = never). way_s: from sending a request to the first container (the way back
-    is counted in it).
+    connections: requests that it has open at once (0 = no limit). Others wait, and their latency counts from
+        when they were due.
+    queue: number of requests that may wait; further ones are DROPPED.
+    timeout_s: time after which it gives up, from when a request was due, s (inf = never).
+    way_s: time from sending a request to the first container and back, s.
     """
 
     connections: int = UNLIMITED
@@ -157,13 +156,15 @@ class RequestWorkload:
 
 @dataclass(frozen=True, slots=True)
 class SpanLog:
-    """Spans of some answered requests: those of a request together, callers before callees.
+    """Spans of some answered requests. The spans of a request are consecutive, callers before callees.
 
-    request: int64[n], its place in `Arrivals`. parent: int64[n], row of the caller's span, −1 where the
-    client called. service: int64[n]. container: int64[n], −1 where the call failed. start_s, end_s:
-    float64[n], when the caller made the call and was told of its end. work_s: float64[n], CPU seconds that
-    the visit drew, 0 where the call failed. drawn: bool[n], the request was drawn at random before the run;
-    else it is kept because it was slow. lost: traced requests whose spans found no room.
+    request: int64[n], index in `Arrivals`. parent: int64[n], row of the caller's span, −1 for the client's
+        call.
+    service: int64[n]. container: int64[n], −1 if the call failed.
+    start_s, end_s: float64[n], time of the call and of its end at the caller, s.
+    work_s: float64[n], CPU seconds that the visit drew, 0 if the call failed.
+    drawn: bool[n], the request was drawn at random before the run; otherwise it is kept because it was slow.
+    lost: number of traced requests whose spans found no room.
     """
 
     request: Index
@@ -179,15 +180,19 @@ class SpanLog:
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """What became of the requests, in the order of `Arrivals` (A), and counters per container (N).
+    """Results of the requests, in the order of `Arrivals` (A), and counters per container (N).
 
-    at_s: float64[A], when each was due. kind: int64[A]. end_s: float64[A], when it ended (NaN: pending).
-    status: uint8[A] `RequestStatus`. Visits, int64[N]: visits, finished; dropped, turned away because the
-    queue was full; refused, because the container was down. hops: finished visits in all. orphans: visits
-    that went on for nobody. in_flight: visits unfinished at the end. lost_s: float64[N], CPU work that had
-    begun and died with a killed container. waiting_s: float64[N], work begun and not finished at the end. So
-    Outcome.arrived_s = done_s + lost_s + waiting_s per container. spans: of a bounded sample; None: nobody
-    traced the requests.
+    at_s: float64[A], time at which each was due, s. kind: int64[A]. end_s: float64[A], its end, s (NaN:
+        pending).
+    status: uint8[A] `RequestStatus`.
+    visits: int64[N], finished visits. dropped: int64[N], visits dropped because the queue was full.
+    refused: int64[N], visits refused because the container was down.
+    hops: number of finished visits. orphans: number of visits that continued without a caller.
+    in_flight: number of visits unfinished at the end.
+    lost_s: float64[N], CPU work that had begun and was lost with a killed container, s.
+    waiting_s: float64[N], work begun and not finished at the end, s. Per container, Outcome.arrived_s =
+        done_s + lost_s + waiting_s.
+    spans: spans of a bounded sample; None: the requests were not traced.
     """
 
     at_s: Floats

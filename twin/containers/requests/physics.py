@@ -1,7 +1,7 @@
-"""Requests through a service graph as a `Physics`: what the control loop sees of the engine.
+"""Requests through a service graph as a `Physics`: the control loop's view of the engine.
 
-For: the port's methods, and requests that are injected one by one and watched (serverless pods). Not for: how
-requests move (engine/), how the state is built (tables.py), nor for decisions.
+For: the port's methods, and requests that are injected one by one and watched (serverless pods). Not for:
+simulating requests (engine/), building the state (tables.py), nor decisions.
 
 The arrays of the fleet are views of the engine's records, so that the loop and the engine see the same
 limits. Two meanings differ from cfs.py: `since` is the host's time of the last account, and `backlog`, `pool`
@@ -30,10 +30,10 @@ from twinbed import InvariantError
 class Requests:
     """The containers of a `RequestWorkload` and the requests in them; implements `physics.Physics`.
 
-    seed: seed of the CPU demands and of which calls are made. watch: `run_until` also stops at each instant
-    at which client requests end; `take_finished` tells which. starting: columns at the start (default: all).
-    windowed: `service_level` tells the spans of what was answered.
-    Raises InvariantError for arrays that do not belong together, values out of range, or a cyclic graph.
+    seed: seed of the CPU demands and of the choice of calls. watch: `run_until` also stops at each instant at
+    which client requests end; `take_finished` tells which. starting: columns at the start (default: all).
+    windowed: `service_level` returns the spans of answered requests. Raises InvariantError for arrays that do
+    not belong together, values out of range, or a cyclic graph.
     """
 
     def __init__(
@@ -79,7 +79,9 @@ class Requests:
     # --- time ------------------------------------------------------------------------------------
 
     def run_until(self, at_s: float) -> float:
-        """Move everything to `at_s`, or to an earlier instant that needs the loop; return that time."""
+        """Advance everything to `at_s`, or to an earlier instant that needs the loop. Return the instant
+        reached, s.
+        """
         self.signalled = self._advance(at_s) == records.SIGNALLED
         return float(self.engine["now"][0]) if self.signalled else at_s
 
@@ -144,7 +146,7 @@ class Requests:
         self._advance(-np.inf)
 
     def dismiss(self, columns: Columns) -> None:
-        """Remove containers now. What they were doing fails."""
+        """Remove containers now. Their visits fail."""
         engine.kill(self.engine, columns, ABSENT)
         self._advance(-np.inf)
         for values in (self.fleet.quota, self.fleet.pool, self.fleet.limit_bytes):
@@ -155,7 +157,9 @@ class Requests:
         engine.stop(self.engine, columns)
 
     def take_down(self, columns: Columns) -> None:
-        """Kill or restart containers. Their visits fail, and the calls of these visits go on for nobody."""
+        """Kill or restart containers. Their visits fail, and the calls of these visits continue without a
+        caller.
+        """
         engine.kill(self.engine, columns, DOWN)
         self._advance(-np.inf)
 
@@ -237,7 +241,7 @@ class Requests:
         return mix
 
     def finish(self) -> RequestLog:
-        """Return what became of the requests. CPU counters are those of each container's last period end."""
+        """Return the log of the requests. CPU counters are those of each container's last period end."""
         state, containers = self.engine[0], self.tables["containers"]
         requests = self.tables["requests"][: int(state["count"])]
         return RequestLog(

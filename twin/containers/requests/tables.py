@@ -19,7 +19,7 @@ from twin.containers.requests.engine import records
 from twin.containers.requests.model import RequestWorkload, ServiceGraph
 
 ROOM = 1024
-"""Nodes at the start, and log entries for requests that are injected. They double when needed."""
+"""Number of nodes at the start, and of log entries for injected requests. Both double when needed."""
 
 NUMBERS = 4096
 """Random numbers of each kind that are kept in store."""
@@ -109,7 +109,7 @@ def new_tables(workload: RequestWorkload) -> dict[str, records.Records]:
 
 
 def _reserve(graph: ServiceGraph) -> int:
-    """Return the nodes that one event may take: a stage's calls, an attempt given up, a request opened."""
+    """Return the nodes that one event may take: a stage's calls, an attempt given up, an opened request."""
     return int(np.diff(graph.first_call).max(initial=0)) + 4
 
 

@@ -1,11 +1,11 @@
-"""Which requests are traced, and their spans as arrays.
+"""The choice of traced requests, and their spans as arrays.
 
-For: drawing the traced requests before a run, and reading the spans of a window or of the whole run. Not
-for: how spans are written and kept (engine/tracing.py), nor what they mean (control.paths).
+For: drawing the traced requests before a run, and reading the spans of a window or of the whole run. Not for:
+how spans are written and kept (engine/tracing.py), nor what they mean (control.paths).
 
 At most TRACED requests of a run are traced; of a larger run they are drawn at random. The spans of DRAWN of
 them, again drawn at random, and of the SLOWEST stay until the run's end. So memory and time are bounded, and
-the slowest 5 % of what was traced are all there. No number that the run draws changes by it.
+the slowest 5 % of the traced requests are all kept. Tracing changes no random number of the run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TRACED = 20_000
 DRAWN = 500
 SLOWEST = 1_000
 IN_FLIGHT = 1 << 16
-"""Spans of requests that have not ended, beside those that are kept. A request that finds no room is not
-traced."""
+"""Number of spans for requests that have not ended, in addition to the kept ones. A request that finds no
+room is not traced."""
 
 _MOST_VISITS = 512
-"""Visits of one request for which room is planned. A graph may say more."""
+"""Number of visits per request for which room is planned. The graph may require fewer."""
 
 Tables = dict[str, records.Records]
 
@@ -38,11 +38,11 @@ def begin(
     seed: np.random.SeedSequence,
     held: bool,
 ) -> None:
-    """Draw the requests to trace, and make room for their spans. held: answers' spans wait for `window`."""
+    """Draw the requests to trace, and make room for their spans. held: spans of answers wait for `window`."""
     requests = tables["requests"]
     if len(requests) == 0:
         return
-    # A stream of its own, so that the run's numbers are what they are without spans.
+    # A random stream of its own, so that the run's numbers are the same without spans.
     own = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, len(seed.spawn_key), 1))
     order = np.random.default_rng(own).permutation(len(requests))[:TRACED]
     requests["traced"][order] = records.TRACED
@@ -61,7 +61,7 @@ def begin(
 def window(
     graph: ServiceGraph, tables: Tables, state: records.Records, answered: NDArray[np.int64]
 ) -> Spans | None:
-    """Return the spans of the answered requests, with containers' columns as owners, and let go of them."""
+    """Return the spans of the answered requests, with containers' columns as owners, and release them."""
     log = _read(graph, tables, state, answered)
     engine.settle(state, answered)
     reached = log.container >= 0

@@ -27,15 +27,17 @@ FORMS: dict[str, Callable[[list[Row]], dict[str, str]]] = {
 
 
 def texts(advice: Advice, form: str) -> dict[str, str]:
-    """Return the advice in a form, as texts by file name. Raises ScenarioError for nothing to apply."""
+    """Return the advice in a form, as texts by file name. Raise ScenarioError if there is nothing to
+    apply.
+    """
     rows = [row for row in advice.rows if row.verdict != "leave"]
     if not rows:
-        raise ScenarioError("the advice is to leave everything as it is; there is nothing to write")
+        raise ScenarioError("the advice changes nothing, so there is nothing to write")
     return FORMS[form](rows)
 
 
 def left_out(advice: Advice, form: str) -> str:
-    """Return a sentence on rows that a form cannot say, "" if there are none."""
+    """Return a sentence on rows that a form cannot express, "" if there are none."""
     if form not in ("kubernetes", "vpa", "helm"):
         return ""
     count = sum(row.verdict != "leave" and row.kind not in API for row in advice.rows)
@@ -43,7 +45,7 @@ def left_out(advice: Advice, form: str) -> str:
 
 
 def joined(advice: Advice, form: str) -> str:
-    """Return all files of a form as one text; comments say where a file begins if there are several."""
+    """Return all files of a form as one text. If there are several, comments mark where each begins."""
     files, lacking = texts(advice, form), left_out(advice, form)
     if len(files) == 1 or form in ("kubernetes", "vpa"):
         return (f"# {lacking}\n" if lacking else "") + "".join(files.values())

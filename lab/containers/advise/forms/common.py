@@ -41,7 +41,9 @@ def mebibytes(size: float) -> str:
 
 
 def resources(row: Row) -> Resources:
-    """Return a row's `resources` of Kubernetes. None removes what is there; no opinion is left out."""
+    """Return a row's `resources` in Kubernetes' form. None removes a setting; a setting without an opinion is
+    left out.
+    """
     advised = row.advised
     made: Resources = {}
     for section, name, value, text in (
@@ -70,7 +72,7 @@ def workloads(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
 
 
 def plain(*parts: str) -> str:
-    """Return a name of any text: letters, digits, dots, dashes; no path, nothing hidden."""
+    """Return a file name made from any text: letters, digits, dots and dashes; no path, not hidden."""
     joined = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(filter(None, parts))).strip(".-")
     return joined[:200] or "advice"
 

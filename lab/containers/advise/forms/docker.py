@@ -1,7 +1,8 @@
 """Lines for a shell: `docker update` of each container, which takes effect at once and without a restart.
 
-Docker cannot remove a CPU limit that was set with --cpus, so all CPUs of the machine stand for none. Swap is
-twice the memory, which is Docker's own default, because it refuses a memory limit above the old swap limit.
+Docker cannot remove a CPU limit that was set with --cpus, so a limit of all CPUs of the machine takes the
+place of no limit. Swap is twice the memory, which is Docker's own default, because it refuses a memory limit
+above the old swap limit.
 """
 
 from __future__ import annotations

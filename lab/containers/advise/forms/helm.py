@@ -1,7 +1,7 @@
 """Values for Helm: `resources` under each workload's name, or under its containers if it has several.
 
-For: a file for each namespace, to be handed over with `helm upgrade --values`. Not for: knowing a chart.
-Charts name their values as they like, so move what does not fit. A null removes a chart's default.
+For: a file for each namespace, for `helm upgrade --values`. Not for: a particular chart. Charts name their
+values differently, so move the keys that do not fit. A null removes a chart's default.
 """
 
 from __future__ import annotations

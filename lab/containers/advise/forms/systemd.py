@@ -1,6 +1,6 @@
-"""Drop-ins for systemd units: UNIT.d/50-twinbed.conf, to be put under /etc/systemd/system.
+"""Drop-ins for systemd units: UNIT.d/50-twinbed.conf, for /etc/systemd/system.
 
-For: services, slices and scopes; a name without such an ending is taken for a service. CPUWeight is 100 for a
+For: services, slices and scopes; a name without such an ending counts as a service. CPUWeight is 100 for a
 requested core, which is a unit's default. MemoryHigh, above which the kernel takes pages back, lies halfway
 between the request and the limit. Source: systemd.resource-control(5), systemd.unit(5).
 """

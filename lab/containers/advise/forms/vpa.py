@@ -1,7 +1,7 @@
 """Objects of the Vertical Pod Autoscaler that stay inside the advice. They change nothing: updateMode is Off.
 
 Source: autoscaling.k8s.io/v1 (kubernetes/autoscaler, vertical-pod-autoscaler/pkg/apis). The least that the
-VPA may set is the advised request. The most is the advised limit, or without one the recorded peak.
+VPA may set is the advised request. The most is the advised limit, or the recorded peak if there is no limit.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _policy(row: Row) -> dict[str, Any]:
 
 
 def _object_name(name: str, kind: str) -> str:
-    """Return a name that Kubernetes takes, for any workload's name; a hash keeps changed names apart."""
+    """Return a name that Kubernetes accepts, for any workload's name. A hash distinguishes changed names."""
     own = f"{name}-{kind.lower()}"
     if _NAME.fullmatch(own) and len(own) <= _LONGEST_NAME:
         return own

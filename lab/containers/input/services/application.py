@@ -1,7 +1,7 @@
-"""An application as a user writes it: services, their handlers and calls, and the requests of clients.
+"""An application in a user's file: services, their handlers and calls, and the requests of clients.
 
-For: checking such a file, with the key of what is wrong, and generating its JSON schema. Not for: finding the
-file (lab.ask.shipped), nor for the arrays that the twin runs (graph.py).
+For: checking such a file, with the key of each error, and generating its JSON schema. Not for: finding the
+file (lab.ask.shipped), nor the arrays that the twin runs (graph.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Target = Annotated[str, StringConstraints(pattern=r"^[^.\s]+\.[^.\s]+$")]
 
 
 class Memory(Section):
-    """A container's memory: that of the idle process, its caches, and what each visit holds."""
+    """A container's memory: idle process, caches, and memory per visit."""
 
     base_mib: NonNegativeFloat = Field(default=64.0, le=1e6, description="Memory of the idle process, MiB.")
     request_kib: NonNegativeFloat = Field(default=256.0, le=1e9)
@@ -70,7 +70,7 @@ class Call(Section):
     probability: float = Field(default=1.0, gt=0, le=1)
     """Probability that a visit makes the call."""
     times: PositiveInt = Field(default=1, le=1000)
-    """Number of times: one after another, or at once if the call stands in a list of parallel calls."""
+    """Number of times: one after another, or at once if the call is in a list of parallel calls."""
     timeout_s: PositiveFloat | None = None
     """Time after which the call is given up, seconds; the service's when left out; null: never."""
     retries: NonNegativeInt | None = Field(default=None, le=100)
@@ -144,12 +144,12 @@ class Request(Section):
 
 
 class AppSpec(Section):
-    """An application: its services, whom they call, what that costs, and the requests of clients."""
+    """An application: its services, the calls between them, their costs, and the requests of clients."""
 
     name: Name = Field(description="Short name of the application.")
     title: str = Field(default="", description="Title for people.")
     source: str = Field(default="", description="Where the shape of the application is from.")
-    assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
+    assumptions: str = Field(default="", description="Sources of the figures, and assumptions.")
     network_s: NonNegativeFloat = Field(default=0.0002, le=10.0)
     """Time that a call takes to another container and back, seconds."""
     defaults: Settings = Field(default=Settings(), description="Settings of all services.")
@@ -161,7 +161,7 @@ class AppSpec(Section):
         for check in (self._check_targets, self._check_connections, self._check_cycles, self._check_names):
             check()
         if not any(request.weight for request in self.requests.values()):
-            raise ValueError("requests: every weight is 0, so there is nothing to ask for")
+            raise ValueError("requests: every weight is 0, so there are no requests")
         return self
 
     def settings(self, service: str) -> Settings:

@@ -1,9 +1,9 @@
-"""When requests arrive, as a user writes it: an arrival process or a file, and its rate.
+"""Arrival times of requests in a user's file: an arrival process or a file, and its rate.
 
 For: the `arrivals` of services and functions, and drawing arrivals from them. Not for: the processes
-themselves (twin.containers.requests.arrivals) nor for the files' formats (traces.request_rates). Source:
-the defaults of the first four kinds are the workloads of Escra's evaluation (ICDCS 2022); a bare name
-stands for one.
+themselves (twin.containers.requests.arrivals) nor for the files' formats (traces.request_rates). Source: the
+defaults of the first four kinds are the workloads of Escra's evaluation (ICDCS 2022); a name alone selects
+one.
 """
 
 from __future__ import annotations
@@ -126,12 +126,11 @@ _Kind = Fixed | Exponential | Burst | AlibabaLike | Rates | Timestamps
 _Preset = Literal["fixed", "exponential", "burst", "alibaba_like"]
 
 PRESETS: tuple[str, ...] = get_args(_Preset)
-"""Kinds that a bare name stands for, with the figures of Escra's evaluation."""
+"""Kinds that a name alone selects, with the figures of Escra's evaluation."""
 
 
 def _spelt_out(written: Any) -> Any:
-    """Turn a bare name into the mapping that it stands for, and leave everything else for pydantic to
-    judge."""
+    """Turn a name alone into the mapping that it selects. Other values are left to pydantic."""
     if isinstance(written, dict) and "kind" not in written:
         raise ValueError("kind is missing")
     if isinstance(written, str):
@@ -153,9 +152,9 @@ def generate(
 ) -> Arrivals:
     """Return the arrivals of one run: times by the spec, kinds in proportion to weights (float64[R]).
 
-    Times and kinds have random streams of their own, so the same seed gives the same times whatever the
-    application's requests are. `seed` is not changed. Raises ScenarioError for more than MAX_ARRIVALS and
-    for a file that is shorter than the run, TraceError for what is wrong in a file.
+    Times and kinds have separate random streams, so the same seed gives the same times for any application.
+    `seed` is not changed. Raises ScenarioError for more than MAX_ARRIVALS and for a file that is shorter than
+    the run, TraceError for an error in a file.
     """
     times, kinds = (
         np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, stream)))
@@ -191,7 +190,7 @@ def _times(spec: ArrivalSpec, duration_s: float, rng: np.random.Generator) -> Fl
 
 
 def _played(spec: Rates, duration_s: float, rng: np.random.Generator) -> Floats:
-    """Draw whole steps, from the one that start_s lies in, and cut them to the run."""
+    """Draw whole steps, from the step that contains start_s, and cut them to the run."""
     series = request_rates.read_rates(spec.file)
     _check_length(spec, series.duration_s, duration_s)
     first = int(spec.start_s / series.step_s)

@@ -1,9 +1,9 @@
-"""Adds the costs of the testbed's service program to what the twin replays.
+"""Adds the costs of the testbed's service program to the twin's workload.
 
 For: `services.program: twinbed`, and the twin's side of a calibration. Not for: measuring the costs
-(lab.containers.calibrate) nor for the program itself. The costs of visits, stages and calls are the same
-for every visit, so they raise a demand's mean and leave its standard deviation. The twin's engine adds the
-cost of waking up.
+(lab.containers.calibrate) nor for the program itself. The costs of visits, stages and calls are the same for
+every visit, so they raise a demand's mean and leave its standard deviation. The twin's engine adds the cost
+of waking up.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _sums(values: Floats, first: Index) -> Floats:
 
 
 def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> RequestWorkload:
-    """Return the workload on hosts like the measured one, which a control loop and a load generator share
-    with the containers."""
+    """Return the workload on hosts like the measured one, on which a control loop and a load generator run,
+    too."""
     used_cores = costs.loop_cores + costs.client_request_s * rate_rps
     cores: Floats = workload.cores_of_host
     return replace(

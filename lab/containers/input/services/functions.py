@@ -24,7 +24,7 @@ from twin.containers.serverless_model import Batch, Invocations, PodSpec, Server
 from twinbed import ScenarioError
 
 DEFAULT_HOST_CORES = 16.0
-"""Cores of a host if the scenario does not say: two Xeon E5-2650v2, the hosts of Escra's serverless
+"""Cores of a host if the scenario does not state them: two Xeon E5-2650v2, the hosts of Escra's serverless
 evaluation."""
 _MIB = 1 << 20
 _PROSE = {"title", "assumptions"}
@@ -52,7 +52,7 @@ class ServerlessSource:
         count = len(workload.names)
         cores = "1 core" if function.pod.cores == 1 else f"{function.pod.cores:g} cores"
         sized = (
-            f"The size that a pod asks for, {cores} and {function.pod.memory_mib} MiB, is taken for its peak."
+            f"The size that a pod requests, {cores} and {function.pod.memory_mib} MiB, is taken as its peak."
         )
         return Replay(
             workload,
@@ -116,7 +116,7 @@ def _load(asked: ServerlessInput, seed: np.random.SeedSequence) -> Invocations |
     if asked.arrivals is not None:
         return Invocations(generate(asked.arrivals, asked.duration_s, [1.0], seed).at_s)
     if asked.interval_s is None:
-        raise ScenarioError("serverless: nothing is asked of the function")
+        raise ScenarioError("serverless: there are no invocations")
     return Invocations(np.arange(0.0, asked.duration_s, asked.interval_s))
 
 

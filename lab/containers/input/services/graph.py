@@ -1,4 +1,4 @@
-"""An application's text as a service graph, as the arrays that the twin runs, and what it demands on average.
+"""An application's text as a service graph, as the twin's arrays, and its mean demand.
 
 For: `ServiceApp`s and `CompiledApp`s from `AppSpec`s. Not for: checking the text
 (lab.containers.input.services.application), hosts, budgets or arrivals
@@ -92,7 +92,7 @@ def _handler(spec: Handler, settings: Settings, cpu_scale: float) -> services.Ha
 
 
 def _call(call: Call, settings: Settings) -> services.Call:
-    # `timeout_s: null` in a call means that it has no timeout, whatever the service says.
+    # `timeout_s: null` in a call means that it has no timeout, whatever the service's default.
     timeout_s = (call if "timeout_s" in call.model_fields_set else settings).timeout_s
     return services.Call(
         handler=call.call,
@@ -106,7 +106,7 @@ def _call(call: Call, settings: Settings) -> services.Call:
 def visits_per_request(compiled: CompiledApp) -> Floats:
     """Return how often a client's request visits each handler on average, in the declared mix, float64[H].
 
-    Retries are not counted, because none happens while nothing fails.
+    Retries are not counted, because there are none without failures.
     """
     graph = compiled.graph
     visits = np.bincount(

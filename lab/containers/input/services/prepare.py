@@ -1,8 +1,8 @@
-"""Turns the section `services` of a scenario into the twin's requests: application, arrivals, hosts,
-peaks, ceilings.
+"""Turns the section `services` of a scenario into the twin's requests: application, arrivals, hosts, peaks,
+ceilings.
 
-For: what all policies of such a scenario share, the profile of its peaks among them. Not for: reading
-applications (application.py), arrivals (arrivals.py), nor for what a policy does with the profile. Every
+For: the inputs that all policies of such a scenario share, including the profile of its peaks. Not for:
+reading applications (application.py), arrivals (arrivals.py), nor the use of the profile by policies. Every
 assumption becomes a note on the run.
 """
 
@@ -35,7 +35,7 @@ from twinbed import ScenarioError
 from twinbed.files import MIB, open_regular
 
 DEFAULT_HOST_CORES = 20.0
-"""Cores of a host if the scenario does not say: those of the hosts in Escra's evaluation."""
+"""Cores of a host if the scenario does not state them: those of the hosts in Escra's evaluation."""
 _MOST_BYTES = 1024 * MIB
 """Largest file of arrivals: a hundred million timestamps."""
 _NO_CEILING_BYTES = 1 << 62
@@ -119,12 +119,12 @@ class ServicesSource:
 
 
 def load_source(scenario: ContainerScenario) -> ServicesSource:
-    """Return the scenario's application and load. Raises ScenarioError for what is wrong with either."""
+    """Return the scenario's application and load. Raise ScenarioError for an error in either."""
     asked = scenario.services
     if asked is None:
         raise ScenarioError(f"{scenario.name}: no services")
     app = load_app(asked.app)
-    # The hashes are of the content that counts, not of where files lie or of the words in them.
+    # The hashes cover the content, not the location of files or their descriptions.
     shape = _sha256(app.model_dump_json(exclude=_PROSE).encode())
     inputs: tuple[dict[str, Any], ...] = (
         {"role": "application", "sha256": shape, "source": asked.app},
@@ -240,12 +240,12 @@ def _sha256(content: bytes) -> str:
 def profiled(
     workload: RequestWorkload, machine: Machine, seed: np.random.SeedSequence, asked: Profile
 ) -> tuple[RequestWorkload, History]:
-    """Return the workload with the peaks of its containers in a run without limits, and what they used in it.
+    """Return the workload with the peaks of its containers in a run without limits, and their use in it.
 
     The CPU peak is the largest mean over asked.interval_s (lab.containers.input.ceilings.profile_peaks). The
-    memory peak is the largest amount at a period's end, at least a page. All containers have the same
-    phase: without a quota the phase of the periods makes no difference, and many phases cost time. The
-    machine's delays do not change peaks. With asked.cold_start, every container burns what its start takes
+    memory peak is the largest amount at a period's end, at least a page. All containers have the same phase:
+    without a quota the phase of the periods makes no difference, and many phases cost time. The machine's
+    delays do not change peaks. With asked.cold_start, every container burns the CPU of its start
     (machine.restart_cpu_s, on all its threads) before the first request.
     """
     together = replace(workload, phase_s=np.zeros_like(workload.phase_s))

@@ -1,9 +1,9 @@
-"""A serverless function as a user writes it: its pods, the parts of an invocation, and the load on it.
+"""A serverless function in a user's file: its pods, the parts of an invocation, and its load.
 
 For: the section `serverless` of a scenario, and the functions that ship. Not for: the twin's workload
-(functions.py) nor for pods (twin.containers.serverless). Source: Escra (ICDCS 2022) says what the shipped
-functions do, not how long that takes. Their costs are our assumptions; each function says how they were
-made, and none was fitted to the paper's results.
+(functions.py) nor for pods (twin.containers.serverless). Source: Escra (ICDCS 2022) describes what the
+shipped functions do, not how long that takes. Their costs are our assumptions. Each function documents its
+assumptions; none was fitted to the paper's results.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Function(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")
     """Name of the function."""
     title: str = Field(default="", description="Title for people.")
-    assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
+    assumptions: str = Field(default="", description="Sources of the figures, and assumptions.")
     pod: Pod = Field(default=Pod(), description="Its pods.")
     parts: list[Part] = Field(min_length=1, max_length=100)
     """Parts of an invocation, one after another."""

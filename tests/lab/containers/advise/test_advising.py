@@ -131,7 +131,7 @@ def test_a_row_in_two_histories_and_unknown_candidates_are_refused():
         advise([told, told], Wanted(), MACHINE)
     with pytest.raises(ScenarioError, match="no candidate 'kr'; there are"):
         Wanted(policies=("kr",))
-    with pytest.raises(ScenarioError, match="no advice by itself"):
+    with pytest.raises(ScenarioError, match="the present settings are no advice"):
         Wanted(policies=("current",))
 
 

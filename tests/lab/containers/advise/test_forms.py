@@ -208,7 +208,7 @@ def test_rows_to_be_left_alone_are_not_written_and_nothing_is_a_message():
     other = advice(row("shop/web/app"), row("shop/once/app", kind="Job"))
     assert forms.joined(other, "vpa").startswith("# 1 rows are not written: no template of their pods")
     assert forms.left_out(other, "docker") == ""
-    with pytest.raises(ScenarioError, match="leave everything as it is"):
+    with pytest.raises(ScenarioError, match="the advice changes nothing"):
         forms.texts(advice(row(verdict="leave")), "docker")
     with pytest.raises(ScenarioError, match="no row is of a Kubernetes workload"):
         forms.texts(advice(row(kind="Job")), "vpa")

@@ -94,7 +94,7 @@ def test_what_somebody_else_set_meanwhile_is_left_alone(world):
     target.set("memory_limit_bytes", 32 * MIB)
     back = world.undo()
     assert world.values("a") == (FOUND[world.version][0], 32 * MIB)
-    assert "which somebody else set; left as it is" in back.notes[0]
+    assert "set by others; left unchanged" in back.notes[0]
     assert [line["container"] for line in audit(world) if line["what"] == "leave"] == ["/pods/a"]
 
 
@@ -123,7 +123,7 @@ def test_a_canary_that_is_throttled_takes_everything_back(world):
 def test_the_rest_is_watched_too(world):
     clock = Clock({13: lambda: kill_one(world, "b")})
     why = world.apply(BOTH, Watched(0.5, 10.0, (parse("oom > 0"),)), clock)
-    assert why == "/pods/b: processes killed for want of memory: 1, more than 0"
+    assert why == "/pods/b: processes killed for lack of memory: 1, more than 0"
     assert world.values("a") == world.values("b") == FOUND[world.version]
 
 

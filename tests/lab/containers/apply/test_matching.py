@@ -72,7 +72,7 @@ def test_a_map_stands_in_place_of_what_a_name_would_mean():
 
 def test_one_container_of_two_rows_is_refused_with_both_names():
     rows = [row("web"), row("other", members=["web"])]
-    with pytest.raises(ScenarioError, match=r"docker:web: rows 'web' and 'other' both mean it"):
+    with pytest.raises(ScenarioError, match=r"docker:web: rows 'web' and 'other' both match it"):
         match(advice(*rows), rows, Places(Candidate("docker:web", "web")), [])
 
 

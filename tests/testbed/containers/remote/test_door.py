@@ -136,7 +136,7 @@ async def test_what_waits_too_long_is_closed_and_counted_unless_its_certificate_
         here.door.tick()
         assert await agent.is_closed()
         assert here.refusals.counts == {"certificate": 2}
-        assert here.door.address(agent.peer) == "an address that has gone"
+        assert here.door.address(agent.peer) == "an address that has disconnected"
     assert "a connection from 127.0.0.1 without a certificate of ours" in caplog.text
 
 

@@ -170,7 +170,7 @@ def test_two_hosts_share_one_limit_through_kills_of_agent_and_controller(world: 
     assert pids() == running
 
     controller.kill()
-    until(lambda: all(agent.says("limits stay as they are") for agent in agents.values()), "noticed")
+    until(lambda: all(agent.says("limits stay unchanged") for agent in agents.values()), "noticed")
     held = quotas()
     time.sleep(0.5)  # nothing may happen in this time, so there is nothing to wait for
     assert quotas() == held

@@ -1,7 +1,8 @@
-"""What the control loop does to the request engine: quotas, periods, stops, starts, kills, injected requests.
+"""Actions of the control loop on the request engine: quotas, periods, stops, starts, kills, injected
+requests.
 
-For: kernels that run between two calls of `advance`. Those that let visits go on need an `advance` to −inf
-afterwards. Not for: when the loop does it (simulation.py). Source: CPU bandwidth as in cfs.py.
+For: kernels that run between two calls of `advance`. Kernels that let visits continue need an `advance` to
+−inf afterwards. Not for: the time of these actions (simulation.py). Source: CPU bandwidth as in cfs.py.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def write_quotas(
     period_s: float,
     burst_s: float,
 ) -> int:
-    """Write quotas now, as `cfs.write_quotas` does. Returns how many changed, or −1 if one is not above 0."""
+    """Write quotas now, as `cfs.write_quotas` does. Return the number of changes, or −1 if a quota is not
+    above 0.
+    """
     e = engine[0]
     changed: int = 0
     for j in range(len(ids)):
@@ -114,7 +117,7 @@ def weigh(engine: Records, columns: Whole, weights: Floats) -> None:
 
 @package_kernel
 def trim(e: Any, i: int) -> None:
-    """Give back the memory that container i keeps, beyond its most visits at once, if that is due."""
+    """Return the memory that container i keeps, beyond its most visits at once, if that is due."""
     container = container_at(e, i)
     if container.trim_s > e.now or container.status != UP:
         return
@@ -131,8 +134,8 @@ def end_period(
 ) -> int:
     """End a period of `columns` (int64[m]) now: fill their columns of `report` and refill their pools.
 
-    Running containers that want more memory than their limit are written to `over` (int64[N]). Returns how
-    many, or −1 − i if container i did more than its CPUs or its pool allow.
+    Running containers that want more memory than their limit are written to `over` (int64[N]). Returns their
+    number, or −1 − i if container i did more than its CPUs or its pool allow.
     """
     e = engine[0]
     over_count = 0
@@ -171,7 +174,7 @@ def end_period(
 
 @package_kernel
 def account(engine: Records, columns: Whole) -> None:
-    """Bring what `columns` used, and for how long they were throttled, up to now."""
+    """Update the CPU use of `columns`, and the time for which they were throttled, to the present instant."""
     e = engine[0]
     for i in columns:
         sync(e, container_at(e, i))
@@ -227,7 +230,7 @@ def start(engine: Records, columns: Whole) -> None:
 
 @package_kernel
 def kill(engine: Records, columns: Whole, status: int) -> None:
-    """Fail all that `columns` do, and set their status."""
+    """Fail all visits of `columns`, and set the status of these containers."""
     e = engine[0]
     for i in columns:
         container = container_at(e, i)

@@ -1,8 +1,8 @@
 """The events of the request engine: arrivals, ends of calls and requests, CPU work, delays, and their loop.
 
 For: `advance`, which moves all requests to a moment; client requests from when they are due to the end that
-the log records; telling any caller how its attempt ended. Not for: what a visit does (visits.py), nor for
-what the control loop does between two events (control.py).
+the log records; reporting the end of an attempt to its caller. Not for: the course of a visit (visits.py),
+nor the control loop's actions between two events (control.py).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from twin.containers.requests.engine.waiting import (
 
 @inlined
 def open_request(e: Any, r: int) -> int:
-    """Give request r a client connection. Returns the node that stands for the request."""
+    """Give request r a client connection. Return the node that represents the request."""
     n = take_node(e)
     node, request = node_at(e, n), request_at(e, r)
     e.open += 1
@@ -141,7 +141,9 @@ def handle_arrival(e: Any) -> None:
 
 @package_kernel
 def expire_requests(e: Any) -> None:
-    """Time out the oldest pending request if it is due. Requests time out in the order they were due."""
+    """Time out the oldest pending request if it is due. Requests time out in the order in which they became
+    due.
+    """
     r = e.expiring
     while r < e.arrived and request_at(e, r).status != PENDING:
         r += 1
@@ -164,9 +166,9 @@ def expire_requests(e: Any) -> None:
 
 @inlined
 def tell_caller(e: Any, n: int) -> tuple[int, int]:
-    """Tell the caller of attempt n how it ended. The caller tries again, waits for other calls, or goes on.
+    """Report the end of attempt n to its caller. The caller tries again, waits for other calls, or continues.
 
-    Returns (the node that goes on, its step).
+    Returns (the node that continues, its step).
     """
     node = node_at(e, n)
     p: int = node.parent
@@ -204,7 +206,7 @@ def tell_caller(e: Any, n: int) -> tuple[int, int]:
 def on_cpu(e: Any, i: int) -> tuple[int, int]:
     """Handle the event of container i: its pool is empty, or its first runnable part is done.
 
-    Returns (the node that goes on, its step).
+    Returns (the node that continues, its step).
     """
     container = container_at(e, i)
     sync(e, container)
@@ -258,8 +260,8 @@ def advance(engine: Records, until: float) -> int:
 
     Returns REACHED; NEEDS_ROOM or NEEDS_NUMBERS (provide them and call again); or SIGNALLED: at `now` a
     running container exceeds its memory limit, or (with `watch`) a request has ended. Nothing happens if the
-    clock is past `until` already, for instance by rounding. With `until` = −inf only what has begun at this
-    instant is finished.
+    clock is already past `until`, for instance by rounding. With `until` = −inf, only events that have begun
+    at this instant are finished.
     """
     e = engine[0]
     finishing = until == -inf

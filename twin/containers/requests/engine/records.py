@@ -1,10 +1,10 @@
-"""The request engine's state: the layout of its records, and how kernels reach them.
+"""The request engine's state: the layout of its records, and access to them from kernels.
 
 For: record types, constants, and functions that turn a table's index into a record. Not for: filling the
 tables (requests/tables.py), nor for kernels.
 
-Nodes are visits, or attempts to make a visit. Node 0 is nobody. A node is in at most one queue (next, prev)
-and in at most one timeout's line (later, sooner).
+Nodes are visits, or attempts to make a visit. Node 0 means no node. A node is in at most one queue (next,
+prev) and in at most one timeout's line (later, sooner).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from control.services import Draw, RequestStatus
 Records = NDArray[Any]
 
 OVERDRAFT_S = 1e-10
-"""CPU seconds by which a pool may be overdrawn: more than rounding does to it in an hour of virtual time."""
+"""CPU seconds by which a pool may be overdrawn: more than the rounding of an hour of virtual time."""
 
 NOBODY = 0
 """No node. As a parent: the caller has given up."""

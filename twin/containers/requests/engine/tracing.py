@@ -1,11 +1,11 @@
-"""Spans of traced requests: who served a request, when, and for how much CPU work.
+"""Spans of traced requests: the container that served a request, the times, and the CPU work.
 
 For: kernels that write a span when an attempt to make a visit has ended and its caller is told, and that keep
 or drop a request's spans when it is answered. Spans of requests that were drawn before the run are kept, and
 those of the slowest requests. Not for: which requests are traced (requests/tracing.py), nor critical paths
 (control.paths).
 
-A request's spans are a list, newest first. An attempt whose caller gave it up has no span, because nobody
+A request's spans are a list, newest first. An attempt that its caller gave up has no span, because no caller
 waits for it. The caller's own span of the failed attempt ends when the caller gave up.
 """
 
@@ -36,7 +36,7 @@ _Int32 = NDArray[np.int32]
 
 @inlined
 def take_span(e: Any) -> int:
-    """Take a span off the free ones and return its index, 0 if there is none."""
+    """Take a free span and return its index, 0 if there is none."""
     s: int = e.free_span
     if s > 0:
         e.free_span = span_at(e, s).next

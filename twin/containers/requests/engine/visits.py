@@ -1,4 +1,4 @@
-"""Visits of the request engine: from a call over the worker, the CPU parts and further calls to its end.
+"""Visits of the request engine: from the call through the worker, the CPU parts and further calls to its end.
 
 For: attempts, connections, replicas, workers, stages, retries and timeouts of calls. A node is a visit or the
 attempt to make one. Not for: client connections and the order of events (events.py).
@@ -62,7 +62,7 @@ from twin.containers.requests.engine.waiting import (
 
 @package_kernel
 def end_attempt(e: Any, n: int, outcome: int) -> None:
-    """End attempt n. Its caller will be told."""
+    """End attempt n. Its caller will receive the outcome."""
     node_at(e, n).outcome = outcome
     schedule(e, n, ENDED)
 
@@ -97,7 +97,7 @@ def chance(e: Any, probability: float) -> bool:
 
 @inlined
 def pick_replica(e: Any, handler: Any) -> int:
-    """Return the container that a visit goes to: replicas take turns, those that are down are left out."""
+    """Return the container that a visit goes to. Replicas take turns; replicas that are down are skipped."""
     i: int = handler.first
     if handler.replicas > 1:
         service = service_at(e, handler.service)
@@ -136,7 +136,9 @@ def connect(e: Any, n: int) -> bool:
 
 @inlined
 def take_memory(e: Any, i: int) -> None:
-    """Give a visit that just took a worker of container i its memory: what an earlier one left, or more."""
+    """Give a visit that just took a worker of container i its memory: memory kept from an earlier visit, or
+    new memory.
+    """
     container = container_at(e, i)
     if container.kept > 0:
         container.kept -= 1
@@ -147,10 +149,10 @@ def take_memory(e: Any, i: int) -> None:
 
 @inlined
 def enter(e: Any, n: int, i: int) -> bool:
-    """Give visit n a worker of container i. Returns False if it waits for one or is turned away."""
+    """Give visit n a worker of container i. Return False if it waits for a worker or is dropped."""
     container, node = container_at(e, i), node_at(e, n)
     node.container = i
-    # While the container is up, no visit waits as long as a worker is free.
+    # While the container is up, no visit waits if a worker is free.
     if container.status == UP and container.busy < container.workers:
         container.busy += 1
         take_memory(e, i)
@@ -180,7 +182,7 @@ def wake(e: Any, container: Any) -> None:
 
 @inlined
 def settle_throttling(e: Any, i: int) -> None:
-    """Bring the throttled time of container i up to now."""
+    """Update the throttled time of container i to the present instant."""
     container, now = container_at(e, i), e.now
     if container.stalled > 0.0:
         container.throttled_s += container.stalled * (now - container.stalled_at_s)
@@ -208,7 +210,7 @@ def run_part(e: Any, node: Any, n: int, i: int, busy: int) -> None:
 
 @inlined
 def proceed(e: Any, n: int, step: int, busy: int) -> bool:
-    """Move node n on from `step`, at most until it is runnable. Returns True if it ended on the way."""
+    """Advance node n from `step` until it is runnable or ends. Return True if it ended."""
     node = node_at(e, n)
     if step == RUN:
         run_part(e, node, n, node.container, busy)
@@ -249,7 +251,7 @@ def admit_queued(e: Any, i: int) -> None:
 
 @inlined
 def leave(e: Any, n: int) -> None:
-    """Give back the worker of visit n."""
+    """Return the worker of visit n to its container."""
     i = node_at(e, n).container
     container = container_at(e, i)
     container.busy -= 1
@@ -268,7 +270,7 @@ def leave(e: Any, n: int) -> None:
 
 @inlined
 def call_stage(e: Any, node: Any, n: int, stage: int) -> int:
-    """Make the calls of one stage of visit n, as chance decides. Returns the first call or NOBODY."""
+    """Make the calls of one stage of visit n, each with its probability. Return the first call or NOBODY."""
     node.stage = stage + 1
     pending: int = 0
     first: int = NOBODY
@@ -296,7 +298,7 @@ def call_stage(e: Any, node: Any, n: int, stage: int) -> int:
 
 @inlined
 def disconnect(e: Any, n: int) -> None:
-    """Give back the connection of call n. The next call in line takes it."""
+    """Return the connection of call n. The next call in line takes it."""
     node = node_at(e, n)
     if not node.pooled:
         return
@@ -313,7 +315,7 @@ def disconnect(e: Any, n: int) -> None:
 
 @package_kernel
 def try_again(e: Any, n: int) -> int:
-    """Start the next attempt of call n. Returns n, or NOBODY if it backs off first."""
+    """Start the next attempt of call n. Return n, or NOBODY if it backs off first."""
     node = node_at(e, n)
     node.attempts -= 1
     node.called_s = e.now
@@ -327,7 +329,9 @@ def try_again(e: Any, n: int) -> int:
 
 @package_kernel
 def abandon(e: Any, n: int) -> None:
-    """Forget the caller of attempt n. The attempt is withdrawn if it has not left, else it is an orphan."""
+    """Forget the caller of attempt n. The attempt is withdrawn if it has not left its caller, else it becomes
+    an orphan.
+    """
     node = node_at(e, n)
     if node.parent > 0:
         cancel_timeout(e, n)
@@ -347,7 +351,7 @@ def abandon(e: Any, n: int) -> None:
 
 @package_kernel
 def time_out(e: Any, n: int) -> None:
-    """Give up attempt n. If it has left its caller, a new node stands for it there."""
+    """Give up attempt n. If it has left its caller, a new node takes its place there."""
     node = node_at(e, n)
     if node.state == IN_LINE:
         cancel_timeout(e, n)

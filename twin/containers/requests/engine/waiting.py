@@ -1,4 +1,4 @@
-"""What waits in the request engine, and until when.
+"""Waiting in the request engine: the nodes that wait, and their times.
 
 For: tournament trees of times, the time of hosts that run slower, the pace of containers; and putting nodes
 into queues, delays, timeouts and the runnable visits of a container, and taking them out. Not for: why a node
@@ -77,14 +77,16 @@ def place(tree: int, size: int, leaf: int, owner: int, time: float) -> float:
 
 @inlined
 def place_line(e: Any, index: int, time: float) -> None:
-    """Set when a delay line is due next. The index behind the last line stands for the client's timeouts."""
+    """Set the time at which a delay line is due next. The index after the last line is that of the client's
+    timeouts.
+    """
     owner = e.container_count + e.host_count + index
     place(e.top, e.top_size, owner, owner, time)
 
 
 @inlined
 def place_host(e: Any, h: int) -> None:
-    """Set when the next container of host h is due."""
+    """Set the time at which the next container of host h is due."""
     host = host_at(e, h)
     time = host.at_s + (host.next_u - host.u) / host.factor
     place(e.top, e.top_size, e.container_count + h, e.container_count + h, time)
@@ -92,7 +94,7 @@ def place_host(e: Any, h: int) -> None:
 
 @package_kernel
 def place_shared(e: Any, i: int, time: float) -> None:
-    """Set when container i of a shared host is due next, by its host's time."""
+    """Set the time, in its host's time, at which container i of a shared host is due next."""
     container = container_at(e, i)
     host = host_at(e, container.host)
     least = place(host.tree, host.size, container.leaf, i, time)
@@ -103,7 +105,7 @@ def place_shared(e: Any, i: int, time: float) -> None:
 
 @inlined
 def host_factor(host: Any) -> float:
-    """Return how fast the host runs (1 = as on CPUs of its own), see RequestWorkload.imbalance and stolen."""
+    """Return the speed of the host (1 = as on CPUs of its own), see RequestWorkload.imbalance and stolen."""
     wanted, cores = host.wanted, host.cores
     factor = min(1.0, cores / wanted) if wanted > 0.0 else 1.0
     if rarely(host.imbalance > 0.0) and wanted > 1.0 and cores > 1.0:
@@ -114,7 +116,9 @@ def host_factor(host: Any) -> float:
 
 @package_kernel
 def want_cpus(e: Any, h: int, cpus: float) -> None:
-    """Add `cpus` to what the containers of host h want. Containers that share too few CPUs run slower."""
+    """Add `cpus` to the CPUs that the containers of host h want. Containers that share too few CPUs run
+    slower.
+    """
     host = host_at(e, h)
     host.wanted += cpus
     factor = host_factor(host)
@@ -130,10 +134,10 @@ def want_cpus(e: Any, h: int, cpus: float) -> None:
 
 @package_kernel
 def share_by_weight(e: Any, h: int) -> None:
-    """Share the CPUs of host h max-min fairly by weight: give each container its pace beside the host's.
+    """Share the CPUs of host h max-min fairly by weight: give each container a pace relative to the host's.
 
-    The host's factor slows all containers alike, down to the CPUs that there are. A container's `share` is
-    its part of them over what that would be, so that all of them together run as fast as without weights.
+    The host's factor slows all containers alike, down to the host's CPUs. A container's `share` is its part
+    of these CPUs divided by that pace, so that all containers together run as fast as without weights.
     """
     host = host_at(e, h)
     count, owners = host.members, owners_of(host.tree, host.size)
@@ -154,7 +158,9 @@ def share_by_weight(e: Any, h: int) -> None:
 
 @inlined
 def due_u(container: Any) -> float:
-    """Return when container (synced, of a shared host) is due next at its pace, in its host's time."""
+    """Return the time, in its host's time, at which the container (synced, of a shared host) is due next at
+    its pace.
+    """
     left = inf
     if container.rate > 0.0:
         if container.empties:
@@ -166,7 +172,7 @@ def due_u(container: Any) -> float:
 
 @inlined
 def sync(e: Any, container: Any) -> None:
-    """Bring the CPU accounts of a container up to now."""
+    """Update the CPU accounts of a container to the present instant."""
     time = e.now
     pace = 1.0
     if rarely(container.shared):
@@ -183,9 +189,9 @@ def sync(e: Any, container: Any) -> None:
 
 @inlined
 def pace(e: Any, i: int, container: Any) -> None:
-    """Compute how fast container i (synced) runs now and when its next event is.
+    """Compute the speed of container i (synced) and the time of its next event.
 
-    A container with nothing runnable needs no special case: its first visit ends at inf.
+    A container without runnable visits needs no special case: its first visit ends at inf.
     """
     rate, speed, key, empties = 0.0, 0.0, inf, False
     if container.runs:
@@ -245,7 +251,7 @@ def unlink(e: Any, owner: Any, n: int) -> None:
 
 @inlined
 def schedule(e: Any, n: int, step: int) -> None:
-    """Let node n go on with `step` at this instant, after the nodes that are scheduled already."""
+    """Schedule node n at the present instant: it continues with `step`, after the nodes scheduled earlier."""
     node = node_at(e, n)
     node.state = step
     node.next = NOBODY
@@ -269,7 +275,9 @@ def start_delay(e: Any, index: int, n: int) -> None:
 
 @package_kernel
 def start_timeout(e: Any, index: int, n: int) -> None:
-    """Start the timeout of node n. (A line's time may be earlier than its head's, which costs one look.)"""
+    """Start the timeout of node n. (A line's time may be earlier than its head's, which costs one extra
+    check.)
+    """
     line, timer = line_at(e, index), timer_at(e, n)
     timer.due_s = e.now + line.delay_s
     timer.later = NOBODY
@@ -398,7 +406,7 @@ def _pop(e: Any, first: int, count: int) -> None:
 
 @package_kernel
 def unfinished_s(e: Any, container: Any) -> float:
-    """Return the CPU work (s) of the container (synced) that has begun and is not done."""
+    """Return the CPU work of the container (synced) that has begun and is not done, s."""
     if container.runnable == 0:
         return 0.0
     total: float = container.least_v - container.v
@@ -409,7 +417,7 @@ def unfinished_s(e: Any, container: Any) -> float:
 
 @inlined
 def charge_memory(e: Any, i: int, more_bytes: int) -> None:
-    """Change the memory that container i wants. List the container if that is more than its limit."""
+    """Change the memory that container i wants. Add the container to the list if it now exceeds its limit."""
     container = container_at(e, i)
     container.wanted_bytes += more_bytes
     if container.wanted_bytes > container.limit_bytes and not container.over:
@@ -422,7 +430,7 @@ def charge_memory(e: Any, i: int, more_bytes: int) -> None:
 def keep_exceeding(engine: Records) -> int:
     """Drop from the list the containers that are within their limit again or do not run.
 
-    Returns how many are left.
+    Returns the number of containers that are left.
     """
     e = engine[0]
     left = 0
