@@ -67,10 +67,15 @@ class Back:
     done: int = 0
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def worded(self) -> str:
+        """What came of it, as a clause."""
+        return f"taken back, {'the rest' if self.notes else 'everything'} is as it was"
+
 
 class Applier:
     """Applies plans at `places`. journal: what it needs to take them back; audit: what it did; on_progress:
-    told what it does and how far it is, 0 to 1. figures: what it counts."""
+    told what it does and how far it is, 0 to 1. figures: what it counts; back: what the last way back did."""
 
     def __init__(
         self,
@@ -83,6 +88,7 @@ class Applier:
         self._journal, self._audit, self._places = journal, audit, places
         self._on_progress, self._clock = on_progress, clock
         self.figures = Figures()
+        self.back = Back()
 
     def apply(self, plan: Plan, source: Source, watched: Watched) -> str | None:
         """Carry the plan out; return why it was taken back again, or None when it is in force.
@@ -107,6 +113,9 @@ class Applier:
             except BaseException as error:
                 interrupts.shield()
                 self.take_back(path, state, str(error) or "interrupted")
+                if isinstance(error, TwinbedError):
+                    said = "; ".join([str(error), self.back.worded, *self.back.notes])
+                    raise BackendError(said) from error
                 raise
             interrupts.shield()
             if why is not None:
@@ -122,7 +131,7 @@ class Applier:
 
         What could not be put back is kept in the file. Raises BackendError for the first of it.
         """
-        back = Back()
+        back = self.back = Back()
         left: list[Made] = []
         problems: list[TwinbedError] = []
         for made in sorted(
