@@ -6,15 +6,17 @@ For: recognising a format and calling its reader. Not for: reading (traces/reade
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import ValidationError, validate_call
 
 from traces import parquet
-from traces.parquet_file import MAGIC, MOST_FILE_BYTES
+from traces.parquet_file import MAGIC
+from traces.prometheus import files, kept
 from traces.prometheus.history import ClusterHistory
+from traces.prometheus.workloads import Owner
 from traces.readers import (
     bitbrains,
     deathstarbench,
@@ -158,19 +160,45 @@ def load(
 
     Raises TraceError, in one line, if anything is wrong.
     """
-    path = _locate(source)
-    if format is None:
-        path, reader = _recognise(path)
-    else:
-        reader = _format(format)
-        path = _file_of(reader, path)
-    trace = _read(reader, path, options)
+    path, reader = _chosen(source, format)
+    made = _read(reader, path, options)
+    trace = made.trace if isinstance(made, ClusterHistory) else made
     validate(trace, str(path))
     if max_containers is not None and containers is None:
         if max_containers < 1:
             raise TraceError(f"max_containers is {max_containers}, expected at least 1")
         containers = trace.containers[:max_containers]
     return select(trace, containers, start_s, end_s)
+
+
+def load_history(
+    source: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002 - the user's word for it
+    **options: object,
+) -> ClusterHistory:
+    """Returns the trace at `source` with what the source tells beside it; arguments as for `load`.
+
+    A trace whose format tells nothing beside usage has containers that are workloads of their own. What lies
+    beside an imported history is read, too. Raises TraceError.
+    """
+    path, reader = _chosen(source, format)
+    if reader.read is parquet.read and kept.beside(path).exists():
+        reader = replace(reader, read=kept.read)
+    made = _read(reader, path, options)
+    if isinstance(made, ClusterHistory):
+        return made
+    validate(made, str(path))
+    return ClusterHistory(made, tuple(Owner("", "", name, "", name) for name in made.containers), {})
+
+
+def _chosen(source: str | Path, name: str | None) -> tuple[Path, Reader]:
+    """Returns the file that is read, and its reader."""
+    path = _locate(source)
+    if name is None:
+        return _recognise(path)
+    reader = _format(name)
+    return _file_of(reader, path), reader
 
 
 def _locate(source: str | Path) -> Path:
@@ -208,7 +236,7 @@ def _is_parquet(path: Path) -> bool:
 
 def _head(path: Path, size: int) -> bytes:
     try:
-        with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
+        with open_regular(path, files.MOST_BYTES, TraceError) as file:
             return file.read(size)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
@@ -238,11 +266,11 @@ def _formats() -> str:
     return ", ".join(FORMATS)
 
 
-def _read(reader: Reader, path: Path, options: dict[str, object]) -> UsageTrace:
+def _read(reader: Reader, path: Path, options: dict[str, object]) -> UsageTrace | ClusterHistory:
     try:
-        made = validate_call(reader.read)(path, **options)
+        made: UsageTrace | ClusterHistory = validate_call(reader.read)(path, **options)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise TraceError(f"{path}: option {key!r} of format {reader.name}: {first['msg'].lower()}") from None
-    return made.trace if isinstance(made, ClusterHistory) else made
+    return made

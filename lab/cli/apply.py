@@ -5,6 +5,7 @@ For: the verb's options and what it prints. Not for: the steps (lab.containers.a
 
 from __future__ import annotations
 
+import signal
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lab.containers.apply.ports import Places
 
 STATE = Path("/var/lib/twinbed")
-_PROBLEM = 1
+_PROBLEM, _INTERRUPTED = 1, 128 + signal.SIGINT
 
 
 def apply(
@@ -100,17 +101,22 @@ def apply(
             return _PROBLEM if planned.refused else 0
         with journal.held(), Bar(2, wanted=not no_progress, preparing="applying") as bar:
             applier = _applier(journal, state, places, bar)
+            code = 0
             with exported(applier.figures.read, where):
                 back = applier.recover()
                 planned = plan.make(told, rows, matching.match(told, rows, places, maps or []), places)
-                why = applier.apply(planned, source, watched)
+                try:
+                    why = applier.apply(planned, source, watched)
+                except KeyboardInterrupt:
+                    why, code = "interrupted", _INTERRUPTED
         notes = [*_told("An apply that was killed is taken back", back), *planned.notes]
         if why is not None:
-            notes.append(f"Taken back, everything is as it was: {why}")
+            notes += [f"{applier.back.worded.capitalize()}: {why}", *applier.back.notes]
         elif planned.to_do:
             notes.append(f"In force: {len(planned.to_do)} changes. To take them back: twinbed apply --undo")
-        emit(plan.table(replace(planned, notes=tuple(notes))), form)
-        return _PROBLEM if why is not None or planned.refused else 0
+        done = "set" if why is None else "as it was"
+        emit(plan.table(replace(planned, notes=tuple(notes)), done), form)
+        return code or (_PROBLEM if why is not None or planned.refused else 0)
 
 
 def _undo(state: Path, form: Format, *, no_progress: bool) -> int:

@@ -16,7 +16,11 @@ from traces.prometheus.history import HOLD_S, ClusterHistory, assembled, check_c
 from traces.prometheus.series import REPLICA_LABELS, Series, Window
 from traces.prometheus.workloads import TOLD
 from twinbed import TraceError
+from twinbed.files import MIB
 from twinbed.text import printable
+
+MOST_BYTES = 16 * 1024 * MIB
+"""Largest file, bytes. Files are read in pieces, and their samples are counted."""
 
 
 def history(

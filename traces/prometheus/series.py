@@ -88,7 +88,8 @@ def series_of(
             "save the bare metric, e.g. container_cpu_usage_seconds_total{…}, and no expression"
         )
     kept = ~np.isnan(values)
-    times_s, values = times_s[kept], values[kept]
+    if not kept.all():
+        times_s, values = times_s[kept], values[kept]
     if values.size and not (values.min() >= 0 and values.max() <= LARGEST):
         raise TraceError(
             f"{source}: {printable(metric[:80])}{_shown(labels)} has a value that is negative or infinite"

@@ -48,14 +48,14 @@ def read(
     replica_label: str | None = None,
     hold_s: float = HOLD_S,
     max_cells: int = MOST_READ_CELLS,
-) -> UsageTrace:
+) -> UsageTrace | ClusterHistory:
     """Return the trace in such a CSV.
 
     quantity: what the values of columns with legends are; the other options are those of
     traces.readers.query_range. Raises TraceError, which names the line and column.
     """
     if quantity is None:
-        return history(path, step_s, replica_label, hold_s, max_cells).trace
+        return history(path, step_s, replica_label, hold_s, max_cells)
     times_s, columns = _columns(path, max_cells)
     rows, count = len(times_s), len(columns)
     container = pd.Series(np.repeat(list(columns), rows))

@@ -12,24 +12,39 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
+import pyarrow.csv
 
 from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
 from traces.prometheus.series import NAME, Series, series_of
-from traces.readers.table import MOST_FILE_BYTES, MOST_LINE_BYTES
+from traces.readers.table import MOST_LINE_BYTES
 from traces.schema import MOST_READ_CELLS, Floats
 from twinbed import TraceError
-from twinbed.files import as_text, open_regular
+from twinbed.files import MIB, as_text, open_regular
 
 MOST_SERIES = 200_000
 """Most series of a file."""
 
 MOST_SAMPLES = 50_000_000
 """Most samples of a file: 0.8 GB of memory."""
+
+PIECE_BYTES = 4 * MIB
+"""Bytes that are read at once."""
+
+LEAST_RUN_BYTES = 8192
+"""Lines that tell of the same series are read as a table from this size on."""
+
+_READ = pa.csv.ReadOptions(column_names=["value", "time"], use_threads=False)
+_PARSE = pa.csv.ParseOptions(delimiter=" ", quote_char=False)
+_CONVERT = pa.csv.ConvertOptions(
+    column_types={"value": pa.float64(), "time": pa.float64()}, null_values=["NaN"]
+)
 
 _SAMPLE = re.compile(
     rb'(?P<name>[A-Za-z_:][\w:]*)?[ \t]*(?:\{(?P<labels>(?:[^"{}]|"(?:[^"\\\n]|\\.)*")*)\})?'
@@ -61,37 +76,81 @@ def history(
 
 
 def _series(path: Path) -> list[Series]:
-    numbers: dict[bytes, int] = {}
-    times, values = array("d"), array("d")
-    owner = array("i")
-    is_open = False
-    with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
-        number = 0
-        while line := file.readline(MOST_LINE_BYTES + 1):
-            number += 1
-            if len(line) > MOST_LINE_BYTES:
-                raise TraceError(f"{path}: line {number}: longer than {MOST_LINE_BYTES} bytes")
-            if line.startswith(b"#") or not line.strip():
-                is_open = line.strip() == b"# EOF"
-                continue
-            if is_open:
-                raise TraceError(f"{path}: line {number}: text after '# EOF'")
-            name, value, time = _sample(path, number, line)
-            place = numbers.setdefault(name, len(numbers))
-            if len(numbers) > MOST_SERIES or len(values) == MOST_SAMPLES:
-                raise TraceError(
-                    f"{path}: line {number}: more than {MOST_SERIES} series or {MOST_SAMPLES} samples"
-                )
-            owner.append(place)
-            times.append(time)
-            values.append(value)
-    if not numbers:
+    told: dict[bytes, tuple[array[float], array[float]]] = {}
+    is_open, number, samples = False, 0, 0
+    with open_regular(path, files.MOST_BYTES, TraceError) as file:
+        for text in _pieces(file):
+            place = alone = 0
+            while place < len(text):
+                line = text[place : text.index(b"\n", place) + 1]
+                number, place = number + 1, place + len(line)
+                if len(line) > MOST_LINE_BYTES:
+                    raise TraceError(f"{path}: line {number}: longer than {MOST_LINE_BYTES} bytes")
+                if line.startswith(b"#") or not line.strip():
+                    is_open = line.strip() == b"# EOF"
+                    continue
+                if is_open:
+                    raise TraceError(f"{path}: line {number}: text after '# EOF'")
+                begin, value, time = _sample(path, number, line)
+                own = told.get(begin.strip()) or told.setdefault(begin.strip(), (array("d"), array("d")))
+                own[0].append(time)
+                own[1].append(value)
+                samples += 1
+                if place >= alone:
+                    # The lines that follow mostly tell of the same series.
+                    alone = _end_of_run(text, place, begin)
+                    run = _run(text[place:alone], begin) if alone - place >= LEAST_RUN_BYTES else None
+                    if run is not None:
+                        own[0].frombytes(run[0].tobytes())
+                        own[1].frombytes(run[1].tobytes())
+                        number, place, samples = number + len(run[0]), alone, samples + len(run[0])
+                if len(told) > MOST_SERIES or samples > MOST_SAMPLES:
+                    raise TraceError(
+                        f"{path}: line {number}: more than {MOST_SERIES} series or {MOST_SAMPLES} samples"
+                    )
+    if not told:
         raise TraceError(f'{path}: no samples, expected lines such as name{{label="text"}} value time')
-    return _grouped(path, numbers, np.frombuffer(owner, np.int32), times, values, 1.0 if is_open else 1e-3)
+    return _finished(path, told, 1.0 if is_open else 1e-3)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the text in pieces of whole lines. A line that is longer than a piece is cut."""
+    rest = b""
+    while piece := file.read(PIECE_BYTES):
+        whole, newline, rest = (rest + piece).rpartition(b"\n")
+        if newline:
+            yield whole + newline
+        elif len(rest) > MOST_LINE_BYTES:
+            break
+    if rest:
+        yield rest + b"\n"
+
+
+def _end_of_run(text: bytes, place: int, begin: bytes) -> int:
+    """Returns the place after the lines from `place` on that begin alike."""
+    while text.startswith(begin, place):
+        place = text.index(b"\n", place + len(begin)) + 1
+    return place
+
+
+def _run(lines: bytes, begin: bytes) -> tuple[Floats, Floats] | None:
+    """Returns (times, values) of lines with the same begin, None if these are not plainly numbers."""
+    text = lines[len(begin) :].replace(b"\n" + begin, b"\n")
+    try:
+        table = pa.csv.read_csv(
+            pa.BufferReader(text), read_options=_READ, parse_options=_PARSE, convert_options=_CONVERT
+        )
+    except pa.ArrowInvalid:
+        return None
+    times, values = table.column("time"), table.column("value")
+    if table.num_rows != text.count(b"\n"):
+        return None
+    numbers = times.to_numpy()
+    return (numbers, values.to_numpy()) if np.isfinite(numbers).all() else None
 
 
 def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
-    """Return (name and labels as they stand, value, time) of a line."""
+    """Return (all before the value, value, time) of a line."""
     match = _SAMPLE.fullmatch(line)
     if match is None:
         raise TraceError(f'{path}: line {number}: expected name{{label="text"}} value time')
@@ -105,24 +164,17 @@ def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
         raise TraceError(f"{path}: line {number}: the value or the time is not a number") from None
     if not math.isfinite(time):
         raise TraceError(f"{path}: line {number}: the time is not finite")
-    return line[: match.start("value")].strip(), value, time
+    return line[: match.start("value")], value, time
 
 
-def _grouped(
-    path: Path,
-    numbers: dict[bytes, int],
-    owner: NDArray[np.int32],
-    times: array[float],
-    values: array[float],
-    unit_s: float,
+def _finished(
+    path: Path, told: dict[bytes, tuple[array[float], array[float]]], unit_s: float
 ) -> list[Series]:
-    order = np.argsort(owner, kind="stable")
-    ends = np.searchsorted(owner[order], np.arange(len(numbers) + 1))
-    times_s, all_values = np.frombuffer(times) * unit_s, np.frombuffer(values)
+    """Returns the series. What was told is forgotten on the way, so that it is not in memory twice."""
     result = []
-    for text, number in numbers.items():
-        rows = order[ends[number] : ends[number + 1]]
-        own_s, own = _in_order(times_s[rows], all_values[rows])
+    for text in list(told):
+        times, values = told.pop(text)
+        own_s, own = _in_order(np.frombuffer(times) * unit_s, np.frombuffer(values))
         result.append(series_of(str(path), labels_of(path, as_text(text, str(path), TraceError)), own_s, own))
     return result
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
 from traces.prometheus.matrix import MatrixReader
-from traces.readers.table import MOST_FILE_BYTES
 from traces.schema import MOST_READ_CELLS
 from twinbed import TraceError
 from twinbed.files import MIB, open_regular
@@ -35,7 +34,7 @@ def history(
     Prometheus differ, None = the usual names; hold_s: longest hole that is filled, s. Raises TraceError.
     """
     reader = MatrixReader(str(path))
-    with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
+    with open_regular(path, files.MOST_BYTES, TraceError) as file:
         while piece := file.read(MIB):
             reader.feed(piece)
     answers = reader.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,21 +15,17 @@ from numpy.typing import NDArray
 
 from control.advice.model import Sizes, Usage
 from lab.containers.input.workload import content_sha256
-from traces.load import load
-from traces.prometheus import kept
+from traces.load import load_history
 from traces.prometheus.history import ClusterHistory
 from traces.prometheus.in_force import SETTINGS
 from traces.prometheus.workloads import Owner
-from traces.readers import grafana_csv, openmetrics, query_range
 from traces.refine import aggregate
 from traces.schema import Floats
 from twinbed import TraceError
-from twinbed.files import open_regular
 
 PERIOD_S = 0.1
 """The kernel's CFS period, s, to which a history is refined."""
 
-_HEAD_BYTES = 512
 _MOST_BYTES = 1 << 50
 """Largest memory of a container, bytes. A larger value is in another unit, or a defect of the measurement."""
 
@@ -73,13 +68,7 @@ def read(source: str, options: Mapping[str, Any] | None = None) -> Told:
 
     options: those of traces.load. The second file of an imported history is read, too. Raises TraceError.
     """
-    given = dict(options or {})
-    history = None if given else _with_facts(Path(source))
-    if history is not None:
-        return of_cluster(source, history)
-    trace = load(source, **given)
-    owners = tuple(Owner("", "", name, "", name) for name in trace.containers)
-    return of_cluster(source, ClusterHistory(trace, owners, {}))
+    return of_cluster(source, load_history(source, **(options or {})))
 
 
 def of_cluster(source: str, history: ClusterHistory) -> Told:
@@ -136,23 +125,6 @@ def of_cluster(source: str, history: ClusterHistory) -> Told:
         raise TraceError(f"{source}: two workloads are called {min(twice)!r}; select one of their kinds")
     lasting = at_once.mean(axis=1)
     return Told(source, usage, tuple(rows), lasting, trace.start_s, content_sha256(trace), trace.notes)
-
-
-def _with_facts(path: Path) -> ClusterHistory | None:
-    """Return the history of a file with settings in force, None for any other file."""
-    if not path.is_file():
-        return None
-    if path.suffix == ".parquet":
-        return kept.read(path) if kept.beside(path).exists() else None
-    with open_regular(path, 1 << 40, TraceError) as file:
-        head = file.read(_HEAD_BYTES)
-    if grafana_csv.recognises([head.partition(b",")[0].decode("utf-8-sig", "replace").strip('" ')]):
-        return grafana_csv.history(path)
-    for reader in (query_range, openmetrics):
-        if reader.recognises(head):
-            found: ClusterHistory = reader.history(path)
-            return found
-    return None
 
 
 def _key(owner: Owner) -> tuple[str, str, str, str]:

@@ -70,12 +70,18 @@ class Back:
     done: int = 0
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def worded(self) -> str:
+        """The result as a clause."""
+        return f"taken back, {'the rest' if self.notes else 'everything'} is as it was"
+
 
 class Applier:
     """Applies plans at `places`.
 
     journal: the state needed to take changes back. audit: record of all actions.
     on_progress: called with the current action and the progress, 0 to 1. figures: its counters.
+    back: what the last `take_back` did.
     """
 
     def __init__(
@@ -89,6 +95,7 @@ class Applier:
         self._journal, self._audit, self._places = journal, audit, places
         self._on_progress, self._clock = on_progress, clock
         self.figures = Figures()
+        self.back = Back()
 
     def apply(self, plan: Plan, source: Source, watched: Watched) -> str | None:
         """Carry the plan out. Return why it was taken back, or None if it is in force.
@@ -113,6 +120,9 @@ class Applier:
             except BaseException as error:
                 interrupts.shield()
                 self.take_back(path, state, str(error) or "interrupted")
+                if isinstance(error, TwinbedError):
+                    said = "; ".join([str(error), self.back.worded, *self.back.notes])
+                    raise BackendError(said) from error
                 raise
             interrupts.shield()
             if why is not None:
@@ -129,7 +139,7 @@ class Applier:
 
         Values that could not be restored stay in the file. Raises BackendError for the first of them.
         """
-        back = Back()
+        back = self.back = Back()
         left: list[Made] = []
         problems: list[TwinbedError] = []
         for made in sorted(

@@ -108,9 +108,9 @@ def make(advice: Advice, rows: Sequence[Row], meant: Mapping[str, Sequence[str]]
     return Plan(tuple(changes), tuple(notes))
 
 
-def table(plan: Plan) -> Result:
-    """Return the plan for people and programs."""
-    rows = tuple(_record(change) for change in plan.changes)
+def table(plan: Plan, action: str = "to set") -> Result:
+    """Return the plan for people and programs. action: what became of the changes that are not refused."""
+    rows = tuple(_record(change, action) for change in plan.changes)
     columns = (
         Column("row", "row"), Column("container", "container"), Column("quantity", "quantity"),
         Column("unit", "unit"), Column("current", "current", digits="decimals"),
@@ -124,7 +124,7 @@ def worded(value: float) -> Amount:
     return "none" if math.isinf(value) else value
 
 
-def _record(change: Change) -> dict[str, Value]:
+def _record(change: Change, action: str) -> dict[str, Value]:
     memory = change.quantity.endswith("_bytes")
     scale = MIB if memory else 1
     current, new = (
@@ -134,7 +134,7 @@ def _record(change: Change) -> dict[str, Value]:
     return {
         "row": change.row, "container": change.target, "quantity": _TITLES[change.quantity],
         "unit": "MiB" if memory else "cores", "current": current, "new": new,
-        "action": "refused" if change.refused else "set", "reason": change.refused or change.reason,
+        "action": "refused" if change.refused else action, "reason": change.refused or change.reason,
         "decimals": 0 if memory else 3,
     }  # fmt: skip
 

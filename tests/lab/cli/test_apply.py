@@ -42,6 +42,7 @@ def test_without_yes_it_only_shows_what_would_change_and_why(world, capsys):
     cpu, memory = said["rows"]
     assert (cpu["quantity"], cpu["current"], cpu["new"], cpu["unit"]) == ("CPU limit", "none", 0.5, "cores")
     assert (memory["current"], memory["new"], memory["unit"]) == (256, 64, "MiB")
+    assert {cpu["action"], memory["action"]} == {"to set"}
     assert cpu["reason"] == "It was as fast with less."
     assert any("--include-care" in note for note in said["notes"])
     assert any("Nothing was changed" in note for note in said["notes"])
@@ -159,6 +160,7 @@ def test_a_signal_in_the_watch_takes_everything_back(world, number, capsys):
     options = ["--state", str(world.state), "--yes", "--map", "a=/pods/a", "--watch", "10m"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(world.proc), str(world.folder.parent / "advice.json"), *options],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path.cwd())},
@@ -168,12 +170,13 @@ def test_a_signal_in_the_watch_takes_everything_back(world, number, capsys):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(number)
-    said = process.communicate(timeout=60)[1]
+    shown, said = process.communicate(timeout=60)
     if number == signal.SIGKILL:
         assert world.values("a") == WANTED
         assert twinbed(world, "--yes", "--map", "a=/pods/b") == 0
         assert "An apply that was killed is taken back: 2 limits" in " ".join(capsys.readouterr().out.split())
     else:
+        assert "Taken back, everything is as it was: interrupted" in " ".join(shown.split())
         assert "interrupted" in said
         assert process.returncode == 130
     assert world.values("a") == FOUND[1]

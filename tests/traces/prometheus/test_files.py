@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -215,3 +215,40 @@ def test_a_spread_out_answer_may_stand_before_a_compact_one() -> None:
     for text in (json.dumps(answers[0], indent=1), json.dumps(answers[1], separators=(",", ":"))):
         reader.feed(text.encode())
     assert [len(answer.series) for answer in reader.close()] == [3, 3]
+
+
+def lines_of(metric: str, pod: str, values: Iterable[object]) -> list[str]:
+    own = f'namespace="shop",pod="{pod}",container="app"'
+    return [f"{metric}{{{own}}} {value} {30_000 * row}" for row, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("order", ["series after series", "scrape after scrape"])
+def test_long_texts_tell_the_same_in_any_order(
+    order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traces.readers.openmetrics.PIECE_BYTES", 100_000)
+    count = 3_000
+    told = [lines_of(CPU, f"web-{pod}", (pod * 3.0 * row for row in range(count))) for pod in (1, 2)]
+    told.append(lines_of("container_memory_working_set_bytes", "web-1", range(count)))
+    # A stale marker, an exemplar and a second blank are no plain numbers.
+    told[1][1_000] = told[1][1_000].replace(" 6000.0 ", " NaN ")
+    told[0][2_000] += ' # {trace_id="}"} 1 2'
+    told[2][7] = told[2][7].replace(" 7 ", "  7 ")
+    path = tmp_path / "shop.prom"
+    parts = zip(*told, strict=True) if order == "scrape after scrape" else told
+    path.write_text("\n".join(line for part in parts for line in part) + "\n")
+    found = load(path)
+    assert found.containers == ("shop/web-1/app", "shop/web-2/app")
+    assert found.shape == (count - 1, 2)
+    assert found.present.all()
+    np.testing.assert_allclose(found.cpu_cores, [[0.1, 0.2]] * (count - 1))
+    assert found.memory_bytes[:, 0].tolist() == list(range(1, count))
+
+
+def test_the_line_that_is_wrong_is_named_far_into_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "shop.prom"
+    lines = lines_of(CPU, "web-1", range(3_000))
+    lines[2_500] = lines[2_500].replace(" 2500 ", " many ")
+    path.write_text("\n".join(lines))
+    with pytest.raises(TraceError, match="line 2501: the value or the time is not a number"):
+        load(path)

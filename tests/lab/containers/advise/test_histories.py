@@ -103,3 +103,15 @@ def test_a_grafana_csv_tells_what_is_set_only_where_it_has_a_column_for_it(tmp_p
     assert bare.current == Setting()
     assert bare.before is None
     assert "the CPU limit now" in bare.unknown
+
+
+def test_options_of_a_reader_leave_what_is_set_known(tmp_path):
+    own = 'namespace="shop",pod="web-1",container="app"'
+    lines = [f"container_cpu_usage_seconds_total{{{own}}} {6 * k} {30_000 * k}" for k in range(9)]
+    lines.append(f'kube_pod_container_resource_requests{{{own},resource="cpu",unit="core"}} 0.5 0')
+    path = tmp_path / "shop.prom"
+    path.write_text("\n".join(lines) + "\n")
+    told = read(str(path), {"step_s": "60"})
+    assert told.usage.interval_s == 60
+    assert told.rows[0].name == "shop/web/app"
+    assert told.usage.current.cpu_request.tolist() == [0.5]

@@ -127,6 +127,19 @@ def test_the_rest_is_watched_too(world):
     assert world.values("a") == world.values("b") == FOUND[world.version]
 
 
+def test_what_somebody_else_set_meanwhile_is_named_when_the_rest_is_taken_back(world):
+    def set_by_hand() -> None:
+        world.host().target("/pods/a").set("cpu_limit_cores", 0.3)
+
+    applier = world.applier(Clock({2: set_by_hand, 3: lambda: kill_one(world, "b")}))
+    watched = Watched(1.0, 10.0, (parse("oom > 0"),))
+    with Journal(world.state).held():
+        assert applier.apply(world.plan(BOTH), Source("advice.json", "f" * 64), watched) is not None
+    assert applier.back.worded == "taken back, the rest is as it was"
+    assert "/pods/a: cpu_limit_cores is 0.3 now, which somebody else set" in applier.back.notes[0]
+    assert world.values("a")[0] == 0.3
+
+
 def test_a_quiet_watch_leaves_the_changes_in_force(world):
     clock = Clock()
     watched = Watched(0.5, 5.0, (parse("oom > 0"), parse("throttled > 5%"), parse("restarts > 0")))
@@ -186,7 +199,8 @@ def test_a_write_that_is_refused_takes_the_others_back(world, monkeypatch):
         return write(path, text, **more)
 
     monkeypatch.setattr(Path, "write_text", refuse)
-    with pytest.raises(BackendError, match=r"pods/b/memory.*Invalid argument"):
+    said = r"pods/b/memory.*Invalid argument.*; taken back, everything is as it was$"
+    with pytest.raises(BackendError, match=said):
         world.apply(BOTH)
     assert world.values("a") == world.values("b") == FOUND[world.version]
 
