@@ -57,7 +57,7 @@ def by_bcc() -> Programs:
 
 
 def available() -> tuple[bool, str]:
-    """Returns whether bcc and this kernel's headers are installed; if not, what is missing and the cure."""
+    """Return whether bcc and this kernel's headers are installed; if not, what is missing and the cure."""
     headers = Path("/lib/modules", os.uname().release, "build")
     if not (_DEBIAN / "bcc").is_dir():
         return False, f"bcc is not installed (Debian's python3-bpfcc): {_CURE}"

@@ -25,7 +25,7 @@ _CURE = "make system-vm"
 
 
 def object_file(cache: Path | None = None, source: Path | None = None) -> Path:
-    """Returns the compiled programs, and compiles them first if they are not in the cache.
+    """Return the compiled programs, and compiles them first if they are not in the cache.
 
     cache: default ~/.cache/twinbed; source: default SOURCE. Raises BackendError if there is no compiler, or
     it refuses the source.

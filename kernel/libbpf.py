@@ -98,7 +98,7 @@ _FUNCTIONS = {
 
 @cache
 def library() -> CDLL:
-    """Returns libbpf with the signatures above, silenced. Raises BackendError if it is not installed."""
+    """Return libbpf with the signatures above, silenced. Raises BackendError if it is not installed."""
     try:
         loaded = CDLL("libbpf.so.1", use_errno=True)
     except OSError as error:
@@ -119,7 +119,7 @@ def _kernel_types() -> int:
 
 
 def field_offset(owner: str, field: str) -> int:
-    """Returns how many bytes a field lies from the start of a struct of the running kernel.
+    """Return how many bytes a field lies from the start of a struct of the running kernel.
 
     Raises BackendError if the kernel has no type information, or no such field. Source: the kernel's
     Documentation/bpf/btf.rst, BTF_KIND_STRUCT.

@@ -163,7 +163,7 @@ class Hooks:
             self._lib.bpf_map_delete_elem(self._maps["watched"], ctypes.byref(ctypes.c_uint64(cgroup)))
 
     def read(self) -> Reported:
-        """Returns everything reported since the last call, without waiting."""
+        """Return everything reported since the last call, without waiting."""
         self._lib.ring_buffer__consume(self._buffer)
         periods = np.frombuffer(b"".join(self._periods), PERIOD)
         pressures = np.frombuffer(b"".join(self._pressures), PRESSURE)
@@ -172,7 +172,7 @@ class Hooks:
         return Reported(periods, pressures)
 
     def lost(self) -> int:
-        """Returns the number of records that the kernel had no room for since the programs were loaded."""
+        """Return the number of records that the kernel had no room for since the programs were loaded."""
         total = 0
         for kind in range(2):
             key, count = ctypes.c_uint32(kind), ctypes.c_uint64()
@@ -181,7 +181,7 @@ class Hooks:
         return total
 
     def overhead(self) -> dict[str, Overhead]:
-        """Returns what each program has cost since it was loaded; zeros unless run times are counted."""
+        """Return what each program has cost since it was loaded; zeros unless run times are counted."""
         result: dict[str, Overhead] = {}
         for name, descriptor in self._programs.items():
             info = ProgramInfo()

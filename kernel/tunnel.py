@@ -76,7 +76,7 @@ class Tunnel:
 
     @classmethod
     def adopt(cls, program_id: int) -> Self | None:
-        """Returns the program of this id with its maps; None if it is not ours, or gone."""
+        """Return the program of this id with its maps; None if it is not ours, or gone."""
         lib = library()
         program = lib.bpf_prog_get_fd_by_id(program_id)
         if program < 0:
@@ -115,7 +115,7 @@ class Tunnel:
             raise _refused("setting the way out", -code)
 
     def frames(self) -> tuple[int, int]:
-        """Returns the frames that a rule sent on, and those left to the bridge, since the program was
+        """Return the frames that a rule sent on, and those left to the bridge, since the program was
         loaded."""
         # Not os.cpu_count(): the kernel returns one count for each CPU that the machine could have.
         counts = np.zeros(_possible_cpus(), np.uint64)
@@ -129,7 +129,7 @@ class Tunnel:
         return sums[0], sums[1]
 
     def read(self) -> tuple[Keys, Keys]:
-        """Returns all rules: arrays of KEY and of RULE, in no order."""
+        """Return all rules: arrays of KEY and of RULE, in no order."""
         position = ctypes.c_uint64()
         keys, rules = np.zeros(_READ_AT_ONCE, KEY), np.zeros(_READ_AT_ONCE, RULE)
         parts: list[tuple[Keys, Keys]] = []

@@ -143,7 +143,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def public_data() -> Callable[[str], Path]:
-    """Returns a function: name of a public data set → its folder. It skips the test if the data is
+    """Return a function: name of a public data set → its folder. It skips the test if the data is
     missing."""
     root = Path(os.environ.get("TWINBED_DATA") or Path(__file__).parents[2] / "shared" / "data")
 

@@ -177,7 +177,7 @@ def load_history(
     format: str | None = None,  # noqa: A002 - the user's word for it
     **options: object,
 ) -> ClusterHistory:
-    """Returns the trace at `source` with what the source tells beside it; arguments as for `load`.
+    """Return the trace at `source` with what the source tells beside it; arguments as for `load`.
 
     A trace whose format tells nothing beside usage has containers that are workloads of their own. What lies
     beside an imported history is read, too. Raises TraceError.
@@ -193,7 +193,7 @@ def load_history(
 
 
 def _chosen(source: str | Path, name: str | None) -> tuple[Path, Reader]:
-    """Returns the file that is read, and its reader."""
+    """Return the file that is read, and its reader."""
     path = _locate(source)
     if name is None:
         return _recognise(path)

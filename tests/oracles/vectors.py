@@ -23,7 +23,7 @@ ABSENT = f"public data set oracles is not in {ROOT.parent} (set TWINBED_DATA to 
 
 
 def rows(file: str, differs: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Returns the vectors of `file` (folder/name without .json) that no pattern (name/id) of `differs` names.
+    """Return the vectors of `file` (folder/name without .json) that no pattern (name/id) of `differs` names.
 
     Raises FileNotFoundError without the folder.
     """
@@ -33,7 +33,7 @@ def rows(file: str, differs: Iterable[str] = ()) -> list[dict[str, Any]]:
 
 
 def vectors(file: str, differs: Iterable[str] = ()) -> pytest.MarkDecorator:
-    """Returns a decorator: the test gets each of `rows` as `vector`, with an id that names file and vector.
+    """Return a decorator: the test gets each of `rows` as `vector`, with an id that names file and vector.
 
     Without the folder there is one test, which is skipped with the reason.
     """
@@ -46,7 +46,7 @@ def vectors(file: str, differs: Iterable[str] = ()) -> pytest.MarkDecorator:
 
 
 def series(changes: list[list[float]], ticks: int) -> NDArray[np.float64]:
-    """Returns the value at ticks 0 to `ticks`, float64[ticks + 1]: changes are [tick, value from it on]."""
+    """Return the value at ticks 0 to `ticks`, float64[ticks + 1]: changes are [tick, value from it on]."""
     at, values = np.array(changes, np.float64).T
     return values[np.searchsorted(at, np.arange(ticks + 1), side="right") - 1]
 

@@ -55,7 +55,7 @@ class Entries:
 
 
 Get = Callable[[str], Samples]
-"""Returns the merged samples of a metric; none if the container has no such series."""
+"""Return the merged samples of a metric; none if the container has no such series."""
 
 
 def settings(

@@ -57,7 +57,7 @@ _DEFAULT_ELEMENT_BYTES = 4
 
 
 def read(path: Path, ranks: int | None = None) -> TrainingTrace:
-    """Returns the steps in a trace. ranks: size of the job, None where the trace tells its process groups.
+    """Return the steps in a trace. ranks: size of the job, None where the trace tells its process groups.
 
     Raises TraceError that names the file and what is missing.
     """
@@ -118,7 +118,7 @@ def _messages(file: BufferedReader | gzip.GzipFile, where: str) -> Iterator[byte
 
 
 def _length(file: BufferedReader | gzip.GzipFile, where: str) -> int | None:
-    """Returns the length of the next message, a varint of 32 bits, None at the file's end."""
+    """Return the length of the next message, a varint of 32 bits, None at the file's end."""
     length = 0
     for shift in range(0, 35, 7):
         byte = file.read(1)
@@ -179,7 +179,7 @@ class _Kept:
             self._computes[not on_cpu].append(place)
 
     def _called(self, node: Node, told: dict[str, Any]) -> tuple[str, float, int, str]:
-        """Returns a collective's operation, the bytes that go in, the bytes of an element, and its group."""
+        """Return a collective's operation, the bytes that go in, the bytes of an element, and its group."""
         size, group = told.get("comm_size", 0), str(told.get("pg_name", ""))
         kind = "sendrecv" if node.type in _POINT_TO_POINT else _OPERATIONS.get(told.get("comm_type", -1))
         if kind is None:
@@ -230,7 +230,7 @@ class _Kept:
         return kind, size * (ranks if kind == "all_gather" else 1), element, ranks
 
     def _windows(self, begin: Real, end: Real, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
-        """Returns the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
+        """Return the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
         numbers = sorted(self._marks) or [UNMARKED]
         begins = [begin[self._marks[number]] for number in sorted(self._marks)] or [begin.min()]
         edges = np.array([*begins, end.max()])
@@ -245,7 +245,7 @@ class _Kept:
         return np.array(numbers), edges
 
     def _scheduled(self, duration: Real) -> Real:
-        """Returns when each node begins. Raises TraceError for dependencies that never end or are unknown."""
+        """Return when each node begins. Raises TraceError for dependencies that never end or are unknown."""
         ids, deps = np.array(self._ids, np.uint64), np.array(self._deps, np.uint64)
         order = np.argsort(ids)
         known = ids[order]
@@ -279,6 +279,6 @@ class _Kept:
 
 
 def _value(attr: Any) -> Any:
-    """Returns an attribute's value, None for a kind that no attribute here has."""
+    """Return an attribute's value, None for a kind that no attribute here has."""
     kind = attr.WhichOneof("value")
     return getattr(attr, kind) if kind else None

@@ -70,7 +70,7 @@ class TrainingTrace:
 
 
 def element_bytes(kind: str) -> int | None:
-    """Returns the bytes of an element by the name of its type, None for an unknown one."""
+    """Return the bytes of an element by the name of its type, None for an unknown one."""
     return _BYTES.get(kind.lower())
 
 
@@ -83,7 +83,7 @@ def training_trace(
     busy_us: Real,
     calls: Iterable[tuple[float, float, Callable[[], Told]]],
 ) -> TrainingTrace:
-    """Returns the steps made of spans.
+    """Return the steps made of spans.
 
     number: of n steps, int64[n]. edges_us: their begins and the last one's end, µs, [n + 1].
     busy_us: begins and ends of what computes, µs, [m, 2]. calls: begin and end of each collective, µs, and
@@ -113,7 +113,7 @@ def training_trace(
 
 
 def _measure(spans: Real, at: Real) -> Real:
-    """Returns how much of the time until each moment some span covers, in their unit."""
+    """Return how much of the time until each moment some span covers, in their unit."""
     if not len(spans):
         return np.zeros(len(at))
     spans = spans[np.argsort(spans[:, 0], kind="stable")]

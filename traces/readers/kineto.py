@@ -150,7 +150,7 @@ class _Kept:
 
 
 def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> Told:
-    """Returns a collective's name, size and element, B, and its ranks."""
+    """Return a collective's name, size and element, B, and its ranks."""
     plain = str(given.get("Collective name", name)).lower().replace("_", "")
     operation = next((own for part, own in _NAMES if part in plain), plain.removeprefix("gloo:"))
     if "In msg nelems" in given:

@@ -127,14 +127,14 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _end_of_run(text: bytes, place: int, begin: bytes) -> int:
-    """Returns the place after the lines from `place` on that begin alike."""
+    """Return the place after the lines from `place` on that begin alike."""
     while text.startswith(begin, place):
         place = text.index(b"\n", place + len(begin)) + 1
     return place
 
 
 def _run(lines: bytes, begin: bytes) -> tuple[Floats, Floats] | None:
-    """Returns (times, values) of lines with the same begin, None if these are not plainly numbers."""
+    """Return (times, values) of lines with the same begin, None if these are not plainly numbers."""
     text = lines[len(begin) :].replace(b"\n" + begin, b"\n")
     try:
         table = pa.csv.read_csv(
@@ -170,7 +170,7 @@ def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
 def _finished(
     path: Path, told: dict[bytes, tuple[array[float], array[float]]], unit_s: float
 ) -> list[Series]:
-    """Returns the series. What was told is forgotten on the way, so that it is not in memory twice."""
+    """Return the series. What was told is forgotten on the way, so that it is not in memory twice."""
     result = []
     for text in list(told):
         times, values = told.pop(text)

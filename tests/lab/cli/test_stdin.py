@@ -21,7 +21,7 @@ host_cores: 2
 
 @pytest.fixture
 def pipe(monkeypatch, tmp_path):
-    """Returns what puts bytes on standard input; copies of it are made in tmp_path."""
+    """Return what puts bytes on standard input; copies of it are made in tmp_path."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def put(content: bytes) -> None:

@@ -22,7 +22,7 @@ QUESTION = Question('namespace="shop"', START_S, START_S + 600, 30.0)
 
 
 def refused(url: str, question: Question = QUESTION, **access: object) -> str:
-    """Returns the one line with which a question fails."""
+    """Return the one line with which a question fails."""
     with pytest.raises(TwinbedError) as error:
         fetch(Access(url, **{"timeout_s": 5.0, **access}), question)  # type: ignore[arg-type]
     text = str(error.value)

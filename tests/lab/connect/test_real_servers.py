@@ -32,7 +32,7 @@ def asked(url: str, trace: UsageTrace, step_s: float, selector: str = "") -> Usa
 
 
 def by_column(trace: UsageTrace, other: UsageTrace) -> list[int]:
-    """Returns the column of `other` for each container of `trace`."""
+    """Return the column of `other` for each container of `trace`."""
     place = {name: column for column, name in enumerate(other.containers)}
     return [place[f"{app}/{name}/{name}"] for app, name in zip(trace.apps, trace.containers, strict=True)]
 

@@ -32,5 +32,5 @@ def _samples() -> Iterator[tuple[str, str, float, float]]:
 
 
 def shop() -> str:
-    """Returns the text. Its row is shop/web/app: 2 replicas, 1 core requested, limits of 2 and 512 MiB."""
+    """Return the text. Its row is shop/web/app: 2 replicas, 1 core requested, limits of 2 and 512 MiB."""
     return openmetrics(_samples())

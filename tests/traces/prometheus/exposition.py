@@ -39,7 +39,7 @@ def samples(
 
 
 def openmetrics(rows: Iterator[tuple[str, str, float, float]]) -> str:
-    """Returns OpenMetrics text, one family after the other as the format wants it."""
+    """Return OpenMetrics text, one family after the other as the format wants it."""
     families: dict[str, list[str]] = {}
     for metric, labels, value, time_s in rows:
         families.setdefault(metric, []).append(f"{metric}{{{labels}}} {value!r} {time_s:.3f}")
@@ -51,7 +51,7 @@ def openmetrics(rows: Iterator[tuple[str, str, float, float]]) -> str:
 
 
 def exposition(rows: Iterator[tuple[str, str, float, float]]) -> str:
-    """Returns Prometheus' own text form, whose times are milliseconds."""
+    """Return Prometheus' own text form, whose times are milliseconds."""
     return "".join(
         f"{metric}{{{labels}}} {value!r} {round(time_s * 1000)}\n" for metric, labels, value, time_s in rows
     )

@@ -21,7 +21,7 @@ from twinbed import TraceError
 
 
 def matrices(trace: UsageTrace) -> list[dict[str, object]]:
-    """Returns an answer of query_range for each metric."""
+    """Return an answer of query_range for each metric."""
     series: dict[tuple[str, str], list[list[object]]] = defaultdict(list)
     for metric, labels, value, time_s in samples(trace):
         series[metric, labels].append([time_s, repr(value)])

@@ -26,7 +26,7 @@ OF_PROMETHEUS = {"le", "instance", "job"}
 
 
 def series() -> dict[str, set[str]]:
-    """Returns the labels of every series that the table's metrics have."""
+    """Return the labels of every series that the table's metrics have."""
     found = {}
     for metric in TABLE.values():
         ends = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)

@@ -75,7 +75,7 @@ Seen = dict[tuple[str, str], float]
 
 
 def seen(figures: Figures) -> Seen:
-    """Returns what Prometheus would see, by name without the prefix, and the label's value."""
+    """Return what Prometheus would see, by name without the prefix, and the label's value."""
     registry = CollectorRegistry()
     registry.register(Reader(figures.read))
     return {

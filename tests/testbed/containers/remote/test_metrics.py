@@ -22,7 +22,7 @@ from tests.testbed.containers.remote.cluster import cluster, deployment, until
 
 
 async def samples(read: Callable[[], Any]) -> dict[tuple[str, tuple[str, ...]], float]:
-    """Returns what Prometheus would see, by name and the labels' values."""
+    """Return what Prometheus would see, by name and the labels' values."""
     registry = CollectorRegistry()
     registry.register(LoopReader(read, asyncio.get_running_loop()))
     families = await asyncio.to_thread(lambda: list(registry.collect()))

@@ -81,6 +81,6 @@ scrape_configs:
 
 
 def has_data(url: str, expression: str) -> bool:
-    """Returns whether every result is a number, and there is one. Raises HTTPError for what is no query."""
+    """Return whether every result is a number, and there is one. Raises HTTPError for what is no query."""
     results = asked(url, "/api/v1/query", query=expression)["result"]
     return bool(results) and all(result["value"][1] != "NaN" for result in results)
