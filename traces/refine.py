@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, isfinite, log, sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy
@@ -94,7 +95,7 @@ def refine(
         raise TraceError(f"max_cores is {max_cores}, expected above zero")
     if interval_s > trace.interval_s * 1.5:
         return aggregate(trace, interval_s)
-    parts = _multiple(trace.interval_s, interval_s)
+    parts = multiple(trace.interval_s, interval_s)
     if parts == 1:
         return trace
     rows, columns = trace.shape
@@ -104,17 +105,17 @@ def refine(
             "cells; select fewer containers, a shorter time or a longer period"
         )
     cap = np.inf if max_cores is None else max_cores
-    cpu = _burst(trace.cpu_cores, parts, interval_s, seed, burstiness, cap)
+    cpu = Bursts(columns, parts, interval_s, seed, burstiness, cap).draw(trace.cpu_cores)
     return replace(
         trace,
         interval_s=interval_s,
         cpu_cores=cpu,
-        memory_bytes=_interpolate(trace.memory_bytes, trace.present, parts),
+        memory_bytes=interpolated(trace.memory_bytes, trace.present, parts),
         present=np.repeat(trace.present, parts, axis=0),
         rx_bytes=None if trace.rx_bytes is None else _share_out(trace.rx_bytes, cpu, trace.cpu_cores),
         tx_bytes=None if trace.tx_bytes is None else _share_out(trace.tx_bytes, cpu, trace.cpu_cores),
         throttled_s=None,
-        notes=(*trace.notes, _refined_note(trace, interval_s, burstiness, max_cores)),
+        notes=(*trace.notes, refined_note(trace, interval_s, burstiness, max_cores)),
     )
 
 
@@ -125,7 +126,7 @@ def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
     full is left out. Raises TraceError if interval_s is not a multiple of the trace's, or longer than the
     trace.
     """
-    parts = _multiple(interval_s, trace.interval_s)
+    parts = multiple(interval_s, trace.interval_s)
     rows = len(trace.present) // parts
     if rows == 0:
         raise TraceError(
@@ -188,7 +189,7 @@ def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstines
 
 def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]:
     """Return (variance, lag-one covariance) within coarse intervals, relative to the means' mean square."""
-    parts = _multiple(coarse_interval_s, trace.interval_s)
+    parts = multiple(coarse_interval_s, trace.interval_s)
     rows = len(trace.present) // parts
     if parts < 2 or rows == 0:
         raise TraceError(
@@ -208,36 +209,61 @@ def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]
     return float(variance) / scale, float(covariance) / scale
 
 
-def _burst(
-    mean: Floats,
-    parts: int,
-    interval_s: float,
-    seed: np.random.SeedSequence,
-    burstiness: Burstiness,
-    cap: float,
-) -> Floats:
-    """Return CPU use, float64[T·parts, N]. Rows are drawn in order, so the chunk size changes nothing."""
-    rows, columns = mean.shape
-    if burstiness.cv == 0:
-        return np.repeat(mean, parts, axis=0)
-    random = np.random.Generator(np.random.PCG64(seed))
-    sigma = sqrt(log(1 + burstiness.cv**2))
-    keep = exp(-interval_s / burstiness.correlation_s) if burstiness.correlation_s > 0 else 0.0
-    weight, recursion = [sigma * sqrt(1 - keep**2)], [1.0, -keep]
-    state = keep * random.standard_normal((1, columns))
-    fine = np.empty((rows * parts, columns))
-    step = max(1, CHUNK_CELLS // (parts * columns))
-    for first in range(0, rows, step):
-        level = mean[first : first + step]
-        shocks = random.standard_normal((len(level) * parts, columns))
-        noise, state = scipy.signal.lfilter(weight, recursion, shocks, axis=0, zi=state)
-        np.exp(noise, out=noise)
-        block = noise.reshape(len(level), parts, columns)
-        block *= (level / block.mean(axis=1))[:, None, :]
-        if block.max(initial=0.0) > cap:
-            _cut(block, level, cap)
-        fine[first * parts : (first + len(level)) * parts] = noise
-    return fine
+Mark = tuple[Mapping[str, Any], Floats]
+"""Where the random numbers of `Bursts` stand."""
+
+
+class Bursts:
+    """The CPU use of N = columns containers within coarse intervals, drawn in the order of time.
+
+    The same seed gives the same bits, however many intervals are drawn at a time.
+    """
+
+    def __init__(
+        self,
+        columns: int,
+        parts: int,
+        interval_s: float,
+        seed: np.random.SeedSequence,
+        burstiness: Burstiness,
+        cap: float,
+    ) -> None:
+        self._parts, self._cap, self._flat = parts, cap, burstiness.cv == 0
+        sigma, lasting = sqrt(log(1 + burstiness.cv**2)), burstiness.correlation_s > 0
+        keep = exp(-interval_s / burstiness.correlation_s) if lasting else 0.0
+        self._weight, self._recursion = [sigma * sqrt(1 - keep**2)], [1.0, -keep]
+        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._state: Floats = keep * self._random.standard_normal((1, columns))
+
+    @property
+    def mark(self) -> Mark:
+        """Where the random numbers stand, for `go_to`."""
+        return self._random.bit_generator.state, self._state
+
+    def go_to(self, mark: Mark) -> None:
+        """Draw next what followed the mark."""
+        self._random.bit_generator.state, self._state = mark
+
+    def draw(self, mean: Floats) -> Floats:
+        """Return CPU use in the next coarse intervals, whose means are float64[t, N], as [t · parts, N]."""
+        (rows, columns), parts = mean.shape, self._parts
+        if self._flat:
+            return np.repeat(mean, parts, axis=0)
+        fine = np.empty((rows * parts, columns))
+        step = max(1, CHUNK_CELLS // (parts * columns))
+        for first in range(0, rows, step):
+            level = mean[first : first + step]
+            shocks = self._random.standard_normal((len(level) * parts, columns))
+            noise, self._state = scipy.signal.lfilter(
+                self._weight, self._recursion, shocks, axis=0, zi=self._state
+            )
+            np.exp(noise, out=noise)
+            block = noise.reshape(len(level), parts, columns)
+            block *= (level / block.mean(axis=1))[:, None, :]
+            if block.max(initial=0.0) > self._cap:
+                _cut(block, level, self._cap)
+            fine[first * parts : (first + len(level)) * parts] = noise
+        return fine
 
 
 def _cut(block: Floats, level: Floats, cap: float) -> None:
@@ -253,7 +279,7 @@ def _cut(block: Floats, level: Floats, cap: float) -> None:
     block[row, :, column] = np.where(mean < cap, filled, mean)
 
 
-def _interpolate(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floats:
+def interpolated(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floats:
     """Return memory at the ends of the fine intervals, on the line from the sample before to this one."""
     before = np.vstack([memory[:1], memory[:-1]])
     # A container that has just appeared has no sample before.
@@ -276,16 +302,18 @@ def _share_out(total: Floats, cpu: Floats, mean: Floats) -> Floats:
     return np.asarray(weight * (total / parts)[:, None, :]).reshape(cpu.shape)
 
 
-def _multiple(long_s: float, short_s: float) -> int:
+def multiple(long_s: float, short_s: float) -> int:
+    """Return how often the short interval fits into the long one. Raises TraceError if it does not."""
     parts = round(long_s / short_s)
     if parts < 1 or abs(long_s / short_s - parts) > 1e-6 * parts:
         raise TraceError(f"an interval of {long_s:g} s is not a whole number of {short_s:g} s intervals")
     return parts
 
 
-def _refined_note(
+def refined_note(
     trace: UsageTrace, interval_s: float, burstiness: Burstiness, max_cores: float | None
 ) -> str:
+    """Return the note that says what refining did to the trace."""
     note = (
         f"Refined from {trace.interval_s:g} s to {interval_s:g} s intervals by a random model (log-normal "
         f"bursts, coefficient of variation {burstiness.cv:.3g}, correlation time "

@@ -68,7 +68,7 @@ QUANTITIES = ("cpu_cores", "memory_bytes", "rx_bytes", "tx_bytes", "throttled_s"
 """The names of the [T, N] quantities of a trace, in the order in which they are written and checked."""
 
 MAX_CELLS = 50_000_000
-"""Intervals × containers beyond which refining refuses: 2 GiB with all five quantities."""
+"""Intervals × containers beyond which refining as a whole refuses: 2 GiB with all five quantities."""
 
 MOST_READ_CELLS = 12_000_000
 """Intervals × containers beyond which reading refuses, unless a larger number is asked for. A week of 500

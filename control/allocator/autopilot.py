@@ -26,6 +26,7 @@ from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import (
     Application,
     Decision,
+    Floats,
     History,
     Ids,
     Join,
@@ -252,10 +253,14 @@ class Autopilot(SampledPolicy):
         self._cpu = cpu_recommender(roster, self.settings)
         self._memory = memory_recommender(roster, self.settings)
 
-    def _sample(self, at_s: float) -> None:
-        slots, cores, peak = self._usage.take()
+    def _observe(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: float) -> None:
         self._cpu.observe(slots, cores, at_s)
-        self._peak_bytes.values[slots] = np.fmax(self._peak_bytes.values[slots], peak)
+        self._peak_bytes.values[slots] = np.fmax(self._peak_bytes.values[slots], peak_bytes)
+
+    def _observe_all(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: Floats) -> None:
+        self._cpu.observe_all(slots, cores, at_s)
+        peak_bytes = peak_bytes.max(axis=0)
+        self._peak_bytes.values[slots] = np.fmax(self._peak_bytes.values[slots], peak_bytes)
 
     def _update(self, at_s: float, period_s: float) -> Decision:  # noqa: ARG002 - as in SampledPolicy
         fleet = self._fleet

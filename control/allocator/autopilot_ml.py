@@ -89,6 +89,14 @@ class EnsembleRecommender:
         self._interval.values[slots, bucket] += 1.0
         self._used = max(self._used, int(bucket.max(initial=0)) + 1)
 
+    def observe_all(self, slots: Slots, values: Floats, at_s: Floats) -> None:  # noqa: ARG002
+        """Take samples one after the other, float64[samples, n]."""
+        bucket = self._buckets.find(values)
+        places = (np.arange(len(slots)) * self._buckets.count + bucket).ravel()
+        counts = np.bincount(places, minlength=len(slots) * self._buckets.count)
+        self._interval.values[slots] += counts.reshape(len(slots), -1).astype(np.float32)
+        self._used = max(self._used, int(bucket.max(initial=0)) + 1)
+
     def recommend(self, slots: Slots, at_s: float) -> Floats:  # noqa: ARG002 - decays count updates
         """Return limits (float64[n]) at the end of an update interval. NaN: no sample, so no opinion."""
         answer = np.full(len(slots), np.nan)

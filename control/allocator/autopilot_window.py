@@ -145,6 +145,11 @@ class WindowRecommender:
         """Take one usage sample (cores or bytes) per slot."""
         self._statistic.observe(slots, values, at_s)
 
+    def observe_all(self, slots: Slots, values: Floats, at_s: Floats) -> None:
+        """Take samples one after the other: float64[samples, n], and when each ended."""
+        for row, end_s in enumerate(at_s.tolist()):
+            self.observe(slots, values[row], end_s)
+
     def recommend(self, slots: Slots, at_s: float) -> Floats:
         """Return limits (float64[n]) at the end of an update interval. NaN: no sample, so no opinion."""
         limits = self._statistic.value(slots) * (1.0 + self._margin)

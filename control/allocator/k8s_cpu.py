@@ -20,9 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from control.allocator.model import Decision, Reason
+from control.allocator.model import Decision, Floats, Reason
 from control.allocator.roster import Roster
-from control.allocator.sampled import SampledPolicy
+from control.allocator.sampled import SampledPolicy, Slots
 from control.settings import check, parameter
 from twinbed import ScenarioError
 
@@ -95,8 +95,7 @@ class K8sCpu(SampledPolicy):
         self._remembered = roster.column(0.0, np.float64, int(s.window_s // s.interval_s))
         self._samples = roster.column(0, np.int64)
 
-    def _sample(self, at_s: float) -> None:  # noqa: ARG002 - as in SampledPolicy
-        slots, cores, _ = self._usage.take()
+    def _observe(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: float) -> None:  # noqa: ARG002
         samples = self._samples.values[slots]
         length = self._remembered.values.shape[1]
         self._remembered.values[slots, samples % length] = cores / self.settings.target_utilisation

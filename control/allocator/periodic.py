@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from control.allocator.model import Decision, Floats, PeriodStats, Reason
 from control.allocator.roster import Column, Roster
-from control.allocator.sampled import SampledPolicy
+from control.allocator.sampled import SampledPolicy, Slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class PeriodicPolicy(SampledPolicy):
         self._slots: NDArray[np.int64] = np.empty(0, np.int64)
         self.begin()
 
-    def _sample(self, at_s: float) -> None:  # noqa: ARG002 - as in SampledPolicy
-        self._slots, self._cores, self._peaks = self._usage.take()
+    def _observe(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: float) -> None:  # noqa: ARG002
+        self._slots, self._cores, self._peaks = slots, cores, peak_bytes
 
     def _update(self, at_s: float, period_s: float) -> Decision:  # noqa: ARG002 - as in SampledPolicy
         fleet, slots = self._fleet, self._slots

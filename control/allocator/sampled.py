@@ -10,10 +10,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from control.allocator.cap import CappedPolicy
 from control.allocator.model import NOTHING, Application, Decision, Floats, History, Ids, Join, PeriodStats
 from control.allocator.ports import Given
 from control.allocator.usage import Interval, UsageSamples
+
+Slots = NDArray[np.int64]
 
 
 class SampledPolicy(CappedPolicy):
@@ -63,22 +68,28 @@ class SampledPolicy(CappedPolicy):
 
     def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
         """See `ports.Patient`."""
-        first, count = 0, len(at_s)
-        while first < count:
-            last = first + self._sample_interval.before(at_s[first:], used.period_s)
-            self._usage.add_all(ids, used, slice(first, min(last + 1, count)))
-            if last < count and self._sample_interval.over(float(at_s[last]), used.period_s):
-                self._sample(float(at_s[last]))
-            first = last + 1
+        ends = self._sample_interval.ends(at_s, used.period_s)
+        taken = self._usage.add_all(ids, used, ends)
+        if ends:
+            self._observe_all(*taken, at_s[ends])
 
     def _begin_intervals(self) -> None:
         """Begin both intervals, and their running samples, with the next reported period."""
         self._usage = UsageSamples(self._fleet.roster)
         self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
 
-    @abstractmethod
     def _sample(self, at_s: float) -> None:
         """Take the running sample at the end of a sample interval."""
+        self._observe(*self._usage.take(), at_s)
+
+    @abstractmethod
+    def _observe(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: float) -> None:
+        """Take one sample per slot: mean CPU use in cores and memory peak in bytes, float64[n]."""
+
+    def _observe_all(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: Floats) -> None:
+        """Take samples one after the other: float64[samples, n], and when each ended."""
+        for row, end_s in enumerate(at_s.tolist()):
+            self._observe(slots, cores[row], peak_bytes[row], end_s)
 
     @abstractmethod
     def _update(self, at_s: float, period_s: float) -> Decision:

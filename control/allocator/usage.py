@@ -23,6 +23,10 @@ interval twice.
 """
 
 
+Taken = tuple[NDArray[np.int64], Floats, Floats]
+"""Samples: slots int64[n], ascending; mean CPU, cores, and memory peak, bytes, float64[samples, n]."""
+
+
 class Interval:
     """Tells when an interval of the fleet's time line is over.
 
@@ -57,6 +61,19 @@ class Interval:
             return 0
         return int(np.searchsorted(at_s + period_s * _NEARLY_HALF, self._end_s))
 
+    def ends(self, at_s: Floats, period_s: float) -> list[int]:
+        """Return which of the coming periods `over` is True for, and go on to the last. at_s: as in
+        `before`."""
+        found: list[int] = []
+        last = 0
+        while last < len(at_s):
+            # The first period ever may begin the time line.
+            last += self.before(at_s[last:], period_s)
+            if last < len(at_s) and self.over(float(at_s[last]), period_s):
+                found.append(last)
+            last += 1
+        return found
+
 
 class UsageSamples:
     """Running sums of one sample interval: 32 bytes per container."""
@@ -82,21 +99,35 @@ class UsageSamples:
         self._peak.values[slots] = np.maximum(self._peak.values[slots], memory)
         self._last.values[slots] = memory
 
-    def add_all(self, ids: Ids, used: History, rows: slice) -> None:
-        """Add the usage of the containers `ids` in the periods `rows`, with the same result as `add` one by
-        one.
-        """
-        own, slots = self._roster.find(ids)
-        cpu_s, memory = used.usage_cores[rows, own] * used.period_s, used.memory_bytes[rows, own]
-        # np.add.accumulate adds in the order of time; a plain sum may not.
-        cpu_s[0] += self._cpu_s.values[slots]
-        self._cpu_s.values[slots] = np.add.accumulate(cpu_s)[-1]
-        seconds = self._seconds.values[slots]
-        for _ in range(len(cpu_s)):
-            seconds += used.period_s
-        self._seconds.values[slots] = seconds
-        self._peak.values[slots] = np.maximum(self._peak.values[slots], memory.max(axis=0))
+    def add_all(self, ids: Ids, used: History, ends: list[int]) -> Taken:
+        """Add the usage of the containers `ids` period by period, and take the samples that end with the
+        periods `ends`, as `add` and `take` do one by one."""
+        own, index = self._roster.find(ids)
+        slots = np.arange(self._roster.size)[index]
+        order = np.argsort(slots)
+        slots = slots[order]
+        cpu_s = used.usage_cores[:, own][:, order] * used.period_s
+        memory = used.memory_bytes[:, own][:, order]
+        first = np.array([0, *(end + 1 for end in ends)])
+        length = np.diff(np.append(first, len(cpu_s)))
+        # The last sample is the running one.
+        sums, peaks = np.zeros((2, len(first), len(slots))), np.zeros((len(first), len(slots)), np.int64)
+        sums[0, 0], sums[1, 0] = self._cpu_s.values[slots], self._seconds.values[slots]
+        peaks[0] = self._peak.values[slots]
+        # All samples at once, period by period: sums are made in the order of time.
+        for number in range(length.max()):
+            live = np.flatnonzero(length > number)
+            rows = first[live] + number
+            sums[0, live] += cpu_s[rows]
+            sums[1, live] += used.period_s
+            peaks[live] = np.maximum(peaks[live], memory[rows])
+        if ends:
+            for column in (self._cpu_s, self._seconds, self._peak):
+                column.values[: self._roster.size] = 0
+        self._cpu_s.values[slots], self._seconds.values[slots] = sums[:, -1]
+        self._peak.values[slots] = peaks[-1]
         self._last.values[slots] = memory[-1]
+        return slots, sums[0, :-1] / sums[1, :-1], peaks[:-1].astype(np.float64)
 
     def take(self) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Return the samples of every member that reported since the last call, and start the next interval.

@@ -185,10 +185,9 @@ class Vpa(SampledPolicy):
     def _cpu_requests(self, slots: Slots) -> CpuRequests:
         return CpuRequests(self._fleet.roster.ids[slots], self._requests(slots)[0])
 
-    def _sample(self, at_s: float) -> None:
-        slots, cores, peak = self._usage.take()
+    def _observe(self, slots: Slots, cores: Floats, peak_bytes: Floats, at_s: float) -> None:
         self.recommender.observe_cpu(slots, cores, at_s)
-        self.recommender.observe_memory(slots, peak, at_s)
+        self.recommender.observe_memory(slots, peak_bytes, at_s)
         for column in (self._started_s, self._running_since_s):
             fresh = slots[np.isnan(column.values[slots])]
             column.values[fresh] = at_s - self.settings.sample_interval_s

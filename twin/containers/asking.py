@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from control.allocator.model import CpuRequests, History, Join
 from control.allocator.shares import DEFAULT_WEIGHT, SHARES_PER_CORE, shares
 from twin.containers.members import Columns, Members
-from twin.containers.model import Floats, Series
+from twin.containers.model import Floats
 from twin.containers.physics import Physics
+from twin.containers.recording import Recorder
 
 
 class Newcomers:
@@ -46,9 +47,9 @@ class Requests:
     held: float64[N], cores that each container reserves without a quota: its request, or its host's cores.
     """
 
-    def __init__(self, physics: Physics, series: Series | None) -> None:
+    def __init__(self, physics: Physics, recorder: Recorder | None) -> None:
         count = len(physics.group)
-        self._physics, self._series = physics, series
+        self._physics, self._recorder = physics, recorder
         self._cores: Floats = np.full(count, np.nan)
         self._order: NDArray[np.int64] = np.zeros(count, np.int64)
         self._host_cores = physics.population.host_cores
@@ -71,8 +72,9 @@ class Requests:
         self._cores[columns] = cores
         asked = cores.astype(np.float32)
         self.held[columns] = np.where(np.isnan(asked), self._host_cores[columns], asked)
-        if self._series is not None and self._series.request_cores is None:
-            self._series.request_cores = np.full(self._series.up.shape, np.nan, np.float32)
+        if self._recorder is not None and self._recorder.series.request_cores is None:
+            series = self._recorder.series
+            series.request_cores = np.full(series.up.shape, np.nan, np.float32)
         weights = shares(cores).astype(np.float64) * (DEFAULT_WEIGHT / SHARES_PER_CORE)
         self._physics.weigh(columns, weights)
 
@@ -86,6 +88,7 @@ class Requests:
         self.fill(row, row + 1, columns)
 
     def fill(self, first: int, last: int, columns: Columns) -> None:
-        """Write the rows from `first` to before `last`, as `record` writes one row."""
-        if self._series is not None and self._series.request_cores is not None:
-            self._series.request_cores[first:last, columns] = self._cores[columns]
+        """Write the rows from `first` to before `last` as `record` writes one."""
+        if self._recorder is not None and self._recorder.series.request_cores is not None:
+            begin = self._recorder.first
+            self._recorder.series.request_cores[first - begin : last - begin, columns] = self._cores[columns]

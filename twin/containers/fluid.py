@@ -13,7 +13,7 @@ from control.allocator.model import Bytes, CpuLimits
 from twin.containers import cfs
 from twin.containers.compiled import kernel
 from twin.containers.members import Columns, Members
-from twin.containers.model import Floats, Machine, Workload
+from twin.containers.model import BlockReader, Floats, Machine, Workload
 from twin.containers.sharing import Hosts, Whole, crowded_hosts
 from twin.containers.validation import check
 from twinbed import InvariantError
@@ -30,20 +30,28 @@ class Fluid:
         self._present = workload.present
         self._demand = np.ascontiguousarray(workload.demand_cores, np.float64)
         self._want = np.ascontiguousarray(workload.memory_bytes, np.int64)
-        self.periods, count = workload.present.shape
+        self.periods, count = workload.periods, len(workload.names)
+        self._first, self._block_rows = 0, self.periods
+        self._reader: BlockReader | None = None
+        if workload.blocks is None:
+            self._changes = np.flatnonzero(_changed_rows(workload.present))
+        else:
+            self._changes, self._block_rows = workload.blocks.starts, workload.blocks.block_rows
+            self._reader = workload.blocks.reader()
+            self._take(0)
+        self._changed = frozenset(self._changes.tolist())
+        self._there = self._present[:1].any(axis=0)
         self.fleet = cfs.new_fleet(count, workload.threads, workload.host_cores)
         self._hosts = crowded_hosts(workload.host, workload.host_cores, self.fleet.cap, workload.weight)
         self.group = np.zeros(count, np.int64)
         self.host = workload.host
         self.ends_s: Floats = np.array([workload.period_s])
-        self._changed = _changed_rows(workload.present)
-        self._changes = np.flatnonzero(self._changed)
         self._over = np.empty(count, np.int64)
         self._row, self._start_s, self._now_s = 0, 0.0, 0.0
 
     def first(self) -> Columns:
         """Return the columns present in the first period."""
-        return np.flatnonzero(self._present[:1].any(axis=0))
+        return np.flatnonzero(self._there)
 
     def run_until(self, at_s: float) -> float:
         """Return `at_s`. Periods are integrated in closed form, so nothing moves before its time."""
@@ -57,13 +65,13 @@ class Fluid:
     def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
         """See `Physics`. All containers are one group."""
         del group
-        load = self.population
+        load, place = self.population, self._local(row)
         count = cfs.end_period(
             self.fleet,
             self._hosts,
             self._demand,
             self._want,
-            row,
+            place,
             load.period_s,
             self._machine.burst_s,
             report,
@@ -72,15 +80,32 @@ class Fluid:
         self.go_on(row, count)
         return self._over[:count].copy() if count else self._over[:0]
 
+    def _local(self, row: int) -> int:
+        """Return where period `row` is in the tables, of which its block is read first."""
+        if self._reader is not None and row >= self._first + len(self._demand):
+            self._take(row // self._block_rows)
+        return row - self._first
+
+    def _take(self, number: int) -> None:
+        assert self._reader is not None
+        block = self._reader.block(number)
+        self._first, self._demand, self._want = block.first, block.cpu_cores, block.memory_bytes
+        self._present = block.present
+
     @property
-    def tables(self) -> tuple[Hosts, Floats, Whole]:
-        """The hosts, and the arrivals and wanted memory of each period, for the kernels of cfs.py."""
-        return self._hosts, self._demand, self._want
+    def tables(self) -> tuple[Hosts, Floats, Whole, int]:
+        """The hosts; what arrives and is wanted in each period, for the kernels of cfs.py; and the period of
+        the first row."""
+        return self._hosts, self._demand, self._want, self._first
 
     def steady_periods(self, row: int) -> int:
-        """Return the number of periods after `row` that begin without a join or a leave."""
+        """Return how many periods after `row` are in `tables` and begin with nobody joining or leaving."""
+        if row + 1 >= self.periods:
+            return 0
+        self._local(row + 1)
         after = np.searchsorted(self._changes, row, side="right")
-        return int(self._changes[after] if after < len(self._changes) else self.periods) - row - 1
+        last = int(self._changes[after]) if after < len(self._changes) else self.periods
+        return min(last, self._first + len(self._demand)) - row - 1
 
     def go_on(self, row: int, found: int) -> None:
         """Record that the kernels of cfs.py ran the periods up to `row`. found: as returned by
@@ -93,16 +118,17 @@ class Fluid:
 
     def account(self, columns: Columns) -> None:
         """See `Physics`."""
-        period_s = self.population.period_s
-        cfs.advance(self.fleet, self._hosts, columns, self._offset(), self._demand, self._row, period_s)
+        period_s, place = self.population.period_s, self._local(self._row)
+        cfs.advance(self.fleet, self._hosts, columns, self._offset(), self._demand, place, period_s)
 
     def record(self, rows: cfs.Rows, row: int, group: int, report: cfs.Report) -> None:
-        """See `Physics`."""
+        """See `Physics`. Rows begin with the block's first period."""
         del group
-        cfs.record(rows, row, self.fleet, report, self._demand)
+        cfs.record(rows, self._local(row), self.fleet, report, self._demand)
 
     def write_quotas(self, members: Members, limits: CpuLimits, order: int) -> int:
         """See `Physics`."""
+        place = self._local(self._row)
         return cfs.write_quotas(
             self.fleet,
             self._hosts,
@@ -114,7 +140,7 @@ class Fluid:
             order,
             self._offset(),
             self._demand,
-            self._row,
+            place,
             self.population.period_s,
             self._machine.burst_s,
         )
@@ -127,9 +153,10 @@ class Fluid:
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
         """Return the changes of the trace's `present`."""
-        if not self._changed[row]:
+        if row not in self._changed:
             return None
-        before, after = self._present[row - 1], self._present[row]
+        before, after = self._there, self._present[self._local(row)].copy()
+        self._there = after
         return np.flatnonzero(before & ~after), np.flatnonzero(after & ~before)
 
     def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
@@ -171,7 +198,9 @@ class Fluid:
         return
 
     def finish(self) -> None:
-        """Return None: a trace has no requests."""
+        """Return None: a trace has no requests. Nothing more is read."""
+        if self._reader is not None:
+            self._reader.close()
         return
 
     def _set(self, columns: Columns, status: int) -> None:
@@ -185,7 +214,8 @@ class Fluid:
         return min(max(self._now_s - self._start_s, 0.0), self.population.period_s)
 
     def _blame(self, column: int, row: int) -> None:
-        demand, want = self._demand[row, column], self._want[row, column]
+        place = self._local(row)
+        demand, want = self._demand[place, column], self._want[place, column]
         name = self.population.names[column]
         if not (0.0 <= demand < np.inf) or want < 0:
             raise InvariantError(f"container {name!r}, period {row}: demand {demand} cores, {want} bytes")

@@ -22,9 +22,8 @@ The bin that holds a quantile is divided again. So a quantile is known to the ru
 hour), and is interpolated inside that.
 """
 
-_SAME_CORES = 1e-6
-"""Difference of cores that counts as none: demand and usage are recorded as float32 and differ by
-rounding."""
+SAME_CORES = 1e-6
+"""Cores. Demand and usage recorded as float32 differ by rounding; a smaller difference is no backlog."""
 
 
 def work_lateness(
@@ -107,7 +106,7 @@ def _walk(
 ) -> None:
     """Pass every stretch of one container's work (float[T]) between two corners to `_add`."""
     periods = len(demand)
-    tolerance = _SAME_CORES * period_s
+    tolerance = SAME_CORES * period_s
     behind = 0.0  # arrived and not done at the end of the period that serves
     first = 0  # the period whose work is served next
     left = demand[0] * period_s if periods else 0.0  # the part of it that is still to be served

@@ -23,6 +23,7 @@ from twin.containers.compiled import compiled, kernel, released
 from twin.containers.fluid import Fluid
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine
+from twin.containers.recording import Recorder
 from twin.containers.sharing import Hosts
 from twinbed import InvariantError
 
@@ -93,7 +94,7 @@ class _Clock(NamedTuple):
 
 
 def new_leaps(
-    physics: object, allocator: Allocator, machine: Machine, delays_s: Floats, rows: Rows | None
+    physics: object, allocator: Allocator, machine: Machine, delays_s: Floats, recorder: Recorder | None
 ) -> Leaps | None:
     """Return the passes for this physics, allocator and machine; None if periods must be run one by one."""
     if type(physics) is not Fluid or not isinstance(allocator, Patient | Tabled):
@@ -104,21 +105,23 @@ def new_leaps(
         return None
     settle_s = max(machine.quota_write_delay_s + machine.network_delay_s, 0.0)
     clock = _Clock(load.period_s, machine.burst_s, np.ascontiguousarray(delays_s[:, 0]), settle_s)
-    return Leaps(physics, allocator, clock, rows)
+    return Leaps(physics, allocator, clock, recorder)
 
 
 class Leaps:
-    """Passes over the periods of `physics`. rows: where periods are recorded; None: their quotas are summed
+    """Passes over the periods of `physics`. recorder: what records them, None: their quotas are summed
     in `reserved`."""
 
-    def __init__(self, physics: Fluid, allocator: Patient | Tabled, clock: _Clock, rows: Rows | None) -> None:
+    def __init__(
+        self, physics: Fluid, allocator: Patient | Tabled, clock: _Clock, recorder: Recorder | None
+    ) -> None:
         self._physics, self._clock = physics, clock
         self._tabled = allocator if isinstance(allocator, Tabled) else None
         self._patient = allocator if isinstance(allocator, Patient) else None
         count = len(physics.group)
         self._next_row = 0
-        self._recording = rows is not None
-        self._rows = cfs.rows_of(cfs.new_series(0, 0)) if rows is None else rows
+        self._recorder = recorder
+        self._no_rows = cfs.rows_of(cfs.new_series(0, 0))
         self._over = np.empty(count, np.int64)
         self._most = max(_LEAST_PERIODS, min(_MOST_PERIODS, _MOST_CELLS // count))
         self._times = np.empty((2, self._most))
@@ -155,10 +158,11 @@ class Leaps:
             # The policy is about to decide, or always decides. Asking it costs time, too.
             self._next_row = at.row + _LEAST_PERIODS
             return None
-        hosts, demand, want = physics.tables
+        hosts, demand, want, begin = physics.tables
+        rows = self._no_rows if self._recorder is None else self._recorder.reach(at.row + 1)
         done, over, order, changed = _run(
-            physics.fleet, hosts, demand, want, at.row, most, clock, self._times[1],
-            report, self._over, self._rows, self._recording, reserved, requests.held, self._told,
+            physics.fleet, hosts, demand, want, begin, at.row, most, clock, self._times[1],
+            report, self._over, rows, self._recorder is not None, reserved, requests.held, self._told,
             self._tabled is not None, table, columns, ids, members.issued, members.column_of, at.order,
             self._room,
         )  # fmt: skip
@@ -220,6 +224,7 @@ def _run(
     hosts: Hosts,
     demand: Floats,
     want: Whole,
+    begin: int,
     first: int,
     most: int,
     clock: _Clock,
@@ -241,6 +246,8 @@ def _run(
     room: _Room,
 ) -> tuple[int, int, int, int]:
     """Run the periods first + 1 … first + most, while the report of `first` is on its way.
+
+    begin: the period of the first row of `demand`, `want` and `rows`.
 
     Returns (periods run, columns over their memory limit in the last, order, limits changed). A negative
     second number is as in `end_period`. A negative last number means that a report was not a number.
@@ -272,10 +279,10 @@ def _run(
                 offset = min(max(in_force_s[k] - start_s, 0.0), clock.period_s)
                 changed += cfs.write_quotas(
                     fleet, hosts, issued, column_of, room.ids[:decided], room.cores[:decided],
-                    room.reasons[:decided], order, offset, demand, first + k + 1, clock.period_s,
+                    room.reasons[:decided], order, offset, demand, first + k + 1 - begin, clock.period_s,
                     clock.burst_s,
                 )  # fmt: skip
-        row = first + k + 1
+        row = first + k + 1 - begin
         found = cfs.end_period(
             fleet, hosts, demand, want, row, clock.period_s, clock.burst_s, report, over
         )  # fmt: skip

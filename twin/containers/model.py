@@ -80,24 +80,70 @@ class Replication:
     settings: HpaSettings
 
 
+class Block(Protocol):
+    """Some rows of a workload's tables."""
+
+    @property
+    def first(self) -> int:
+        """The period of the first row."""
+
+    @property
+    def cpu_cores(self) -> Floats:
+        """CPU demand, float64[t, N], cores."""
+
+    @property
+    def memory_bytes(self) -> NDArray[np.int64]:
+        """Memory wanted, int64[t, N]."""
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Whether the container is there, bool[t, N]."""
+
+
+class BlockReader(Protocol):
+    """One simulation's reading of blocks."""
+
+    def block(self, number: int) -> Block:
+        """Return the block of that number, from 0. Numbers never decrease."""
+
+    def close(self) -> None:
+        """Say that no more blocks are read."""
+
+
+class Blocks(Protocol):
+    """The tables of a workload in blocks, where all of them do not fit into memory."""
+
+    @property
+    def rows(self) -> int:
+        """Number of periods."""
+
+    @property
+    def block_rows(self) -> int:
+        """Number of periods of each block but the last."""
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Periods that begin with somebody joining or leaving, int64[k], ascending."""
+
+    def reader(self) -> BlockReader:
+        """Return somebody who reads the blocks once, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """The demand of the containers if nothing limits them.
 
-    demand_cores: float64[T, N], CPU work that arrives in the period / P (cores).
-    memory_bytes: int64[T, N], memory that the container wants to hold at the period's end.
-    present: bool[T, N], False before it starts and after it ends; joins and leaves follow from it.
-    threads: float64[N], CPUs that it can keep busy at once.
-    host: int64[N], the container's host. host_cores: float64[N], CPUs of that host.
-    weight: float64[N] > 0, cpu.weight, by which containers share a host that is short of CPUs.
-    app: int64[N], index into applications.
-    peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies that need a profile.
-    is_job: the demand is a job's, whose work waits for earlier work (job.py); otherwise work arrives
-        regardless of earlier work (fluid.py).
-    host_memory_bytes, report_interval_s: as in Population.
-    replication: None unless the number of replicas changes; then demand_cores is ignored.
-
-    A negative or non-finite value is an InvariantError, because traces are validated earlier.
+    demand_cores: float64[T, N], CPU work that arrives in the period / P (cores). memory_bytes: int64[T, N],
+    what the container wants to hold at the period's end. present: bool[T, N], False before it starts and
+    after it ends; joins and leaves follow from it. threads: float64[N], CPUs it can keep busy at once.
+    host: int64[N], which host the container stands on. host_cores: float64[N], CPUs of that host. weight:
+    float64[N] > 0, its cpu.weight, by which containers share a host that is short of CPUs. app: int64[N],
+    index into applications. peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies
+    that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
+    before they come here. is_job: the demand is a job's, whose work waits for what was not done before
+    (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes, report_interval_s: as in
+    Population. replication: None unless the number of replicas changes; then demand_cores is not looked at.
+    blocks: where the three tables are read from; they are empty then, [0, N]. Jobs and replicas have none.
     """
 
     names: tuple[str, ...]
@@ -117,6 +163,12 @@ class Workload:
     host_memory_bytes: float = np.inf
     report_interval_s: float = 0.0
     replication: Replication | None = None
+    blocks: Blocks | None = None
+
+    @property
+    def periods(self) -> int:
+        """Number of periods."""
+        return len(self.present) if self.blocks is None else self.blocks.rows
 
 
 @dataclass(frozen=True, slots=True)

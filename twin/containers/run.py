@@ -14,6 +14,7 @@ from twin.containers.compiled import compiled
 from twin.containers.job import replayed
 from twin.containers.model import Machine, Outcome, Workload
 from twin.containers.physics import Physics
+from twin.containers.recording import Keep, Recorder
 from twin.containers.replicas import Replicas, Scaler
 from twin.containers.requests.model import RequestWorkload
 from twin.containers.simulation import ControlLoop
@@ -29,16 +30,19 @@ def simulate(
     record: bool = True,
     progress: Progress | None = None,
     profile: History | None = None,
+    keep: Keep | None = None,
 ) -> Outcome:
     """Run `workload` under `allocator` on `machine`, one period after the other.
 
     record: keep the series (58 bytes per container-period, 62 with CPU requests). progress: called with the
     finished fraction (0…1] at most 20 times per second of real time; what it raises ends the simulation and
-    passes through. profile: use of the containers, in the workload's order, in their profile; the allocator
-    gets it when they join. The same arguments and seed give the same outcome to the bit (except decide_s).
-    Raises InvariantError naming container and period for a workload that is not finite or negative, and for
-    an allocator that breaks its port's promises. The allocator raises ScenarioError when the containers do
-    not fit.
+    passes through. profile: what the containers, in the workload's order, used in their profile, told when
+    they join. keep: is given the series, in the workload's blocks, instead of the outcome; a workload in
+    blocks that is recorded needs it. The same arguments and seed give the same outcome to the bit (except
+    decide_s). Raises
+    InvariantError naming container and period for a workload that is not finite or negative, and for an
+    allocator that breaks its port's promises. The allocator raises ScenarioError when the containers do not
+    fit.
     """
     if isinstance(allocator, Compilable):
         allocator.compile(compiled)
@@ -54,7 +58,9 @@ def simulate(
         workload_of = workload.replication.of
     else:
         physics, machine = replayed(workload, machine)
-    loop = ControlLoop(physics, allocator, machine, seed, record, profile, workload_of)
+    block_rows = workload.blocks.block_rows if isinstance(workload, Workload) and workload.blocks else 0
+    recorder = Recorder(physics.periods, len(physics.group), block_rows, keep) if record else None
+    loop = ControlLoop(physics, allocator, machine, seed, recorder, profile, workload_of)
     if isinstance(physics, Replicas):
         loop.env.process(Scaler(loop, physics, machine).run())
     return loop.run(progress)

@@ -24,6 +24,7 @@ from control.allocator.ports import Allocator
 from control.services import Draw
 from twin.containers.model import Events, Floats, Machine, Outcome, Series
 from twin.containers.pods import Ledger, PodPool, PodRequests, new_ledger
+from twin.containers.recording import Recorder
 from twin.containers.requests.model import Arrivals, Client, RequestLog, RequestWorkload, ServiceGraph
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload
 from twin.containers.simulation import ControlLoop
@@ -83,7 +84,8 @@ def simulate_serverless(
     # Drawn before the run, so that every policy meets the same invocations.
     lengths_s = np.stack([step.sample(random, len(ledger.at_s)) for step in steps], axis=1)
     physics = PodRequests(request_workload(workload, lengths_s), machine, engine)
-    loop = ControlLoop(physics, allocator, machine, seed, record)
+    recorder = Recorder(physics.periods, len(physics.group)) if record else None
+    loop = ControlLoop(physics, allocator, machine, seed, recorder)
     retries = load.retries if isinstance(load, Batch) else 0
     pool = PodPool(
         loop, physics, workload.pod, steps, lengths_s, ledger, retries, np.random.default_rng(starts)

@@ -46,6 +46,7 @@ from twin.containers.leap import Leapt, Moment, delays_until, new_leaps
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
+from twin.containers.recording import Recorder
 from twin.containers.reporting import Counters, shown
 from twin.containers.starting import BackOff, StartUps
 from twin.containers.telling import Progress, Told
@@ -56,9 +57,9 @@ class ControlLoop:
     """One simulation. Call `run` once.
 
     env: the clock, for processes that join and dismiss containers during the run (serverless pods).
-    on_signal: called when the physics stopped early, after memory has been handled.
-    profile: use of the columns in their profile, if the policy receives it.
-    workload_of: int64[N], the workload of each replica. requests: CPU requests in force.
+    on_signal: called when the physics stopped early, after memory has been handled. profile: what the columns
+    used in their profile, if the policy is to be told. workload_of: int64[N], whose replica each column is.
+    recorder: what keeps the series, if anything. requests: CPU requests in force.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class ControlLoop:
         allocator: Allocator,
         machine: Machine,
         seed: np.random.SeedSequence,
-        record: bool,
+        recorder: Recorder | None,
         profile: History | None = None,
         workload_of: Columns | None = None,
     ) -> None:
@@ -78,13 +79,12 @@ class ControlLoop:
         self.env = simpy.Environment()
         self.on_signal: Callable[[], None] = lambda: None
         self._members = Members(physics.group, groups)
-        self._series = cfs.new_series(periods, count) if record else None
-        self._rows = cfs.rows_of(self._series) if self._series is not None else None
+        self._recorder = recorder
         self._events = Events([], [], [], [])
         self._limit_changes = 0
         self._order = 0
-        self.requests = Requests(physics, self._series)
-        # Number of lives ended so far, by which a late restart timer is recognised.
+        self.requests = Requests(physics, self._recorder)
+        # Lives ended so far, by which a late restart timer is recognised.
         self._starts = np.zeros(count, np.int64)
         self._back_off = BackOff(count)
         self._starting = StartUps(physics, machine) if machine.restart_cpu_s > 0.0 else None
@@ -96,7 +96,7 @@ class ControlLoop:
         jitter = machine.telemetry_jitter_s * self._random.standard_normal(periods * groups)
         delay = machine.telemetry_delay_s
         self._delays = np.maximum(delay + jitter, 0.0).reshape(periods, groups) + machine.network_delay_s
-        self._leaps = new_leaps(physics, allocator, machine, self._delays, self._rows)
+        self._leaps = new_leaps(physics, allocator, machine, self._delays, self._recorder)
         self._reserved = np.zeros(count)
         self._last_arrival_s = 0.0
         self._reports = self._asked = 0
@@ -138,7 +138,7 @@ class ControlLoop:
             raise cast(BaseException, ticks.value)
         fleet = self._fleet
         return Outcome(
-            series=self._series,
+            series=None if self._recorder is None else self._recorder.finish(),
             events=self._events,
             limit_changes=self._limit_changes,
             arrived_s=fleet.arrived_s,
@@ -148,7 +148,7 @@ class ControlLoop:
             reports=self._reports,
             decide_s=self._decide_s,
             asked=self._asked,
-            reserved_cores=None if self._series is not None else self._reserved,
+            reserved_cores=None if self._recorder is not None else self._reserved,
             requests=physics.finish(),
         )
 
@@ -190,8 +190,8 @@ class ControlLoop:
         if self._starting is not None:
             self._starting.burn(columns, end_s)
         over = physics.end_period(row, group, report)
-        if self._rows is not None:
-            physics.record(self._rows, row, group, report)
+        if self._recorder is not None:
+            physics.record(self._recorder.reach(row), row, group, report)
         else:
             cfs.reserve(self._reserved, self.requests.held, self._fleet, columns)
         self.requests.record(row, columns)

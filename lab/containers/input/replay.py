@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import History
+from lab.containers.input.blocks import profile
 from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Machine, Workload
 from twin.containers.requests.model import RequestWorkload
@@ -47,6 +48,8 @@ class Replay:
         load = self.workload
         if self.history is not None or not isinstance(load, Workload):
             return self.history
+        if load.blocks is not None:
+            return profile(load)
         demand = load.demand_cores
         if not load.present.all():
             demand = np.where(load.present, demand, np.nan)

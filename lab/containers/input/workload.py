@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from control.allocator.hpa import HpaSettings
 from control.allocator.model import PAGE_BYTES
+from lab.containers.input.blocks import Peaks, blocks_of
 from lab.containers.input.ceilings import applications, given_threads, given_weights, profile_peaks
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import ContainerScenario, HpaInput, SyntheticContainer
@@ -103,12 +104,22 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
     _note_censoring(trace, notes)
     # The twin does not use network counters, and refining them costs as much as refining CPU.
     plain = replace(trace, rx_bytes=None, tx_bytes=None)
-    fine = refine(plain, scenario.period_s, seed, burstiness(scenario), max_cores=host_cores)
-    demand, memory = fine.cpu_cores, np.rint(fine.memory_bytes).astype(np.int64)
-    memory_known = np.asarray(memory.any(axis=0), np.bool_)
+    bursts = burstiness(scenario)
+    blocks = blocks_of(scenario, plain, seed, bursts, host_cores)
+    if blocks is None:
+        fine = refine(plain, scenario.period_s, seed, bursts, max_cores=host_cores)
+        demand, memory = fine.cpu_cores, np.rint(fine.memory_bytes).astype(np.int64)
+        memory_known = np.asarray(memory.any(axis=0), np.bool_)
+        peak_cores = profile_peaks(demand, scenario.period_s, scenario.profile.interval_s)
+        most_bytes, most_cores = memory.max(axis=0), demand.max(axis=0)
+    else:
+        fine = replace(plain, interval_s=scenario.period_s, notes=blocks.notes)
+        demand, memory = np.empty((0, plain.shape[1])), np.empty((0, plain.shape[1]), np.int64)
+        peaks = Peaks(blocks, scenario.profile.interval_s, scenario.period_s)
+        memory_known, peak_cores = peaks.memory_known, peaks.cores
+        most_bytes, most_cores = peaks.memory_bytes, peaks.threads
     _note_memory(fine, memory_known, notes)
-    peak_cores = profile_peaks(demand, scenario.period_s, scenario.profile.interval_s)
-    peak_bytes = np.maximum(memory.max(axis=0), PAGE_BYTES)
+    peak_bytes = np.maximum(most_bytes, PAGE_BYTES)
     names = tuple(dict.fromkeys(fine.apps))
     app = np.array([names.index(name) for name in fine.apps], np.int64)
     workload = Workload(
@@ -118,8 +129,8 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         period_s=scenario.period_s,
         demand_cores=demand,
         memory_bytes=memory,
-        present=fine.present,
-        threads=_threads(scenario, fine.containers, demand, host_cores),
+        present=fine.present if blocks is None else fine.present[:0],
+        threads=_threads(scenario, fine.containers, most_cores, host_cores),
         host=np.arange(len(app)) % hosts,
         host_cores=np.full(len(app), host_cores),
         weight=given_weights(scenario, fine.containers),
@@ -127,15 +138,16 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         peak_bytes=peak_bytes,
         host_memory_bytes=scenario.most_bytes,
         report_interval_s=scenario.report_interval_s or 0.0,
+        blocks=blocks,
     )
     if scenario.hpa is not None:
         workload = replicated(workload, scenario.hpa, own_hosts=hosts == len(app))
-        peaks = workload.peak_cores, workload.peak_bytes
-        workload = replace(workload, applications=applications(scenario, names, workload.app, *peaks))
+        sizes = workload.peak_cores, workload.peak_bytes
+        workload = replace(workload, applications=applications(scenario, names, workload.app, *sizes))
         memory_known = memory_known[workload.replication.of] if workload.replication else memory_known
         notes.append("Replicas share their workload's demand evenly; each holds the memory of the trace.")
     coarse = fine.interval_s < trace.interval_s
-    refined = coarse and burstiness(scenario).cv > 0
+    refined = coarse and bursts.cv > 0
     about = {"start_s": trace.start_s} | ({"hosts": hosts} if hosts < len(app) else {})
     return Replay(
         workload,
@@ -181,10 +193,10 @@ def _hosts(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]) -> 
 
 
 def _threads(
-    scenario: ContainerScenario, names: tuple[str, ...], demand: Floats, host_cores: float
+    scenario: ContainerScenario, names: tuple[str, ...], most_cores: Floats, host_cores: float
 ) -> Floats:
     """Return the thread counts: as given, else enough for the peak in the trace."""
-    threads: Floats = np.clip(np.ceil(demand.max(axis=0)), 1.0, max(1.0, host_cores))
+    threads: Floats = np.clip(np.ceil(most_cores), 1.0, max(1.0, host_cores))
     own: dict[str, float] = {}
     if scenario.workload is not None:
         own = {

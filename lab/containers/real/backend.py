@@ -19,6 +19,7 @@ import numpy as np
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.containers.calibrate.probe import probe
+from lab.containers.input.blocks import whole
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.real.deployments import deployed
@@ -62,6 +63,8 @@ def run(
         return store.open(identity["id"])
     check()
     replay = source.prepare(scenario, machine_of(spec), streams(spec.seed)[0])
+    if isinstance(replay.workload, Workload):
+        replay = replace(replay, workload=whole(replay.workload))
     if not isinstance(replay.workload, Workload | RequestWorkload):
         raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
     fit = probe(spec.calibration)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import maximum_filter1d, minimum_filter1d
 
 from control.services import RequestStatus
 from lab.containers.input.replay import Replay
@@ -24,11 +23,12 @@ from lab.containers.metrics import GIB, LATENCY_QUANTILES, METRICS, MIB, OSCILLA
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series, Workload
 from twin.containers.requests.model import RequestLog
+from twin.containers.reversals import Reversals
 from twin.containers.serverless_model import Batch, ServerlessWorkload
 from twinbed import InvariantError
 
-_QUANTILES = (0.5, 0.99)
-_SLACK_QUANTILES = (0.5, 0.8, 0.99)
+LATENESS_QUANTILES = (0.5, 0.99)
+SLACK_QUANTILES = (0.5, 0.8, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,41 @@ class Figures:
     per_container: Mapping[str, Floats]
 
 
-def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
-    """Return all metrics of a finished run. Raises InvariantError if its series was not recorded."""
-    series, workload = recorded(outcome), replay.workload
-    duration_s = len(series.up) * workload.period_s
-    pairs = _slacks(series, replay.memory_known)
-    pairs |= _counts(outcome, workload)
-    pairs |= _lateness(series, workload)
-    pairs |= _reservations(series, replay, price)
-    changes = taken_back(series, OSCILLATION_PERIODS) / duration_s
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the figures need of a run's periods.
+
+    rows: number of periods. up, throttled: int64[N], those in which the container was up, and throttled then.
+    reserved_cores: float64[N], sum over the periods of its quota; without one, of its request, or of its
+    host's cores. limit_bytes: float64[N], sum of its memory limits. limited: bool[N], whether it ever had
+    one. taken_back: float64[N], changes of its limits that were. spread: slack and lateness.
+    """
+
+    rows: int
+    up: NDArray[np.int64]
+    throttled: NDArray[np.int64]
+    reserved_cores: Floats
+    limit_bytes: Floats
+    limited: NDArray[np.bool_]
+    taken_back: Floats
+    spread: Pairs
+
+
+def figures(replay: Replay, outcome: Outcome, price: Price, seen: Seen | None = None) -> Figures:
+    """Return all metrics of a finished run. seen: of its periods; None: its series is recorded.
+
+    Raises InvariantError if the series was not recorded then.
+    """
+    workload = replay.workload
+    if seen is None:
+        series = recorded(outcome)
+        spread = _slacks(series, replay.memory_known) | _lateness(series, workload)
+        seen = Seen(*sums(series, workload), taken_back(series, OSCILLATION_PERIODS), spread)
+    duration_s = seen.rows * workload.period_s
+    pairs = dict(seen.spread)
+    pairs |= _counts(seen, outcome, workload)
+    pairs |= _reservations(seen, replay, price)
+    changes = seen.taken_back / duration_s
     pairs["taken_back_per_s"] = (changes, float(changes.sum()))
     pairs |= _turned_away(outcome.requests, len(workload.names))
     per_container = {key: values for key, (values, _) in pairs.items()}
@@ -57,7 +83,7 @@ def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
     requests, censored = _requests(outcome.requests, duration_s)
     total |= requests
     total |= _serverless(workload, outcome)
-    total["mean_containers"] = float(series.up.sum()) / len(series.up)
+    total["mean_containers"] = float(seen.up.sum()) / seen.rows
     total["limit_changes_per_s"] = outcome.limit_changes / duration_s
     return Figures({metric.key: float(total[metric.key]) for metric in METRICS}, censored, per_container)
 
@@ -69,23 +95,35 @@ def recorded(outcome: Outcome) -> Series:
     return outcome.series
 
 
-_Pairs = dict[str, tuple[Floats, float]]
+Pairs = dict[str, tuple[Floats, float]]
 """Metric key → (one value per container, the value of the whole run)."""
 
 
-def _slacks(series: Series, memory_known: NDArray[np.bool_]) -> _Pairs:
+def _slacks(series: Series, memory_known: NDArray[np.bool_]) -> Pairs:
+    return _spread("cpu_slack_{}_cores", *cpu_slack(series)) | _spread(
+        "memory_slack_{}_mib", *memory_slack(series, memory_known)
+    )
+
+
+def cpu_slack(series: Series) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return quota less use, cores, and where that counts: where the container is up and has a quota."""
     cpu = series.quota_cores - series.usage_cores
-    limited = series.up & np.isfinite(series.quota_cores)
+    return cpu, series.up & np.isfinite(series.quota_cores)
+
+
+def memory_slack(
+    series: Series, memory_known: NDArray[np.bool_]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return memory limit less use, MiB, and where that counts: where both are known."""
     free = ((series.limit_bytes - series.memory_bytes) / MIB).astype(np.float32)
-    bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES) & memory_known
-    return _spread("cpu_slack_{}_cores", cpu, limited) | _spread("memory_slack_{}_mib", free, bounded)
+    return free, series.up & (series.limit_bytes < UNLIMITED_BYTES) & memory_known
 
 
-def _spread(key: str, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> _Pairs:
+def _spread(key: str, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> Pairs:
     """Return p50, p80 and p99 of `values`[T, N] where `counted`, per container and over all of them."""
     by_container = np.ascontiguousarray(values.T)
     mask = np.ascontiguousarray(counted.T)
-    wanted = _SLACK_QUANTILES
+    wanted = SLACK_QUANTILES
     own = np.array([quantiles(row[counts], wanted) for row, counts in zip(by_container, mask, strict=True)])
     pooled = quantiles(by_container[mask], wanted)
     return {key.format(f"p{round(100 * q)}"): (own[:, i], pooled[i]) for i, q in enumerate(wanted)}
@@ -117,16 +155,15 @@ def _serverless(workload: Population, outcome: Outcome) -> dict[str, float]:
     return values
 
 
-def _turned_away(log: RequestLog | None, count: int) -> _Pairs:
+def _turned_away(log: RequestLog | None, count: int) -> Pairs:
     if log is None:
         return {"turned_away": (np.full(count, np.nan), math.nan)}
     return {"turned_away": (log.dropped.astype(np.float64), float(log.dropped.sum()))}
 
 
-def _counts(outcome: Outcome, workload: Population) -> _Pairs:
-    series = recorded(outcome)
+def _counts(seen: Seen, outcome: Outcome, workload: Population) -> Pairs:
     count = len(workload.names)
-    up, throttled = series.up.sum(axis=0), (series.throttled & series.up).sum(axis=0)
+    up, throttled = seen.up, seen.throttled
     undone = np.maximum(outcome.arrived_s - outcome.done_s, 0.0)
     pairs = {
         "throttled_share": (_share(throttled, up), float(_share(throttled.sum(), up.sum()))),
@@ -152,12 +189,12 @@ def _share(part: Any, whole: Any) -> Any:
     return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
 
 
-def _lateness(series: Series, workload: Population) -> _Pairs:
-    wanted = np.array(_QUANTILES)
+def _lateness(series: Series, workload: Population) -> Pairs:
+    wanted = np.array(LATENESS_QUANTILES)
     demand, done = series.demand_cores, series.usage_cores
     if np.isnan(demand).any():
         unknown = (np.full(demand.shape[1], np.nan), math.nan)
-        return {f"lateness_p{round(100 * q)}_s": unknown for q in _QUANTILES}
+        return {f"lateness_p{round(100 * q)}_s": unknown for q in LATENESS_QUANTILES}
     pooled = work_lateness(demand, done, workload.period_s, wanted)
     own = np.array(
         [
@@ -165,14 +202,34 @@ def _lateness(series: Series, workload: Population) -> _Pairs:
             for i in range(demand.shape[1])
         ]
     )
-    return {f"lateness_p{round(100 * q)}_s": (own[:, i], float(pooled[i])) for i, q in enumerate(_QUANTILES)}
+    return {
+        f"lateness_p{round(100 * q)}_s": (own[:, i], float(pooled[i]))
+        for i, q in enumerate(LATENESS_QUANTILES)
+    }
 
 
 def mean_reserved_cores(outcome: Outcome, replay: Replay) -> float:
     """Return the metric of that name of a run of a trace whose series was not recorded."""
     if outcome.reserved_cores is None or not isinstance(replay.workload, Workload):
         raise InvariantError("a series was recorded, or there is no trace")
-    return float(outcome.reserved_cores.sum()) / len(replay.workload.present)
+    return float(outcome.reserved_cores.sum()) / replay.workload.periods
+
+
+Sums = tuple[int, NDArray[np.int64], NDArray[np.int64], Floats, Floats, NDArray[np.bool_]]
+"""The fields of Seen from `rows` to `limited`."""
+
+
+def sums(series: Series, workload: Population) -> Sums:
+    """Return what is added up over the periods of a series."""
+    bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES)
+    return (
+        len(series.up),
+        series.up.sum(axis=0),
+        (series.throttled & series.up).sum(axis=0),
+        _quotas(series, workload),
+        np.where(bounded, series.limit_bytes, 0).sum(axis=0, dtype=np.float64),
+        np.asarray(bounded.any(axis=0), np.bool_),
+    )
 
 
 def _quotas(series: Series, workload: Population) -> Floats:
@@ -185,16 +242,13 @@ def _quotas(series: Series, workload: Population) -> Floats:
     return np.asarray(np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64))
 
 
-def _reservations(series: Series, replay: Replay, price: Price) -> _Pairs:
-    workload = replay.workload
-    hours = workload.period_s / 3600
-    cores = _quotas(series, workload) * hours
-    bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES)
-    gib = np.where(bounded, series.limit_bytes, 0).sum(axis=0, dtype=np.float64) * (hours / GIB)
-    # A container without any limit reserves an unknown amount, which differs from reserving nothing.
-    gib[~(replay.memory_known & bounded.any(axis=0))] = np.nan
+def _reservations(seen: Seen, replay: Replay, price: Price) -> Pairs:
+    hours = replay.workload.period_s / 3600
+    cores, gib = seen.reserved_cores * hours, seen.limit_bytes * (hours / GIB)
+    # A container without any limit reserves no amount that is known, which differs from reserving nothing.
+    gib[~(replay.memory_known & seen.limited)] = np.nan
     cost = cores * price.cpu_core_hour + np.nan_to_num(gib) * price.memory_gib_hour
-    length_h = len(series.up) * hours
+    length_h = seen.rows * hours
     mean = cores / length_h
     total_gib = float("nan") if np.isnan(gib).all() else float(np.nansum(gib))
     return {
@@ -211,30 +265,12 @@ def taken_back(series: Series, within: int) -> Floats:
 
     within: periods after the change that count, ≥ 1. Periods in which a container is not up are left out.
     """
-    up = np.ascontiguousarray(series.up.T)
-    counts = np.zeros(len(up))
+    counts = np.zeros(series.up.shape[1])
     for limits in (series.quota_cores, series.limit_bytes):
-        for column, there in enumerate(up):
-            counts[column] += _taken_back(limits[there, column].astype(np.float64), within)
+        reversals = Reversals(len(counts), within)
+        reversals.add(limits, series.up)
+        counts += reversals.counts()
     return counts
-
-
-def _taken_back(limits: Floats, within: int) -> int:
-    """Return how many changes of one limit (float64[n]) are taken back."""
-    changed = np.flatnonzero(limits[1:] != limits[:-1]) + 1
-    if changed.size < 2:
-        return 0
-    before, after = limits[changed - 1], limits[changed]
-    least, most = (_ahead(of, limits, within)[changed] for of in (minimum_filter1d, maximum_filter1d))
-    back: NDArray[np.bool_] = np.where(after > before, least <= before, most >= before)
-    return int(np.count_nonzero(back))
-
-
-def _ahead(extreme: object, limits: Floats, within: int) -> Floats:
-    """Return the extreme of each value and the `within` values after it."""
-    size = within + 1
-    assert callable(extreme)
-    return np.asarray(extreme(limits, size, mode="nearest", origin=-(size // 2)), np.float64)
 
 
 _MEAN = "latency_mean_s"

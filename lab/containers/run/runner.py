@@ -22,16 +22,21 @@ from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.run import tables
 from lab.containers.run.figures import figures, mean_reserved_cores, recorded
+from lab.containers.run.in_blocks import InBlocks
 from lab.containers.run.side_by_side import Told
 from lab.runs import manifest
 from lab.runs.manifest import NOTHING_BEYOND, identified
 from lab.runs.store import Run, RunStore
 from twin.containers import simulate
 from twin.containers.model import Outcome, Workload
+from twin.containers.recording import Keep
 from twin.containers.serverless_model import ServerlessWorkload
 
 _RECORDED_CELLS = 30_000_000
 """Container-periods of the series of runs that are made side by side: 60 bytes each."""
+
+_HISTOGRAM_CELLS = 4_000
+"""Container-periods that take as much memory as the histograms of a container in a run in blocks."""
 
 
 class Runner:
@@ -120,19 +125,22 @@ def store_run(
     store: RunStore,
     backend: Mapping[str, Any],
     began: float,
+    blocks: InBlocks | None = None,
 ) -> Run:
     """Store a finished run with its figures and tables, and return it.
 
-    backend: the manifest's field on the backend; began: `time.perf_counter()` at its start.
+    backend: what the manifest says of who carried it out; began: `time.perf_counter()` at its start. blocks:
+    what took the series, if the outcome has none.
     """
     scenario, workload = container_scenario(spec.scenario), replay.workload
     price, together = scenario.price, _together(scenario, replay)
-    result = figures(replay, outcome, price)
+    seen, stored = (None, None) if blocks is None else (blocks.seen(), blocks.stored())
+    result = figures(replay, outcome, price, seen)
     about = {
         "inputs": list(source.inputs),
         "workload": {
             "containers": list(workload.names),
-            "periods": len(recorded(outcome).up),
+            "periods": len(recorded(outcome).up) if seen is None else seen.rows,
             "period_s": workload.period_s,
             "series_interval_s": together * workload.period_s,
             "host_cores": float(workload.host_cores.max()),
@@ -146,7 +154,7 @@ def store_run(
         "notes": list(replay.notes),
         **backend,
     }
-    written = tables.of_run(workload, outcome, result, price.currency, together)
+    written = tables.of_run(workload, outcome, result, price.currency, together, stored)
     return manifest.store_run(spec, store, identity, about, result.summary, written, began, result.censored)
 
 
@@ -167,7 +175,7 @@ def _made(
     scenario, machine = container_scenario(first.scenario), machine_of(first)
     replay = source.prepare(scenario, machine, streams(first.seed)[0])
     others = _refined_otherwise(first, source, scenario.refine.repeats if replay.refined else 0)
-    told = Told(progress, 1 + len(others))
+    told, in_blocks = Told(progress, 1 + len(others)), _in_blocks(replay)
     refinements: dict[int, dict[str, list[float]]] = {number: {} for number in asked}
 
     def repeat(number: int, kind: str, other: Replay) -> None:
@@ -177,26 +185,38 @@ def _made(
     def make(number: int) -> Run:
         spec, identity = asked[number]
         began = time.perf_counter()
-        outcome = _simulated(spec, replay, told, record=True)
+        blocks = InBlocks(replay, _together(scenario, replay)) if in_blocks else None
+        outcome = _simulated(spec, replay, told, keep=None if blocks is None else blocks.take)
         made: dict[str, Any] = {"backend": "twin"}
         if others:
             made["refinement"] = refinements[number]
-        run = store_run(spec, identity, source, replay, outcome, store, made, began)
+        run = store_run(spec, identity, source, replay, outcome, store, made, began, blocks)
         pa.default_memory_pool().release_unused()
         return run
 
     for kind, prepare in others:
         other = prepare()
-        told.side_by_side([partial(repeat, number, kind, other) for number in asked])
-        # Only one workload with other refinement is in memory at a time.
+        told.side_by_side([partial(repeat, number, kind, other) for number in asked], in_step=in_blocks)
+        # Of what is refined otherwise, one workload at a time is in memory.
         del other
-    most = max(1, _RECORDED_CELLS // max(1, _cells(replay)))
-    return dict(zip(asked, told.side_by_side([partial(make, number) for number in asked], most), strict=True))
+    most = max(1, _RECORDED_CELLS // max(1, _cells(scenario, replay)))
+    makes = [partial(make, number) for number in asked]
+    return dict(zip(asked, told.side_by_side(makes, most, in_step=in_blocks), strict=True))
 
 
-def _cells(replay: Replay) -> int:
-    """Return the number of container-periods of a trace, 0 for other workloads."""
-    return replay.workload.present.size if isinstance(replay.workload, Workload) else 0
+def _in_blocks(replay: Replay) -> bool:
+    return isinstance(replay.workload, Workload) and replay.workload.blocks is not None
+
+
+def _cells(scenario: ContainerScenario, replay: Replay) -> int:
+    """Return the container-periods that are kept of a run of a trace at a time, 0 of what is not one."""
+    workload = replay.workload
+    if not isinstance(workload, Workload):
+        return 0
+    count, rows = len(workload.names), workload.periods
+    if workload.blocks is not None:
+        rows = workload.blocks.block_rows + rows // _together(scenario, replay) + _HISTOGRAM_CELLS
+    return rows * count
 
 
 def _refined_otherwise(spec: RunSpec, source: Source, repeats: int) -> list[tuple[str, Callable[[], Replay]]]:
@@ -229,7 +249,9 @@ def given(spec: RunSpec, replay: Replay) -> str:
     return ", ".join([*parts, *([told.more] if told.more else [])]) or "nothing"
 
 
-def _simulated(spec: RunSpec, replay: Replay, told: Told, *, record: bool) -> Outcome:
+def _simulated(
+    spec: RunSpec, replay: Replay, told: Told, *, record: bool = True, keep: Keep | None = None
+) -> Outcome:
     workload, policy = replay.workload, policy_of(spec, replay)
     progress = partial(told.tell, spec.label)
     seed, machine = streams(spec.seed)[1], machine_of(spec)
@@ -238,4 +260,6 @@ def _simulated(spec: RunSpec, replay: Replay, told: Told, *, record: bool) -> Ou
 
         return simulate_serverless(workload, policy, machine, seed=seed, progress=progress).outcome
     profile = replay.profile if policy.given.profile else None
-    return simulate(workload, policy, machine, seed=seed, record=record, progress=progress, profile=profile)
+    return simulate(
+        workload, policy, machine, seed=seed, record=record, progress=progress, profile=profile, keep=keep
+    )

@@ -43,10 +43,16 @@ class Told:
             if self._progress is not None:
                 self._progress(label, (done + fraction) / self._parts)
 
-    def side_by_side(self, tasks: Sequence[Callable[[], _Made]], most: int | None = None) -> list[_Made]:
-        """Return the results of the tasks, in order. Raise the error of the first task that fails; the other
-        tasks are then stopped. most: tasks at a time, None: the number of cores."""
-        workers = min(_threads(), len(tasks), most or len(tasks))
+    def side_by_side(
+        self, tasks: Sequence[Callable[[], _Made]], most: int | None = None, *, in_step: bool = False
+    ) -> list[_Made]:
+        """Return what the tasks return, in their order. Raises what the first one to fail raises; tasks that
+        are under way are stopped then. most: tasks at a time, None: as many as there are cores. in_step:
+        tasks share what one of them makes on its way; all go at a time where there is more than one core."""
+        threads = _threads()
+        if in_step and threads > 1:
+            threads = len(tasks)
+        workers = min(threads, len(tasks), most or len(tasks))
         if workers == 1:
             return [task() for task in tasks]
         with ThreadPoolExecutor(workers) as pool:

@@ -11,7 +11,7 @@ Throttled time is added up. Backlog and request are those at the row's end, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,36 @@ _CELLS = 1 << 20
 
 Counts = dict[str, NDArray[np.int32]]
 
+Stretches = tuple[NDArray[np.int32], Series, Counts]
+"""Last period of each row, the series, and how many periods of each row are there, up, and throttled while
+up."""
 
-def stretches(series: Series, together: int) -> tuple[NDArray[np.int32], Series, Counts]:
-    """Return (last period of each row, the series with `together` periods per row, number of periods of each
-    row present, up, and throttled while up). The last row has the remaining periods."""
+
+def stretches(series: Series, together: int) -> Stretches:
+    """Return the series with so many periods in a row. The last row has what is left."""
     length, count = series.up.shape
     parts = list(_parts(series, together, max(1, _CELLS // max(1, together * count))))
     last = np.append(np.arange(together, length, together), length)[: -(-length // together)] - 1
-    names = [name for name in Series.__slots__ if getattr(series, name) is not None]
+    return last.astype(np.int32), *_joined(parts)
+
+
+def joined(blocks: Sequence[Stretches]) -> Stretches:
+    """Return blocks of a run, one after the other, as one."""
+    if any(series.request_cores is not None for _, series, _ in blocks):
+        for _, series, _ in blocks:
+            if series.request_cores is None:
+                series.request_cores = np.full(series.up.shape, np.nan, np.float32)
+    last, begin = [], 0
+    for rows, _, _ in blocks:
+        last.append(rows + np.int32(begin))
+        begin += int(rows[-1]) + 1
+    return np.concatenate(last), *_joined([(series, counts) for _, series, counts in blocks])
+
+
+def _joined(parts: Sequence[tuple[Series, Counts]]) -> tuple[Series, Counts]:
+    names = [name for name in Series.__slots__ if getattr(parts[0][0], name) is not None]
     made = {name: np.concatenate([getattr(part, name) for part, _ in parts]) for name in names}
-    counts = {name: np.concatenate([count[name] for _, count in parts]) for name in parts[0][1]}
-    return last.astype(np.int32), Series(**made), counts
+    return Series(**made), {name: np.concatenate([count[name] for _, count in parts]) for name in parts[0][1]}
 
 
 def _parts(series: Series, together: int, rows: int) -> Iterator[tuple[Series, Counts]]:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from control.services import RequestStatus
 from lab.containers.metrics import METRICS
-from lab.containers.run.figures import Figures, recorded
-from lab.containers.run.stretches import stretches
+from lab.containers.run.figures import Figures
+from lab.containers.run.stretches import Counts, Stretches, stretches
 from lab.runs.metric import summary
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
 from twin.containers.requests.model import RequestLog, RequestWorkload, SpanLog
 from twin.containers.serverless_model import ServerlessWorkload
+from twinbed import InvariantError
 
 _SERIES = (
     "demand_cores", "usage_cores", "quota_cores", "backlog_s", "throttled", "throttled_s", "memory_bytes",
@@ -35,17 +36,18 @@ def of_run(
     figures: Figures,
     currency: str,
     together: int = 1,
+    stored: Stretches | None = None,
 ) -> dict[str, pa.Table]:
     """Return all tables of a run by name; `requests` and `spans` only if there were clients.
 
-    together: number of periods in a row of `periods`.
+    together: number of periods in a row of `periods`. stored: these rows, where the series is not recorded.
     """
     apps = tuple(workload.applications[index].name for index in workload.app)
     made = {
         "summary": summary(METRICS, figures.summary, currency, figures.censored),
         "containers": containers(workload.names, apps, {**figures.per_container, **_visits(outcome)}),
         "events": events(outcome.events, workload.names),
-        "periods": periods(recorded(outcome), workload.names, together),
+        "periods": periods(outcome.series, workload.names, together, stored),
     }
     if outcome.requests is not None and not isinstance(workload, Workload):
         graph = workload.graph if isinstance(workload, RequestWorkload) else None
@@ -61,17 +63,25 @@ def _visits(outcome: Outcome) -> dict[str, NDArray[np.float64]]:
     return {} if outcome.requests is None else {"visits": outcome.requests.visits.astype(np.float64)}
 
 
-def periods(series: Series, names: tuple[str, ...], together: int = 1) -> pa.Table:
+def periods(
+    series: Series | None, names: tuple[str, ...], together: int = 1, stored: Stretches | None = None
+) -> pa.Table:
     """Return one row per period and container: period (int32), container, and the series' columns, not
     copied; request_cores only if the policy decided requests.
 
     together: number of periods in a row, whose `period` is the last of them. Above 1 the columns are those of
-    lab.containers.run.stretches, with three more (int32): periods, up_periods and throttled_periods.
+    lab.containers.run.stretches, with three more (int32): periods, up_periods and throttled_periods. stored:
+    the rows, if they are made already; else they are made of `series`.
     """
-    last = np.arange(len(series.up), dtype=np.int32)
-    counts: dict[str, NDArray[np.int32]] = {}
-    if together > 1:
+    counts: Counts = {}
+    if series is not None and together == 1:
+        last = np.arange(len(series.up), dtype=np.int32)
+    elif stored is not None:
+        last, series, counts = stored
+    elif series is not None:
         last, series, counts = stretches(series, together)
+    else:
+        raise InvariantError("the run was simulated without recording its series")
     length, count = series.up.shape
     columns: dict[str, pa.Array] = {
         "period": pa.array(np.repeat(last, count)),
@@ -80,7 +90,9 @@ def periods(series: Series, names: tuple[str, ...], together: int = 1) -> pa.Tab
     requested = () if series.request_cores is None else ("request_cores",)
     for name in (*_SERIES, *requested):
         columns[name] = pa.array(np.ravel(getattr(series, name)))
-    return pa.table(columns | {name: pa.array(np.ravel(values)) for name, values in counts.items()})
+    if together > 1:
+        columns |= {name: pa.array(np.ravel(values)) for name, values in counts.items()}
+    return pa.table(columns)
 
 
 def events(rows: Events, names: tuple[str, ...]) -> pa.Table:

@@ -5,7 +5,7 @@ import pytest
 
 from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.escra import Escra, EscraSettings
-from control.allocator.model import Application, PeriodStats
+from control.allocator.model import Application, History, PeriodStats
 from control.allocator.roster import Roster
 from control.allocator.usage import Interval, UsageSamples
 from control.allocator.vpa import Vpa
@@ -111,3 +111,35 @@ def test_escra_moves_quotas_by_each_containers_own_window(groups):
     raised = fleet.staggered(dict.fromkeys(fleet.ids[::groups], (8.0, 100 * MIB)), groups)
     assert [len(decision.cpu.ids) > 0 for decision in raised] == [True] + [False] * (groups - 1)
     assert all(fleet.cores[id_] == before[id_] for at, id_ in enumerate(fleet.ids) if at % groups)
+
+
+@pytest.mark.parametrize("vacant", [False, True])
+@pytest.mark.parametrize("length_s", [0.1, 0.3, 0.7, 1.0])
+def test_samples_of_many_periods_are_those_of_the_periods_one_by_one(length_s, vacant):
+    def fleet():
+        roster = Roster([application()])
+        ids = roster.join(join([0] * 6))
+        if vacant:
+            roster.leave(ids[[1, 4]])
+        return UsageSamples(roster), Interval(length_s), roster.living()
+
+    rng = np.random.default_rng(3)
+    (one, interval, ids), (other, ahead, _) = fleet(), fleet()
+    first = 0
+    for count in (3, 4, 25, 1, 40):
+        at_s = PERIOD_S * np.arange(first + 1.0, first + count + 1.0)
+        cores, memory = rng.random((count, len(ids))), rng.integers(0, 1000, (count, len(ids)))
+        taken = []
+        for row, end_s in enumerate(at_s.tolist()):
+            nothing = np.zeros(len(ids))
+            one.add(PeriodStats(ids, nothing, nothing, nothing > 0, cores[row], memory[row], PERIOD_S, end_s))
+            if interval.over(end_s, PERIOD_S):
+                taken.append((row, *one.take()))
+        ends = ahead.ends(at_s, PERIOD_S)
+        slots, means, peaks = other.add_all(ids, History(cores, memory, PERIOD_S), ends)
+        assert [row for row, *_ in taken] == ends
+        for number, (_, *sample) in enumerate(taken):
+            for told, wanted in zip((slots, means[number], peaks[number]), sample, strict=True):
+                assert told.tolist() == wanted.tolist()
+        assert one.memory_bytes.tolist() == other.memory_bytes.tolist()
+        first += count

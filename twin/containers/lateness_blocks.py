@@ -1,0 +1,206 @@
+"""How late CPU work is done, of runs that are looked at block by block.
+
+For: the quantiles of lateness.py without the whole of what arrived and was done. Not for: shorter runs. A
+lateness is off by at most 2^-9 of itself, or by 2^-13 s. Where work waits behind more than _MOST_WAITING
+periods, arrivals of neighbouring periods are put together, and it is off by as long as these lasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import frexp
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.containers.compiled import inlined, released
+from twin.containers.lateness import SAME_CORES
+from twin.containers.model import Floats
+
+_LEAST_EXPONENT, _OCTAVES, _PARTS = -12, 37, 512
+"""Bins begin at 2^-13 s, 512 for each doubling, and end at 194 days."""
+
+_EDGES: Floats = np.concatenate(
+    [
+        [0.0, 0.0],
+        np.ldexp(
+            np.tile(0.5 + np.arange(_PARTS) / (2.0 * _PARTS), _OCTAVES),
+            np.repeat(np.arange(_OCTAVES) + _LEAST_EXPONENT, _PARTS),
+        ),
+        [2.0 ** (_LEAST_EXPONENT + _OCTAVES - 1)],
+    ]
+)
+"""The lower end of each place's lateness, s, and the upper end of the last."""
+
+_PLACES = len(_EDGES) - 1
+"""Place 0 is work that is not late, place 1 is below the first bin."""
+
+_MOST_WAITING = 8192
+_COLUMNS = 16
+"""Containers whose histograms are read at once."""
+
+
+class LatenessInBlocks:
+    """The lateness of the work of `count` containers, in periods of period_s."""
+
+    def __init__(self, count: int, period_s: float) -> None:
+        self._period_s = period_s
+        self._counts, self._density = np.zeros((_PLACES, count)), np.zeros((_PLACES, count))
+        self._behind, self._left = np.zeros(count), np.zeros(count)
+        # What waits: sizes of arrivals, s, and when they began; the last number is when the last one ended.
+        self._sizes = [np.empty(0)] * count
+        self._starts = [np.zeros(1)] * count
+
+    def add(self, demand_cores: NDArray[np.floating], done_cores: NDArray[np.floating]) -> None:
+        """Go on by what arrived and was done in the next periods, float[t, N]."""
+        arrived = np.ascontiguousarray(demand_cores.T, np.float64) * self._period_s
+        done = np.ascontiguousarray(done_cores.T, np.float64) * self._period_s
+        times = np.arange(len(demand_cores) + 1.0)
+        apart = (np.abs(arrived - done) > SAME_CORES * self._period_s).any(axis=1)
+        for column in range(len(arrived)):
+            waiting = self._sizes[column]
+            if not (apart[column] or len(waiting) or self._behind[column] > 0.0):
+                self._counts[0, column] += arrived[column].sum()
+                continue
+            sizes = np.concatenate([waiting, arrived[column]])
+            starts = np.concatenate([self._starts[column][:-1], times])
+            first, self._behind[column], self._left[column] = _serve(
+                sizes, starts, done[column], self._behind[column], self._left[column],
+                self._period_s, self._counts, self._density, column,
+            )  # fmt: skip
+            sizes, starts = sizes[first:], starts[first:] - len(demand_cores)
+            while len(sizes) > _MOST_WAITING:
+                # The first may be half served and stays by itself.
+                sizes = np.append(sizes[0], np.add.reduceat(sizes[1:], np.arange(0, len(sizes) - 1, 2)))
+                starts = np.append(np.append(starts[0], starts[1:-1:2]), starts[-1])
+            self._sizes[column], self._starts[column] = sizes.copy(), starts
+
+    def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
+        """Return what `work_lateness` returns of each container, float64[N, q], and of all, float64[q]. Call
+        it once, at the end."""
+        for column, sizes in enumerate(self._sizes):
+            if len(sizes):
+                _rest(
+                    sizes, self._starts[column], self._left[column], self._period_s,
+                    self._counts, self._density, column,
+                )  # fmt: skip
+        own, pooled = [], np.zeros(_PLACES)
+        for first in range(0, len(self._sizes), _COLUMNS):
+            part = slice(first, first + _COLUMNS)
+            weight = np.cumsum(self._density[:, part], axis=0) * np.diff(_EDGES)[:, None]
+            weight = np.maximum(weight + self._counts[:, part], 0.0)
+            pooled += weight.sum(axis=1)
+            own += [_of(column, wanted) for column in weight.T]
+        return np.array(own).reshape(-1, len(wanted)), _of(pooled, wanted)
+
+
+def _of(weight: Floats, wanted: Sequence[float]) -> Floats:
+    below, late_s = np.cumsum(weight), np.full(len(wanted), np.nan)
+    for index, share in enumerate(wanted if below[-1] > 0.0 else ()):
+        target = min(max(share, 1e-12), 1.0 - 1e-12) * below[-1]
+        late_s[index] = 0.0
+        if target > weight[0]:
+            place = min(max(int(np.searchsorted(below, target)), 1), _PLACES - 1)
+            part = (target - below[place - 1]) / weight[place] if weight[place] > 0.0 else 1.0
+            low, high = _EDGES[place], _EDGES[place + 1]
+            late_s[index] = low + min(max(part, 0.0), 1.0) * (high - low)
+    return late_s
+
+
+@inlined
+def _place(late_s: float) -> int:
+    """Return the place of a lateness ≥ 0, s."""
+    share, exponent = frexp(late_s)
+    if late_s <= 0.0 or exponent < _LEAST_EXPONENT:
+        return 1
+    number = (exponent - _LEAST_EXPONENT) * _PARTS + int((share - 0.5) * 2.0 * _PARTS)
+    return min(2 + number, _PLACES - 1)
+
+
+@inlined
+def _add(began_s: float, ended_s: float, weight: float, counts: Floats, density: Floats, column: int) -> None:
+    """Spread `weight` evenly over lateness from began_s to ended_s."""
+    near, far = max(min(began_s, ended_s), 0.0), max(began_s, ended_s, 0.0)
+    if far <= 0.0:
+        counts[0, column] += weight
+        return
+    low, high = _place(near), _place(far)
+    if low == high:
+        counts[high, column] += weight
+        return
+    share = weight / (far - near)
+    counts[low, column] += share * (_EDGES[low + 1] - near)
+    counts[high, column] += share * (far - _EDGES[high])
+    density[low + 1, column] += share
+    density[high, column] -= share
+
+
+@released
+def _serve(
+    sizes: Floats,
+    starts: Floats,
+    done: Floats,
+    behind: float,
+    left: float,
+    period_s: float,
+    counts: Floats,
+    density: Floats,
+    column: int,
+) -> tuple[int, float, float]:
+    """Serve one container's work, first in, first out, as `lateness._walk` does.
+
+    sizes, starts: arrivals that wait, then those of the periods of `done` (s, float64[t]); starts in periods
+    of the block, one more than sizes. behind: what waits, s; left: of the first arrival. Returns (arrivals
+    that are served, behind, left).
+    """
+    before, first = len(sizes) - len(done), 0
+    if before == 0:
+        left = sizes[0]
+    for row in range(len(done)):
+        arriving, doing = sizes[before + row], done[row]
+        waiting = behind > 0.0
+        behind += arriving
+        if abs(behind - doing) <= SAME_CORES * period_s:
+            doing = behind
+        doing = min(doing, behind)
+        if not waiting and doing == behind:
+            counts[0, column] += arriving
+        else:
+            remaining = doing
+            while remaining > 0.0 and first <= before + row:
+                size, part = sizes[first], min(left, remaining)
+                if part > 0.0:
+                    lasted = starts[first + 1] - starts[first]
+                    began = row + (doing - remaining) / doing - starts[first] - lasted * (size - left) / size
+                    ended = began + part / doing - lasted * part / size
+                    _add(began * period_s, ended * period_s, part, counts, density, column)
+                    left -= part
+                    remaining -= part
+                if left <= 0.0:
+                    first += 1
+                    left = sizes[first] if first < len(sizes) else 0.0
+        behind -= doing
+        if behind <= 0.0:
+            first = before + row + 1
+            left = sizes[first] if first < len(sizes) else 0.0
+    return first, behind, left
+
+
+@released
+def _rest(
+    sizes: Floats,
+    starts: Floats,
+    left: float,
+    period_s: float,
+    counts: Floats,
+    density: Floats,
+    column: int,
+) -> None:
+    """Count what is never done as late until the run's end, which is time 0 of `starts`."""
+    for number in range(len(sizes)):
+        if number > 0:
+            left = sizes[number]
+        if left > 0.0:
+            ended = -starts[number + 1]
+            began = ended + (starts[number + 1] - starts[number]) * left / sizes[number]
+            _add(began * period_s, ended * period_s, left, counts, density, column)

@@ -1,0 +1,89 @@
+"""Quantiles of many numbers of each container, without keeping the numbers.
+
+For: figures of runs whose series does not fit into memory. Not for: shorter runs, whose quantiles are exact.
+
+Each container has a histogram whose bins are 2^-10 of their value wide: the upper bits of a float32 are the
+number of its bin. So a quantile is off by at most a thousandth of itself, or by 2^-19 near zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.containers.compiled import released
+from twin.containers.model import Floats
+
+_SHIFT = 23 - 10
+_LEAST_EXPONENT, _MOST_EXPONENT = -20, 24
+"""Numbers below 2^-20 are one bin, and those from 2^24 on count as just below it."""
+
+_LOW = (127 + _LEAST_EXPONENT) << 10
+_BINS = (_MOST_EXPONENT - _LEAST_EXPONENT) << 10
+_COLUMNS = 16
+"""Containers whose histograms are read at once."""
+
+
+def _edges() -> Floats:
+    """Return the lower ends of all bins and the upper end of the last: negative ones, around 0, positive."""
+    words = (np.arange(_BINS + 1, dtype=np.uint32) + np.uint32(_LOW)) << np.uint32(_SHIFT)
+    positive = words.view(np.float32).astype(np.float64)
+    return np.concatenate([-positive[::-1], positive])
+
+
+_EDGES = _edges()
+
+
+class Sketch:
+    """The numbers of `count` containers."""
+
+    def __init__(self, count: int) -> None:
+        # Bin by bin: containers use much the same bins, and memory that is never written to is never taken.
+        self._counts = np.zeros((2 * _BINS + 1, count), np.uint32)
+
+    def add(self, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> None:
+        """Add the values ([t, N], finite) that are counted."""
+        _count(self._counts, np.ascontiguousarray(values, np.float32).view(np.uint32), counted)
+
+    def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
+        """Return those of each container, float64[N, q], and of all numbers, float64[q]; NaN without any."""
+        own, pooled = [], np.zeros(len(self._counts), np.int64)
+        for first in range(0, self._counts.shape[1], _COLUMNS):
+            part = self._counts[:, first : first + _COLUMNS]
+            pooled += part.sum(axis=1, dtype=np.int64)
+            own += [_of(below, wanted) for below in np.cumsum(part.T, axis=1, dtype=np.int64)]
+        return np.array(own).reshape(-1, len(wanted)), _of(np.cumsum(pooled), wanted)
+
+
+def _of(below: NDArray[np.int64], wanted: Sequence[float]) -> Floats:
+    """Return the quantiles of a cumulated histogram, linear between order statistics as numpy.quantile's."""
+    total = int(below[-1])
+    if total == 0:
+        return np.full(len(wanted), np.nan)
+    position = np.asarray(wanted) * (total - 1)
+    low = np.floor(position)
+    least, most = (_value(below, np.minimum(rank, total - 1)) for rank in (low, low + 1))
+    return np.asarray(least + (position - low) * (most - least), np.float64)
+
+
+def _value(below: NDArray[np.int64], rank: Floats) -> Floats:
+    """Return order statistics (from 0), as if the numbers of a bin were spread evenly over it."""
+    place = np.searchsorted(below, rank, side="right")
+    before = np.where(place > 0, below[place - 1], 0)
+    share = (rank - before + 0.5) / (below[place] - before)
+    return np.asarray(_EDGES[place] + share * (_EDGES[place + 1] - _EDGES[place]), np.float64)
+
+
+@released
+def _count(counts: NDArray[np.uint32], words: NDArray[np.uint32], counted: NDArray[np.bool_]) -> None:
+    """Add values, given as the bits of a float32 (words: uint32[t, N]), to `counts`."""
+    rows, columns = words.shape
+    for row in range(rows):
+        for i in range(columns):
+            if counted[row, i]:
+                word = np.int64(words[row, i])
+                # −1 is the bin around 0.
+                place = min(max(((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
+                counts[_BINS - 1 - place if word >> 31 else _BINS + 1 + place, i] += np.uint32(1)
