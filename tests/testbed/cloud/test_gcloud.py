@@ -19,7 +19,7 @@ from twinbed import BackendError, ScenarioError
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"real": False, "cap_usd": 5.0}, "say --real and --cap"),
+        ({"real": False, "cap_usd": 5.0}, "give --real and --cap"),
         ({"real": True, "cap_usd": float("inf")}, "limit it with --cap"),
         ({"real": True, "cap_usd": 0.0}, "limit it with --cap"),
         ({"real": True, "cap_usd": 5.0, "template": ""}, "--zone and --template"),
