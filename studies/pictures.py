@@ -50,7 +50,7 @@ def advice(text: str) -> alt.HConcatChart:
         "Late on full hosts (%)": frame["late on full hosts (%)"],
     }
     names = list(dict.fromkeys(frame["candidate"]))
-    charts = []
+    charts: list[alt.Chart] = []
     for title, values in panels.items():
         known = frame[["set", "candidate"]].assign(value=pd.to_numeric(values, errors="coerce"))
         charts.append(

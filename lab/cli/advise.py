@@ -5,6 +5,7 @@ For: the verb's options, and the files and forms that it writes. Not for: the ad
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -117,8 +118,9 @@ def advise(
     def history() -> Told:
         return of_cluster(server, fetched(server, asked, progress=not no_progress))
 
+    given: list[str | Callable[[], Told]] = [*source] if source else [history]
     advised = api.advise(
-        *(source or [history]),
+        *given,
         policies=policies or None,
         risk=_share(risk),
         seeds=seeds,
