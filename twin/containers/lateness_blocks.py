@@ -56,7 +56,8 @@ class LatenessInBlocks:
         arrived = np.ascontiguousarray(demand_cores.T, np.float64) * self._period_s
         done = np.ascontiguousarray(done_cores.T, np.float64) * self._period_s
         times = np.arange(len(demand_cores) + 1.0)
-        apart = (np.abs(arrived - done) > SAME_CORES * self._period_s).any(axis=1)
+        late = np.abs(arrived - done) > SAME_CORES * self._period_s
+        apart = np.asarray(late.any(axis=1), np.bool_)
         for column in range(len(arrived)):
             waiting = self._sizes[column]
             if not (apart[column] or len(waiting) or self._behind[column] > 0.0):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,10 @@ class Recorder:
     def _hand_over(self, length: int) -> None:
         if self._keep is None:
             return
-        arrays = {field.name: getattr(self.series, field.name) for field in fields(Series)}
-        self._keep(Series(**{name: None if rows is None else rows[:length] for name, rows in arrays.items()}))
+        made: dict[str, Any] = {}
+        for field in fields(Series):
+            rows = getattr(self.series, field.name)
+            made[field.name] = None if rows is None else rows[:length]
+        self._keep(Series(**made))
         if self.series.request_cores is not None:
             self.series.request_cores.fill(np.nan)

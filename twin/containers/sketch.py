@@ -85,5 +85,5 @@ def _count(counts: NDArray[np.uint32], words: NDArray[np.uint32], counted: NDArr
             if counted[row, i]:
                 word = np.int64(words[row, i])
                 # −1 is the bin around 0.
-                place = min(max(((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
+                place = min(max(int((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
                 counts[_BINS - 1 - place if word >> 31 else _BINS + 1 + place, i] += np.uint32(1)
