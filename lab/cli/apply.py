@@ -76,7 +76,7 @@ def apply(
 
     from lab.cli.progress import Bar
     from lab.containers.advise import model
-    from lab.containers.apply import matching, plan
+    from lab.containers.apply import conditions, matching, plan
     from lab.containers.apply.carrying import Source
     from lab.containers.apply.journal import Journal
 
@@ -104,7 +104,8 @@ def apply(
             code = 0
             with exported(applier.figures.read, where):
                 back = applier.recover()
-                planned = plan.make(told, rows, matching.match(told, rows, places, maps or []), places)
+                meant = matching.match(told, rows, places, maps or [])
+                planned = plan.make(told, rows, meant, places)
                 try:
                     why = applier.apply(planned, source, watched)
                 except KeyboardInterrupt:
@@ -114,9 +115,11 @@ def apply(
             notes += [f"{applier.back.worded.capitalize()}: {why}", *applier.back.notes]
         elif planned.to_do:
             notes.append(f"In force: {len(planned.to_do)} changes. To take them back: twinbed apply --undo")
+            notes += conditions.unjudged(watched.conditions, applier.figures.happened)
         done = "set" if why is None else "as it was"
         emit(plan.table(replace(planned, notes=tuple(notes)), done), form)
-        return code or (_PROBLEM if why is not None or planned.refused else 0)
+        unmatched = bool(rows) and not any(meant.values())
+        return code or (_PROBLEM if why is not None or planned.refused or unmatched else 0)
 
 
 def _undo(state: Path, form: Format, *, no_progress: bool) -> int:

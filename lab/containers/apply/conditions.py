@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -71,6 +72,18 @@ def parse(text: str) -> Condition:
         form = "a percentage, e.g. 'throttled > 5%'" if quantity == "throttled" else "a number without %"
         raise ScenarioError(f"--abort-if {text[:100]!r}: {quantity} is compared with {form}")
     return Condition(quantity, number / 100 if percent else number)
+
+
+def unjudged(conditions: Sequence[Condition], happened: Mapping[str, Happened]) -> list[str]:
+    """Return a note on the watched containers whose throttling no condition could judge, if there are any."""
+    without = [name for name, seen in happened.items() if not seen.periods]
+    if not without or all(condition.quantity != "throttled" for condition in conditions):
+        return []
+    more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+    return [
+        "Not judged for throttling, because they had no CFS periods (idle, or without a CPU limit): "
+        f"{', '.join(without[:3])}{more}"
+    ]
 
 
 _MOST_LISTED = 10_000

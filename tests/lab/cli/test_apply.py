@@ -87,6 +87,11 @@ def test_a_row_that_would_not_leave_room_is_a_problem_that_was_found(world, caps
     assert world.values("a") == FOUND[1]
 
 
+def test_an_advice_that_no_container_here_matches_is_a_problem_that_was_found(world, capsys):
+    assert twinbed(world, "--yes") == 1
+    assert "name it with --map a=NAME" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_a_killed_apply_left_is_taken_back_first_and_said(world, capsys):
     twinbed(world, "--yes", "--map", "a=/pods/a")
     state = world.state / "apply-000001.json"

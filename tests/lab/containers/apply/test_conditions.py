@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from lab.containers.apply.carrying import Source, Watched
-from lab.containers.apply.conditions import Condition, Figures, Happened, parse
+from lab.containers.apply.conditions import Condition, Figures, Happened, parse, unjudged
 from lab.containers.apply.journal import Journal
 from lab.containers.apply.watching import Watch
 from testbed.containers.attach.limits import Counters
@@ -151,3 +151,12 @@ def test_a_container_that_restarts_as_its_watch_begins_is_waited_for():
     places.now = None
     assert watch.look(20.0, last=False) is None
     assert watch.look(35.0, last=False) == "web is gone"
+
+
+def test_containers_without_periods_are_named_where_throttling_was_to_be_judged():
+    happened = {"a": Happened(0, 0, 0, 0), "b": Happened(20, 0, 0, 0)}
+    (note,) = unjudged([parse("oom > 0"), parse("throttled > 5%")], happened)
+    assert note.startswith("Not judged for throttling")
+    assert note.endswith(": a")
+    assert unjudged([parse("oom > 0")], happened) == []
+    assert unjudged([parse("throttled > 5%")], {"b": happened["b"]}) == []
