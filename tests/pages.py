@@ -1,7 +1,7 @@
 """The shell commands of the documentation's pages, as they stand there.
 
-A block ```sh needs nothing but an installed twinbed and the files that its page names. ```sh root needs root
-or what only root can make, ```sh shown what no test has: other machines, hours, a user's own files.
+A block ```sh needs nothing but an installed twinbed and the files that its page names. A block ```bash needs
+root or what only root can make, ```shell what no test has: other machines, hours, a user's own files.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HOW_TOS = ROOT / "docs" / "how-to"
+SHELLS = ("sh", "bash", "shell")
 
-_BLOCK = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(twinbed [^`]+)`")
 _ENDS = ("|", "&&", ";", "&", ">", ">>", "#")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. language: its first word; tag: its second, or ""; text."""
+    """A fenced block with its language."""
 
     language: str
-    tag: str
     text: str
 
 
@@ -37,7 +37,7 @@ def blocks(page: Path) -> list[Block]:
 def commands(page: Path) -> Iterator[list[str]]:
     """Yield the words after `twinbed` of each such command in shell blocks and in inline code."""
     for block in blocks(page):
-        if block.language == "sh":
+        if block.language in SHELLS:
             yield from _commands(block.text)
     for text in _INLINE.findall(page.read_text(encoding="utf-8")):
         yield from _commands(" ".join(text.split()))
