@@ -234,7 +234,7 @@ def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database):
     for method in ("analytic", "transfer"):
         answered = answer(Question(job, market, method=method), load(), database)
         assert {row.configuration.instance for row in answered.ranking} == {"c4.xlarge"}
-        assert "Left out, because no run on GPUs was measured: p2.xlarge." in answered.notes
+        assert "Left out, because nothing was measured on GPUs: p2.xlarge." in answered.notes
         assert "Analytic made every row" in answered.notes[0]
     database.add(
         [Run("new", "p2.xlarge", 1, 900.0, 1.8, 4, 61, gpus=1, servers=1, server_instance="m4.large")]
