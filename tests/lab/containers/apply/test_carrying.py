@@ -136,7 +136,7 @@ def test_what_somebody_else_set_meanwhile_is_named_when_the_rest_is_taken_back(w
     with Journal(world.state).held():
         assert applier.apply(world.plan(BOTH), Source("advice.json", "f" * 64), watched) is not None
     assert applier.back.worded == "taken back, the rest is as it was"
-    assert "/pods/a: cpu_limit_cores is 0.3 now, which somebody else set" in applier.back.notes[0]
+    assert "/pods/a: cpu_limit_cores is 0.3 now, set by others" in applier.back.notes[0]
     assert world.values("a")[0] == 0.3
 
 
