@@ -47,8 +47,7 @@ MICRO = 1e6
 BLOCK = 16384
 """Containers per pass.
 
-About 60 bytes of state and telemetry per container then fit a core's L2 cache, so the cost per container
-stays the same however many there are.
+About 60 bytes of state and telemetry per container fit a core's L2 cache: the cost per container is constant.
 """
 
 FEW = 32
@@ -113,9 +112,7 @@ class CpuRule:
         return pool
 
     def check_room(self, apps: Slots) -> None:
-        """Raise ScenarioError if the kernel's minimum for every member, newcomers in `apps` (int64[k])
-        included, exceeds Ω.
-        """
+        """Raise ScenarioError if the minimum for all, with newcomers in `apps` (int64[k]), exceeds Ω."""
         self._check_members(self._roster.members + np.bincount(apps, minlength=len(self._limit)), self._least)
 
     def admit(self, slots: Slots) -> tuple[Floats, Slots]:

@@ -1,4 +1,4 @@
-"""From statistics of single periods to the samples that a recommender uses.
+"""Turns statistics of single periods into the samples that a recommender uses.
 
 For: per-container means of CPU and peaks of memory over sample intervals, and the fleet's interval
 boundaries. Not for: histograms. The policies that use it run every period, so `add` is a handful of vector

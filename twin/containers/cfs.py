@@ -1,5 +1,4 @@
-"""CFS bandwidth of a whole fleet: exact inside a period, with one compiled pass over all containers at its
-end.
+"""CFS bandwidth of a whole fleet: exact inside a period, one compiled pass over all containers at its end.
 
 For: the fleet's state and the kernels that move it through time. Not for: the time of events (simulation.py),
 nor containers at their memory limit (memory.py).
@@ -205,9 +204,7 @@ def _want(fleet: Fleet, hosts: Hosts, h: int, rest_s: float, demand: Floats, row
 @package_kernel
 def _step(fleet: Fleet, hosts: Hosts, h: int, rest_s: float, demand: Floats, row: int) -> float:
     """Serve the containers of host h with the CPUs `given` for rest_s, or until a pool or a backlog is empty.
-
-    Returns the seconds served.
-    """
+    Return the seconds served."""
     first, last = hosts.first[h], hosts.first[h + 1]
     wall_s = rest_s
     for j in range(first, last):
@@ -319,12 +316,10 @@ def write_quotas(
     period_s: float,
     burst_s: float,
 ) -> int:
-    """Write quotas at `offset` of period `row`. Return the number of changed values, or −1 if one is not
-    above 0.
+    """Write quotas at `offset` of period `row`. Return how many changed, or −1 if one is not above 0.
 
     issued: int64[N], current id per column. column_of: int64[slots], column per slot (−1 = none). Ids that
-    are no longer issued are skipped, and so are containers to which a later decision than `order` was already
-    applied.
+    are no longer issued are skipped, and so are containers that already follow a later decision than `order`.
     """
     changed = 0
     for entry in range(len(ids)):
@@ -378,8 +373,7 @@ def end_period(
 
     demand: float64[T, N]. want: int64[T, N], bytes wanted at the period's end. The columns of running
     containers that want more than their limit are written to `over` (int64[N]). Returns their number, or −1 −
-    i if container i breaks an invariant: its input is negative or not finite, or it did more than its CPUs
-    can do.
+    i if container i breaks an invariant: its input is negative or not finite, or it used more than its CPUs.
     """
     over_count = 0
     for h in range(len(hosts.cores)):
@@ -448,9 +442,7 @@ def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -
 
 @kernel
 def reserve(reserved: Floats, held: Floats, fleet: Fleet, columns: Whole) -> None:
-    """Add the quotas of running `columns`, as recorded, to `reserved`; `held` (cores) for those without
-    quota.
-    """
+    """Add the recorded quotas of running `columns` to `reserved`; without a quota, `held` (cores)."""
     for i in columns:
         if fleet.status[i] <= HELD:
             quota = np.float32(fleet.quota[i])

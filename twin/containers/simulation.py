@@ -200,9 +200,7 @@ class ControlLoop:
         return report, over
 
     def _leap(self, row: int, report: cfs.Report, over: Columns) -> Leapt | None:
-        """Run periods up to the clock's next event. Return None if there are too few. `report` becomes the
-        last one's.
-        """
+        """Run periods up to the clock's next event, None if too few. `report` becomes the last one's."""
         if self._leaps is None or over.size or self._in_flight:
             return None
         at = Moment(self.env.now, row, self._order, self._last_arrival_s, self.env.peek())
@@ -252,9 +250,7 @@ class ControlLoop:
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Apply limits, kills and restarts after the write or grant delay, and reclaims after their own
-        delay.
-        """
+        """Apply limits, kills and restarts after the write or grant delay, reclaims after their own."""
         if decision is NOTHING:
             return
         machine = self._machine
@@ -309,9 +305,7 @@ class ControlLoop:
         self.on_signal()
 
     def _overshoot(self, columns: Columns) -> None:
-        """Trap or kill running (or again held) containers that want more than their limit, then call the
-        allocator.
-        """
+        """Trap or kill running or held containers above their limit, then call the allocator."""
         fleet = self._fleet
         columns = columns[fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:

@@ -6,8 +6,7 @@ names the agents that must receive an order, and `take_order` returns it. Report
 raises an error, and impossible values are counted as refused. Three rules where the design leaves a choice:
 
 - The allocator starts when all agents of the deployment are there, or GATHER_S after the first.
-- Containers of a lost agent keep their ids, and their limits count until the agent is back and says
-  otherwise.
+- Containers of a lost agent keep their ids. Their limits count until it returns and reports others.
 - While an application has containers on a lost agent, none of its containers is killed for want of memory:
   memory there might be free. A container that needs more stays held and asks again. No failure of ours kills.
 """
@@ -47,7 +46,7 @@ class ControllerBooks:
     agents: by name. members: by id. cpu, memory: limits in transit. latest: the containers' last reports.
 
     Counters since the start: reports (records accepted), unlimited (reports of containers that lack the CPU
-    limit decided for them, which are not decided on), stale (records older than their container's last),
+    limit decided for them; the policy is not asked), stale (records older than their container's last),
     oom_grants, kills, kills_withheld, limit_changes, agents_lost.
     """
 
@@ -123,9 +122,7 @@ class ControllerBooks:
         self._admit()
 
     def ready(self) -> list[str]:
-        """Clear the limits that may be sent by now. Return the live agents for which there may be an
-        order.
-        """
+        """Clear the limits that may be sent now. Return the live agents that may have an order."""
         self._confirm()
         for ledger in (self.cpu, self.memory):
             cleared = ledger.settle()
