@@ -68,6 +68,9 @@ class Timing:
     checkpoint_s: work between two saves, s. A fault loses the work since the last one; a preemption saves.
     start_s: time without progress after a job's first start, s. sync_s: time of each round in which the
     copies of a forked job exchange what they learned, s.
+    cores: CPU cores of one machine that emulates all servers. Every process that starts takes a core if it
+    can, so starts slow each other; infinite: they do not. gpu_cores: CPU quota of each process of a running
+    job at speed 1, cores; starts get what the running jobs leave.
     """
 
     round_s: float = 360.0
@@ -76,6 +79,8 @@ class Timing:
     checkpoint_s: float = 600.0
     start_s: float = 0.0
     sync_s: float = 10.0
+    cores: float = np.inf
+    gpu_cores: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

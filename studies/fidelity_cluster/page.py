@@ -99,8 +99,8 @@ def document(store: RunStore) -> str:
         "Machine: "
         + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
         + ". What else it did meanwhile is not taken out of any figure: a quota is a promise of no more, not "
-        "of no less, and what is short first is the CPU for starts, which have no quota. The first runs were "
-        "made while others used both CPUs (load average 8); the calibration, at 4.",
+        "of no less. A process that starts has no quota: starts share what the running jobs leave of the "
+        "machine's cores, on both sides.",
     )
     return harness.page(
         "fidelity-cluster", "Clusters: the twin beside real training jobs", answer, parts, conditions

@@ -21,6 +21,9 @@ from twinbed import InvariantError
 _CLOSE_S = 1e-6
 """Moments nearer than this count as equal, s."""
 
+_LEAST_CORES = 0.01
+"""Cores that starts get where running jobs leave none."""
+
 _IDLE_ROUNDS = 1_000
 """Number of rounds with waiting jobs, nothing running and nothing to come, after which the scheduler is at
 fault."""
@@ -86,30 +89,52 @@ class _World:
             idle = idle + 1 if not books.running.size else 0
             if idle > _IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
                 raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
-            ask_s = self._ask_s(now_s, wake_s)
-            while True:
+            asks = False
+            while not asks:
+                began_s = float(environment.now)
+                pace = self._pace()
+                ask_s = self._ask_s(now_s, began_s, wake_s, pace)
                 step_s = min(ask_s, self._change_s())
-                passed_s = max(step_s - float(environment.now), 0.0)
+                asks = self.by_events or step_s >= ask_s - _CLOSE_S
+                if pace < 1 and (begun_s := began_s + self._next_start_s() / pace) < step_s - _CLOSE_S:
+                    step_s, asks = begun_s, False
+                passed_s = max(step_s - began_s, 0.0)
                 yield environment.timeout(passed_s)
-                self._advance(float(environment.now) - passed_s, passed_s)
+                self._advance(float(environment.now) - passed_s, passed_s, pace)
                 self._servers(float(environment.now))
-                if step_s >= ask_s - _CLOSE_S or self.by_events:
-                    break
             share = 1 - books.unfinished / max(books.until, 1)
             if progress is not None and share >= told + 0.01:
                 told = share
                 progress(share)
 
-    def _ask_s(self, now_s: float, wake_s: float) -> float:
-        """Return the time at which the scheduler decides next, without regard to faults, s."""
+    def _ask_s(self, decided_s: float, now_s: float, wake_s: float, pace: float) -> float:
+        """Return the time at which the scheduler decides next, without regard to faults, s. decided_s: time
+        of its last decision."""
         books = self.books
         if not self.by_events:
-            return now_s + self.timing.round_s
-        ends = self.restarting[books.running] + books.left[books.running] / books.rate[books.running]
+            return decided_s + self.timing.round_s
+        ends = self.restarting[books.running] / pace + books.left[books.running] / books.rate[books.running]
         ask_s = min(books.arrival_s(), now_s + float(ends.min(initial=np.inf)), wake_s)
         if np.isinf(ask_s) and np.isinf(self._change_s()):
             raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
         return ask_s
+
+    def _pace(self) -> float:
+        """Return the speed of starts, relative to that of one alone: what running jobs leave of the cores is
+        shared by the processes that start."""
+        if np.isinf(self.timing.cores):
+            return 1.0
+        runs = self.books.running
+        starts = self.restarting[runs] > _CLOSE_S
+        width = self.books.width[runs]
+        used = self.timing.gpu_cores * float(width[~starts] @ self.books.rate[runs[~starts]])
+        left = max(self.timing.cores - used, _LEAST_CORES)
+        return min(left / max(float(width[starts].sum()), _LEAST_CORES), 1.0)
+
+    def _next_start_s(self) -> float:
+        """Return the time until the next start ends if none slows it, s."""
+        waits = self.restarting[self.books.running]
+        return float(waits[waits > _CLOSE_S].min(initial=np.inf))
 
     def _change_s(self) -> float:
         """Return the time at which the next server fails or returns, s."""
@@ -125,17 +150,17 @@ class _World:
         self.stretch[stopped] = self.stretch[moved] = 0.0
         return wake_s
 
-    def _advance(self, began_s: float, passed_s: float) -> None:
+    def _advance(self, began_s: float, passed_s: float, pace: float) -> None:
         """Advance the running jobs. Jobs that end do so at their own moment."""
         books = self.books
         runs = books.running
-        waits = self.restarting[runs]
+        waits = self.restarting[runs] / pace
         need_s = waits + books.left[runs] / books.rate[runs]
         ends = need_s <= passed_s + _CLOSE_S
         busy_s = np.where(ends, np.minimum(need_s, passed_s), passed_s)
         restart_s = np.minimum(waits, busy_s)
         works_s = busy_s - restart_s
-        self.restarting[runs] = waits - restart_s
+        self.restarting[runs] = (waits - restart_s) * pace
         self.stretch[runs] += works_s
         books.left[runs] = np.where(ends, 0.0, books.left[runs] - works_s * books.rate[runs])
         books.spend(passed_s, busy_s, restart_s)

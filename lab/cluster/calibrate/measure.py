@@ -78,6 +78,7 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         f"{facts['cpus']} × {facts['cpu_model']}",
         datetime.now(UTC).date().isoformat(),
         {
+            "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
             "times.start_s": _time(start_s, "from a job's first start to its first step"),
             "times.restart_s": _time(restart_s, "from SIGTERM until the job, started again, took a step"),
             **speeds,

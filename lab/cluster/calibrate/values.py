@@ -13,9 +13,10 @@ from lab.ask import calibration
 from lab.ask.calibration import Calibration, Values
 from twinbed import ScenarioError
 
-SCHEMA = 1
+SCHEMA = 2
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 UNITS: Mapping[str, Mapping[str, str] | None] = {
+    "machine": {"cores": "cores"},
     "times": {"start_s": "s", "restart_s": "s"},
     "training": None,
 }

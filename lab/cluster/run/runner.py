@@ -75,7 +75,16 @@ class Drawn:
                 f"cluster.round_s: {asked.round_s:g} s, and a restart takes {restart_s:.0f} s when "
                 "compressed: make rounds longer, or the compression smaller"
             )
-        return Timing(asked.round_s, asked.at_events, restart_s, asked.checkpoint_s, start_s, asked.sync_s)
+        return Timing(
+            asked.round_s,
+            asked.at_events,
+            restart_s,
+            asked.checkpoint_s,
+            start_s,
+            asked.sync_s,
+            calibration.values["machine.cores"].value,
+            asked.emulation.gpu_cores,
+        )
 
 
 def run_all(

@@ -20,6 +20,7 @@ def test_starts_and_restarts_count_as_many_times_as_time_is_compressed():
     values = SPEC.calibration.values
     assert timing.start_s == pytest.approx(60 * values["times.start_s"].value)
     assert timing.restart_s == pytest.approx(60 * values["times.restart_s"].value)
+    assert (timing.cores, timing.gpu_cores) == (2.0, 0.1)
 
 
 def test_training_is_as_long_as_its_duration_compressed():

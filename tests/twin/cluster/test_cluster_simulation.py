@@ -51,10 +51,14 @@ def run(policy: str, jobs: Workload, timing: Timing = NO_COSTS, where=None, down
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("faults", [False, True])
-def test_gpu_seconds_are_conserved_and_no_work_comes_from_nothing(policy: str, faults: bool) -> None:
+@pytest.mark.parametrize("cores", [np.inf, 8.0])
+def test_gpu_seconds_are_conserved_and_no_work_comes_from_nothing(
+    policy: str, faults: bool, cores: float
+) -> None:
     where, jobs = cluster((0, 4), (0, 4), (1, 4), (1, 4)), drawn(1)
     downtime = random_downtime(4, per_day=5, repair_s=900, begin_s=0, end_s=20_000, seed=3)
-    done = run(policy, jobs, Timing(restart_s=30.0), where, downtime if faults else NEVER_DOWN)
+    timing = Timing(restart_s=30.0, start_s=20.0, cores=cores, gpu_cores=0.1)
+    done = run(policy, jobs, timing, where, downtime if faults else NEVER_DOWN)
     assert not np.isnan(done.finish_s).any()
     assert (done.left_steps == 0).all()
     assert (done.busy_gpu_s <= done.capacity_gpu_s + 1e-3).all()
@@ -123,6 +127,27 @@ def test_a_preempted_job_pays_for_its_restart_and_keeps_its_work() -> None:
     assert done.finish_s == pytest.approx([3700 + 30 + 1400, 3700], abs=1e-3)
     assert done.preemptions.tolist() == [1, 0]
     assert done.restart_s.tolist() == [30.0, 0.0]
+
+
+@pytest.mark.parametrize("at_events", [True, False])
+def test_starts_share_what_running_jobs_leave_of_the_machines_cores(at_events: bool) -> None:
+    # Job 0 starts alone in 10 s. Job 1 begins at 100 s: 0.5 cores are free for its start of 10 core-s. Jobs 2
+    # and 3 have two processes each, and join at 110 s, when job 1 has 5 core-s left.
+    jobs = workload([0, 100, 110, 110], [1, 1, 2, 2], [1000, 1000, 1000, 1000])
+    timing = Timing(10.0, at_events, start_s=10.0, cores=1.0, gpu_cores=0.5)
+    done = run("fifo", jobs, timing, cluster((0, 8)))
+    # At 110 s, five processes share 0.5 cores: job 1 needs 50 s more. After it, nothing is left of the core.
+    assert done.restart_s[0] == pytest.approx(10)
+    assert done.restart_s[1] == pytest.approx(10 + 50)
+    # Jobs 2 and 3 got 5 of 10 s by 160 s, and the least there is until job 0 ends at 1010 s: 850 s at 0.0025.
+    # Then 0.5 cores serve four processes, until job 1 ends at 1160 s: 2.875 s at a speed of 0.125.
+    assert done.restart_s[2:] == pytest.approx(50 + 850 + 2.875 / 0.125)
+    assert done.finish_s[2:] == pytest.approx(110 + done.restart_s[2] + 1000)
+
+
+def test_starts_do_not_slow_each_other_on_a_real_cluster() -> None:
+    done = run("fifo", workload([0, 0, 0], [1, 1, 2], [100] * 3), Timing(start_s=10.0), cluster((0, 8)))
+    assert done.restart_s.tolist() == [10.0, 10.0, 10.0]
 
 
 def test_a_fault_undoes_the_work_since_the_last_save() -> None:
