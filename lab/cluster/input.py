@@ -245,7 +245,7 @@ class ClusterInput(Section):
     emulation: EmulationInput | None = Field(
         default=None,
         description="How this machine emulates the cluster on the testbed; models are then names of "
-        "training jobs. The twin takes the time of starts and restarts from the calibration, and "
+        "training jobs. The twin takes the time of restarts from the calibration, and "
         "ignores restart_s. Starts share the machine's cores, on both backends.",
     )
     watched: WatchedInput = Field(default=WatchedInput(), description="Which jobs count in the metrics.")

@@ -17,7 +17,7 @@ SCHEMA = 2
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 UNITS: Mapping[str, Mapping[str, str] | None] = {
     "machine": {"cores": "cores"},
-    "times": {"start_s": "s", "restart_s": "s"},
+    "times": {"restart_s": "s"},
     "training": None,
 }
 """Section → its values and their units. `training` has a value for each job and size of its gang."""
@@ -26,7 +26,7 @@ UNITS: Mapping[str, Mapping[str, str] | None] = {
 def load_calibration(path: str | Path | None = None) -> Calibration:
     """Read and check a cluster's calibration; None reads the default that ships.
 
-    Its values have dotted keys, `times.start_s`. Raises as lab.ask.calibration.read.
+    Its values have dotted keys, `times.restart_s`. Raises as lab.ask.calibration.read.
     """
     cure = f"{DEFAULT_PATH.name} shows how one looks"
     return calibration.read_flat(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)

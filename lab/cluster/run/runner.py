@@ -66,10 +66,9 @@ class Drawn:
             return Timing(
                 asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s, sync_s=asked.sync_s
             )
-        start_s, restart_s = (
-            calibration.values[f"times.{key}"].value * asked.emulation.compression
-            for key in ("start_s", "restart_s")
-        )
+        # A restart is a stop and a start. A process that ends exits as one that is stopped does, and its GPUs
+        # are free only then. So each job needs the time of one restart beyond its work.
+        restart_s = calibration.values["times.restart_s"].value * asked.emulation.compression
         if restart_s >= asked.round_s:
             raise ScenarioError(
                 f"cluster.round_s: {asked.round_s:g} s, and a restart takes {restart_s:.0f} s when "
@@ -80,7 +79,7 @@ class Drawn:
             asked.at_events,
             restart_s,
             asked.checkpoint_s,
-            start_s,
+            restart_s,
             asked.sync_s,
             calibration.values["machine.cores"].value,
             asked.emulation.gpu_cores,
