@@ -24,16 +24,19 @@ _POD, _NAMESPACE, _CONTAINER = (
 def match(advice: Advice, rows: Sequence[Row], places: Places, maps: Sequence[str]) -> dict[str, list[str]]:
     """Return the full names of the containers of each row, by the row's name.
 
-    rows: those to be matched; maps: `ROW=NAME` texts, which may give a row several names. Candidates are
-    asked for only if a row is not in `maps`. Raises ScenarioError for a row that the advice does not have,
-    and for a container that two rows mean.
+    rows: those to be matched; maps: `ROW=NAME` texts, which may give a row several names, and which take a
+    container away from rows that match it by name. Candidates are asked for only if a row is not in `maps`.
+    Raises ScenarioError for a row that the advice does not have, and for a container that two rows mean.
     """
     explicit = _explicit(advice, maps, places)
     meant = {row.name: list(explicit.get(row.name, ())) for row in rows}
     open_rows = [row for row in rows if row.name not in explicit]
     candidates = places.candidates() if open_rows else ()
     places_of: dict[tuple[str, ...], list[int]] = {}
+    taken = {name for names in explicit.values() for name in names}
     for place, candidate in enumerate(candidates):
+        if candidate.name in taken:
+            continue
         for key in keys_of(candidate):
             places_of.setdefault(key, []).append(place)
     for row in open_rows:

@@ -90,6 +90,15 @@ def test_a_map_stands_in_place_of_what_a_name_would_mean():
     assert meant == {"web": ["compose:shop/web-1", "compose:shop/web-2", "docker:c"]}
 
 
+def test_a_container_that_a_map_gives_to_a_row_is_no_other_rows_by_its_name():
+    rows = [row("web-1"), row("web-2")]
+    places = Places(Candidate("docker:web-1", "web-1"), Candidate("docker:web-2", "web-2"))
+    meant = match(advice(*rows), rows, places, ["web-1=docker:web-2", "web-1=docker:web-1"])
+    assert meant == {"web-1": ["docker:web-2", "docker:web-1"], "web-2": []}
+    with pytest.raises(ScenarioError, match="both match it"):
+        match(advice(*rows), rows, places, ["web-1=docker:a", "web-2=docker:a"])
+
+
 def test_one_container_of_two_rows_is_refused_with_both_names():
     rows = [row("web"), row("other", members=["web"])]
     with pytest.raises(ScenarioError, match=r"docker:web: rows 'web' and 'other' both match it"):
