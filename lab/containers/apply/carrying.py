@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -210,14 +211,17 @@ class Applier:
         target.set(change.quantity, change.wanted)
 
     def _watch(self, changed: Sequence[Change], state: State, watched: Watched, label: str) -> str | None:
+        of_target: dict[str, list[Change]] = {}
+        for change in changed:
+            of_target.setdefault(change.target, []).append(change)
+
         def again(name: str) -> None:
             now = self._places.target(name).read()
-            for change in changed:
-                if change.target == name and now.get(change.quantity) != change.wanted:
+            for change in of_target[name]:
+                if now.get(change.quantity) != change.wanted:
                     self._set(change, state, "it was restarted and had lost the limit")
 
-        names = list(dict.fromkeys(change.target for change in changed))
-        watch = Watch(names, self._places, watched.conditions, again, self.figures.happened)
+        watch = Watch(list(of_target), self._places, watched.conditions, again, self.figures.happened)
         began_s = self._clock.monotonic()
         while True:
             now_s = self._clock.monotonic()
@@ -262,13 +266,10 @@ def steps_of(changes: Sequence[Change], canary: float) -> list[list[Change]]:
 
     canary: share of the containers, rounded up. They are taken from all rows in turn.
     """
-    by_row: dict[str, list[str]] = {}
+    by_row: dict[str, dict[str, None]] = {}
     for change in changes:
-        names = by_row.setdefault(change.row, [])
-        if change.target not in names:
-            names.append(change.target)
-    rounds = max(map(len, by_row.values()), default=0)
-    turns = [names[turn] for turn in range(rounds) for names in by_row.values() if turn < len(names)]
+        by_row.setdefault(change.row, {})[change.target] = None
+    turns = [name for turn in zip_longest(*by_row.values()) for name in turn if name is not None]
     first = set(turns[: math.ceil(canary * len(turns) - 1e-9)])
     parts = [[change for change in changes if (change.target in first) is early] for early in (True, False)]
     return [sorted(part, key=lambda change: _turn(change.quantity, change.lowers)) for part in parts if part]

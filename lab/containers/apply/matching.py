@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from lab.containers.advise.model import Advice, Row
 from lab.containers.apply.ports import Candidate, Places
 from testbed.containers.attach.finding import PROJECT, SERVICE
+from traces.prometheus.workloads import by_name
 from twinbed import ScenarioError
 from twinbed.text import printable
 
@@ -23,16 +24,24 @@ _POD, _NAMESPACE, _CONTAINER = (
 def match(advice: Advice, rows: Sequence[Row], places: Places, maps: Sequence[str]) -> dict[str, list[str]]:
     """Return the full names of the containers of each row, by the row's name.
 
-    rows: those to be matched; maps: `ROW=NAME` texts, which may give a row several names. Candidates are
-    asked for only if a row is not in `maps`. Raises ScenarioError for a row that the advice does not have,
-    and for a container that two rows mean.
+    rows: those to be matched; maps: `ROW=NAME` texts, which may give a row several names, and which take a
+    container away from rows that match it by name. Candidates are asked for only if a row is not in `maps`.
+    Raises ScenarioError for a row that the advice does not have, and for a container that two rows mean.
     """
     explicit = _explicit(advice, maps, places)
     meant = {row.name: list(explicit.get(row.name, ())) for row in rows}
     open_rows = [row for row in rows if row.name not in explicit]
     candidates = places.candidates() if open_rows else ()
+    places_of: dict[tuple[str, ...], list[int]] = {}
+    taken = {name for names in explicit.values() for name in names}
+    for place, candidate in enumerate(candidates):
+        if candidate.name in taken:
+            continue
+        for key in keys_of(candidate):
+            places_of.setdefault(key, []).append(place)
     for row in open_rows:
-        meant[row.name] = [candidate.name for candidate in candidates if is_of(row, candidate)]
+        own = {place for key in keys_of_row(row) for place in places_of.get(key, ())}
+        meant[row.name] = [candidates[place].name for place in sorted(own)]
     owner: dict[str, str] = {}
     for row_name, names in meant.items():
         for name in names:
@@ -44,27 +53,38 @@ def match(advice: Advice, rows: Sequence[Row], places: Places, maps: Sequence[st
     return meant
 
 
-def is_of(row: Row, candidate: Candidate) -> bool:
-    """Return whether a container is one of the row's: by its own name, by compose's labels, by Kubernetes'
-    labels, or as a container of a pod that `podman play kube` made."""
+def keys_of_row(row: Row) -> set[tuple[str, ...]]:
+    """Return the keys of `keys_of` by which containers are the row's."""
+    keys: set[tuple[str, ...]] = {("name", row.name), ("service", row.name)}
+    keys |= {(key, member) for key in ("name", "full name") for member in row.members}
+    if row.workload:
+        keys.add(("service", f"{row.namespace}/{row.workload}"))
+    if row.workload and row.container:
+        keys.add(("workload", row.namespace, row.workload, row.container))
+        keys.add(("pod", row.workload, f"{row.workload}-{row.container}"))
+    return keys
+
+
+def keys_of(candidate: Candidate) -> set[tuple[str, ...]]:
+    """Return what may tell a row of a container: its names, compose's labels, Kubernetes' labels with the
+    workload that the pod's name tells, or its place in a pod that `podman play kube` made."""
     labels = candidate.labels
-    if candidate.plain == row.name or candidate.plain in row.members or candidate.name in row.members:
-        return True
+    keys: set[tuple[str, ...]] = {("name", candidate.plain), ("full name", candidate.name)}
     project, service = labels.get(PROJECT), labels.get(SERVICE)
-    if project and service and f"{project}/{service}" in (row.name, f"{row.namespace}/{row.workload}"):
-        return True
-    if not row.workload or not row.container:
-        return False
-    if _POD in labels:
-        pod = labels[_POD]
-        same = labels.get(_NAMESPACE) == row.namespace and labels.get(_CONTAINER) == row.container
-        return same and (pod == row.workload or pod.startswith(f"{row.workload}-"))
-    return candidate.pod == row.workload and candidate.plain == f"{candidate.pod}-{row.container}"
+    if project and service:
+        keys.add(("service", f"{project}/{service}"))
+    pod = labels.get(_POD)
+    if pod:
+        where = labels.get(_NAMESPACE, ""), labels.get(_CONTAINER, "")
+        keys |= {("workload", where[0], name, where[1]) for name in (pod, by_name(pod)[1])}
+    elif candidate.pod:
+        keys.add(("pod", candidate.pod, candidate.plain))
+    return keys
 
 
 def _explicit(advice: Advice, maps: Sequence[str], places: Places) -> dict[str, list[str]]:
-    known = [row.name for row in advice.rows]
-    explicit: dict[str, list[str]] = {}
+    known = dict.fromkeys(row.name for row in advice.rows)
+    explicit: dict[str, dict[str, None]] = {}
     for text in maps:
         row, equals, name = text.rpartition("=")
         if not (row and equals and name):
@@ -72,9 +92,10 @@ def _explicit(advice: Advice, maps: Sequence[str], places: Places) -> dict[str, 
         if row not in known:
             close = difflib.get_close_matches(row, known, n=1)
             hint = (
-                f"did you mean {close[0]!r}?" if close else f"it has {len(known)} rows, such as {known[0]!r}"
+                f"did you mean {close[0]!r}?"
+                if close
+                else f"it has {len(known)} rows, such as {next(iter(known))!r}"
             )
             raise ScenarioError(f"--map {text[:200]!r}: the advice has no row {row[:100]!r}; {hint}")
-        explicit.setdefault(row, [])
-        explicit[row] += [full for full in places.named(name) if full not in explicit[row]]
-    return explicit
+        explicit.setdefault(row, {}).update(dict.fromkeys(places.named(name)))
+    return {row: list(names) for row, names in explicit.items()}

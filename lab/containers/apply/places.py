@@ -19,23 +19,23 @@ class Host:
 
     def __init__(self, driver: Driver | None = None) -> None:
         self._driver = driver or detect()
+        self._finder = finding.Finder(self._driver)
 
     def candidates(self) -> list[Candidate]:
         """See Places."""
         return [
             Candidate(group.name, group.container.name, group.container.labels, group.container.pod)
-            for group in finding.everyone(self._driver)
+            for group in self._finder.everyone()
             if group.container is not None
         ]
 
     def named(self, text: str) -> list[str]:
         """See Places."""
-        return [group.name for group in finding.find(names.parse(text), self._driver)]
+        return [group.name for group in self._finder.find(names.parse(text))]
 
     def target(self, name: str) -> LimitedContainer:
         """See Places."""
-        (group, *_) = finding.find(names.parse(name), self._driver)
-        return LimitedContainer(group, self._driver)
+        return LimitedContainer(self._finder.again(name), self._driver)
 
     def close(self) -> None:
         """See Places: nothing stays open."""

@@ -178,7 +178,8 @@ def _fitting(row: Row, changes: list[Change], places: Places) -> list[Change]:
 
 
 def _left(advice: Advice, rows: Sequence[Row]) -> list[str]:
-    left = [row for row in advice.rows if row not in rows]
+    taken = {row.name for row in rows}
+    left = [row for row in advice.rows if row.name not in taken]
     careful = sum(row.verdict == "care" for row in left)
     notes = []
     if len(left) > careful:

@@ -63,12 +63,14 @@ class State:
     started: when it was started, as the engine writes it; differs between two starts
     restarts: how often the engine started it again by itself
     record: limits in the engine's own record (HostConfig)
+    name: the container's name
     """
 
     pid: int
     started: str
     restarts: int
     record: Mapping[str, int]
+    name: str
 
 
 _RECORD = ("NanoCpus", "CpuQuota", "CpuPeriod", "CpuShares", "Memory", "MemorySwap")
@@ -99,6 +101,7 @@ class Engine:
                 str(entry["State"]["StartedAt"]),
                 int(entry.get("RestartCount") or 0),
                 {key: int(host.get(key) or 0) for key in _RECORD},
+                str(entry["Name"]).removeprefix("/"),
             )
         except (TypeError, KeyError, ValueError, AttributeError):
             raise self._nonsense("a container's state") from None

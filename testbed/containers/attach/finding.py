@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import difflib
 import subprocess
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.containers.attach.engines import Container, Engine, engine, present
-from testbed.containers.attach.names import CGROUP, ContainerName
+from testbed.containers.attach.names import CGROUP, ContainerName, parse
 from testbed.containers.cgroup.attached import directories_of
 from testbed.containers.cgroup.drivers import V1, V2, membership
 from testbed.containers.cgroup.v1 import CONTROLLERS
@@ -25,6 +26,12 @@ from twinbed.text import printable
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 """Labels that compose gives its containers."""
+
+FRESH_S = 0.5
+"""Age from which a list of an engine's containers is asked for again, s: an agent looks once a second."""
+
+_LEAST_DIGITS = 12
+"""Digits of an id that name a container, as `docker ps` shows them."""
 
 _SYSTEMCTL_S = 10.0
 _MOST_CLOSE = 3
@@ -52,28 +59,108 @@ class Found:
     record: Mapping[str, int] | None = None
 
 
-def find(name: ContainerName, driver: V1 | V2, proc: Path = Path("/proc")) -> list[Found]:
-    """Return the containers that the name means, at least one, in order of their names.
+class Finder:
+    """Finds containers on one machine, and asks an engine for its whole list only when it must.
 
-    Raises GroupGoneError, with names that are close, when none of that name runs; BackendError when its
-    engine does not answer.
+    A container of a known full name costs one request about it alone, and a list only if it has ended. A list
+    serves for FRESH_S.
     """
-    if name.kind == CGROUP:
-        return [_bare(str(name), {"": name.name}, driver)]
-    if name.kind == "systemd":
-        return [_unit(name, driver)]
-    engines = _asked(name)
-    listed = [(asked, container) for asked in engines for container in asked.containers()]
-    meant = [(asked, container) for asked, container in listed if _is_meant(name, container)]
-    if not meant:
-        raise _nobody(name, {_as_named(name, container) for _, container in listed})
-    return [located(asked, container, driver, proc) for asked, container in meant]
+
+    def __init__(self, driver: V1 | V2, proc: Path = Path("/proc")) -> None:
+        self._driver, self._proc = driver, proc
+        self._lists: dict[Engine, _Listed] = {}
+
+    def find(self, name: ContainerName) -> list[Found]:
+        """Return the containers that the name means, at least one, in order of their names.
+
+        Raises GroupGoneError, with names that are close, when none of that name runs; BackendError when its
+        engine does not answer.
+        """
+        if name.kind == CGROUP:
+            return [_bare(str(name), {"": name.name}, self._driver)]
+        if name.kind == "systemd":
+            return [_unit(name, self._driver)]
+        lists = [self._listed(asked) for asked in _asked(name)]
+        meant = [(listed.engine, container) for listed in lists for container in listed.meant(name)]
+        if not meant:
+            raise _nobody(name, {text for listed in lists for text in listed.names(name.kind)})
+        found, gone = self._located(meant)
+        if not found:
+            raise gone[0]
+        return found
+
+    def again(self, full_name: str) -> Found:
+        """Return the container that has this `Found.name`, in its present state. Raises as `find` does."""
+        name = parse(full_name)
+        listed = next((own for own in self._lists.values() if own.engine.kind == name.kind), None)
+        if listed is None:
+            return self.find(name)[0]
+        found, gone = self._located((listed.engine, container) for container in listed.meant(name))
+        if found:
+            return found[0]
+        if listed.is_old():
+            return self.find(name)[0]
+        raise gone[0] if gone else GroupGoneError(f"{name}: no such container runs here any more")
+
+    def everyone(self) -> list[Found]:
+        """Return all containers of the engines whose sockets exist here. Containers that end meanwhile are
+        left out.
+        """
+        lists = map(self._listed, present())
+        return self._located(
+            (listed.engine, container) for listed in lists for container in listed.containers
+        )[0]
+
+    def _located(self, meant: Iterable[tuple[Engine, Container]]) -> tuple[list[Found], list[GroupGoneError]]:
+        """Return those that run, and why the others are gone."""
+        found, gone = [], []
+        for asked, container in meant:
+            try:
+                found.append(located(asked, container, self._driver, self._proc))
+            except GroupGoneError as error:
+                gone.append(error)
+        return found, gone
+
+    def _listed(self, asked: Engine) -> _Listed:
+        listed = self._lists.get(asked)
+        if listed is None or listed.is_old():
+            listed = self._lists[asked] = _Listed(asked)
+        return listed
+
+
+class _Listed:
+    """The list of an engine's containers at one time, by the names they can be given."""
+
+    def __init__(self, asked: Engine) -> None:
+        self.engine, self.containers = asked, asked.containers()
+        self._at_s = time.monotonic()
+        self._by_name: dict[tuple[str, str], list[Container]] = {}
+        for container in self.containers:
+            for kind in (container.kind, "compose", "pod"):
+                self._by_name.setdefault((kind, _as_named(kind, container)), []).append(container)
+
+    def is_old(self) -> bool:
+        """Return whether the list may be asked for again."""
+        return time.monotonic() - self._at_s >= FRESH_S
+
+    def meant(self, name: ContainerName) -> list[Container]:
+        """Return the containers of a name, or of an id of which at least 12 digits are given."""
+        named = self._by_name.get((name.kind, name.name), [])
+        if named or name.kind != self.engine.kind or len(name.name) < _LEAST_DIGITS:
+            return named
+        return [container for container in self.containers if container.id.startswith(name.name)]
+
+    def names(self, kind: str) -> set[str]:
+        """Return the names of this kind."""
+        return {name for known, name in self._by_name if known == kind}
 
 
 def located(asked: Engine, container: Container, driver: V1 | V2, proc: Path = Path("/proc")) -> Found:
     """Return the paths of a container. Raise GroupGoneError if it has ended meanwhile."""
     state = asked.state(container)
     name = f"{container.kind}:{container.name}"
+    if state.name != container.name:
+        raise GroupGoneError(f"{printable(name)}: its container is {printable(state.name)} by now")
     if state.pid <= 0:
         raise GroupGoneError(f"{printable(name)}: does not run; start it")
     try:
@@ -89,20 +176,6 @@ def located(asked: Engine, container: Container, driver: V1 | V2, proc: Path = P
     return Found(name, paths, state.started, state.restarts, asked, container, state.record)
 
 
-def everyone(driver: V1 | V2) -> list[Found]:
-    """Return all containers of the engines whose sockets exist here. Containers that end meanwhile are left
-    out.
-    """
-    found = []
-    for asked in present():
-        for container in asked.containers():
-            try:
-                found.append(located(asked, container, driver))
-            except GroupGoneError:
-                continue
-    return found
-
-
 def _asked(name: ContainerName) -> list[Engine]:
     """Return the engines to ask about a name."""
     if name.kind == "docker":
@@ -115,17 +188,11 @@ def _asked(name: ContainerName) -> list[Engine]:
     return engines
 
 
-def _is_meant(name: ContainerName, container: Container) -> bool:
-    if name.kind == container.kind and len(name.name) >= 12 and container.id.startswith(name.name):
-        return True
-    return _as_named(name, container) == name.name
-
-
-def _as_named(name: ContainerName, container: Container) -> str:
+def _as_named(kind: str, container: Container) -> str:
     """Return the name of this kind by which the container can be given."""
-    if name.kind == "compose":
+    if kind == "compose":
         return f"{container.labels.get(PROJECT, '')}/{container.labels.get(SERVICE, '')}"
-    return container.pod if name.kind == "pod" else container.name
+    return container.pod if kind == "pod" else container.name
 
 
 def _nobody(name: ContainerName, known: Iterable[str]) -> GroupGoneError:

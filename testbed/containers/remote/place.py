@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.containers.attach.finding import Found, find
+from testbed.containers.attach.finding import Finder, Found
 from testbed.containers.attach.names import parse
 from testbed.containers.cgroup.attached import UNIFIED, attach
 from testbed.containers.cgroup.group import Group
@@ -41,7 +41,7 @@ class CgroupPlace:
 
     def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
         self._run = lasting_run(name)
-        self._driver = driver
+        self._driver, self._finder = driver, Finder(driver)
         self._folder = state / name
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -82,8 +82,8 @@ class CgroupPlace:
                 group.remove()
 
     def find(self, name: str) -> list[Found]:
-        """Return the containers that a name means (attach.names). Raises as attach.finding.find does."""
-        return find(parse(name), self._driver)
+        """Return the containers that a name means (attach.names). Raises as Finder.find does."""
+        return self._finder.find(parse(name))
 
     def incarnation(self, group: HostGroup) -> int:
         """Return a number that distinguishes the group from others of the same name: the inode of its (first)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from lab.containers.apply.matching import is_of, match
+from lab.containers.apply.matching import match
 from lab.containers.apply.ports import Candidate
 from tests.lab.containers.apply.apply_world import advice, row
 from twinbed import ScenarioError
 
 IN_A_POD = {
-    "io.kubernetes.pod.name": "web-7d4b9-x2x",
+    "io.kubernetes.pod.name": "web-7d4b9c6f5-x2k4z",
     "io.kubernetes.pod.namespace": "shop",
     "io.kubernetes.container.name": "app",
 }
+OF_ANOTHER = IN_A_POD | {"io.kubernetes.pod.name": "web-api-7d4b9c6f5-x2k4z"}
+"""Of the workload web-api, whose name begins as that of web does."""
 COMPOSE = {"com.docker.compose.project": "shop", "com.docker.compose.service": "web"}
 
 
@@ -42,7 +44,7 @@ class Places:
     ],
 )
 def test_names_and_labels_that_agree_exactly_count(of, candidate):
-    assert is_of(of, candidate)
+    assert match(advice(of), [of], Places(candidate), []) == {of.name: [candidate.name]}
 
 
 @pytest.mark.parametrize(
@@ -53,12 +55,30 @@ def test_names_and_labels_that_agree_exactly_count(of, candidate):
         (row("x", workload="we", container="app"), Candidate("docker:k", "k", IN_A_POD)),
         (row("x", namespace="o", workload="web", container="app"), Candidate("docker:k", "k", IN_A_POD)),
         (row("x", namespace="shop", workload="web", container="b"), Candidate("docker:k", "k", IN_A_POD)),
+        (row("x", namespace="shop", workload="web", container="app"), Candidate("docker:k", "k", OF_ANOTHER)),
         (row("x"), Candidate("docker:c", "c", {})),
         (row("x", workload="", container=""), Candidate("podman:-", "-", {}, "")),
     ],
 )
 def test_parts_of_names_do_not(of, candidate):
-    assert not is_of(of, candidate)
+    assert match(advice(of), [of], Places(candidate), []) == {of.name: []}
+
+
+def test_as_many_rows_as_containers_are_matched_in_linear_work():
+    class Counted(dict):
+        asked = 0
+
+        def get(self, key, default=None):
+            Counted.asked += 1
+            return super().get(key, default)
+
+    count = 10_000
+    rows = [row(f"shop/c{number}") for number in range(count)]
+    labels = [COMPOSE | {"com.docker.compose.service": f"c{number}"} for number in range(count)]
+    there = [Candidate(f"docker:{i}", f"{i}", Counted(own)) for i, own in enumerate(labels)]
+    meant = match(advice(*rows), rows, Places(*there), [])
+    assert meant == {f"shop/c{number}": [f"docker:{number}"] for number in range(count)}
+    assert Counted.asked <= 5 * count
 
 
 def test_a_map_stands_in_place_of_what_a_name_would_mean():
@@ -68,6 +88,15 @@ def test_a_map_stands_in_place_of_what_a_name_would_mean():
     maps = ["web=compose:shop/web", "web=docker:c"]
     meant = match(advice(web), [web], places, maps)
     assert meant == {"web": ["compose:shop/web-1", "compose:shop/web-2", "docker:c"]}
+
+
+def test_a_container_that_a_map_gives_to_a_row_is_no_other_rows_by_its_name():
+    rows = [row("web-1"), row("web-2")]
+    places = Places(Candidate("docker:web-1", "web-1"), Candidate("docker:web-2", "web-2"))
+    meant = match(advice(*rows), rows, places, ["web-1=docker:web-2", "web-1=docker:web-1"])
+    assert meant == {"web-1": ["docker:web-2", "docker:web-1"], "web-2": []}
+    with pytest.raises(ScenarioError, match="both match it"):
+        match(advice(*rows), rows, places, ["web-1=docker:a", "web-2=docker:a"])
 
 
 def test_one_container_of_two_rows_is_refused_with_both_names():

@@ -49,7 +49,7 @@ def shop(
 
 
 def read(name: str) -> tuple[float, float]:
-    (found,) = finding.find(names.parse(name), detect())
+    (found,) = finding.Finder(detect()).find(names.parse(name))
     now = LimitedContainer(found, detect()).read()
     return now["cpu_limit_cores"], now["memory_limit_bytes"]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -26,6 +29,72 @@ ID = "ab" * 32
 @pytest.fixture
 def driver(tmp_path: Path) -> V1:
     return FakeTree(tmp_path).driver_v1("shop", limit=1 << 26)
+
+
+class Many(Engine):
+    """An engine with many containers, all of process 7, that counts what it is asked. Some may be gone."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+    gone: ClassVar[set[str]] = set()
+
+    def containers(self) -> list[Container]:
+        self.asked["list"] += 1
+        return [
+            Container("docker", ID, f"c{number}") for number in range(10_000) if f"c{number}" not in self.gone
+        ]
+
+    def state(self, container: Container) -> State:
+        self.asked["state"] += 1
+        return State(0 if container.name in self.gone else 7, "monday", 0, {}, container.name)
+
+
+@pytest.mark.parametrize("gone", [0, 5_000])
+def test_ten_thousand_containers_take_one_request_each_and_few_lists(
+    driver: V1, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
+    many, now_s = Many("docker", tmp_path / "s"), [0.0]
+    monkeypatch.setattr(finding, "engine", lambda _kind: many)
+    monkeypatch.setattr(finding, "present", lambda: [many])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    finder = finding.Finder(driver, process(tmp_path / "p", f"/docker/{ID}"))
+    found = [own.name for own in finder.everyone()]
+    assert len(found) == 10_000
+    monkeypatch.setattr(Many, "gone", {f"c{number}" for number in range(gone)})
+    monkeypatch.setattr(Many, "asked", Counter())
+    now_s[0] += finding.FRESH_S
+    missed = 0
+    for name in found:
+        try:
+            finder.again(name)
+        except GroupGoneError:
+            missed += 1
+    assert missed == gone
+    assert many.asked["list"] <= 1
+    assert many.asked["state"] <= 10_001
+
+
+def test_a_name_that_another_container_has_by_now_is_found_again(
+    driver: V1, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`docker rename web old`, then `docker run --name web`, as compose does when it recreates one."""
+    names, now_s = {"1" * 64: "web"}, [0.0]
+
+    class Renaming(Engine):
+        def containers(self) -> list[Container]:
+            return [Container("docker", id_, name) for id_, name in names.items()]
+
+        def state(self, container: Container) -> State:
+            return State(int(container.id[0]), "monday", 0, {}, names[container.id])
+
+    for id_ in ("1" * 64, "2" * 64):
+        process(tmp_path / "p", f"/docker/{id_}", id_[0])
+    monkeypatch.setattr(finding, "engine", lambda _kind: Renaming("docker", tmp_path / "s"))
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    finder = finding.Finder(driver, tmp_path / "p")
+    assert finder.again("docker:web").paths["cpu"] == f"/docker/{'1' * 64}"
+    names |= {"1" * 64: "old", "2" * 64: "web"}
+    now_s[0] += finding.FRESH_S
+    assert finder.again("docker:web").paths["cpu"] == f"/docker/{'2' * 64}"
 
 
 BAD = """
@@ -59,13 +128,13 @@ class Fake(Engine):
     """An engine whose container has process 7."""
 
     def state(self, container: Container) -> State:
-        return State(7, "monday", 0, {})
+        return State(7, "monday", 0, {}, "web")
 
 
-def process(folder: Path, path: str) -> Path:
-    (folder / "7").mkdir(parents=True)
+def process(folder: Path, path: str, pid: str = "7") -> Path:
+    (folder / pid).mkdir(parents=True)
     lines = [f"3:cpu,cpuacct:{path}", f"4:memory:{path}", "0::/"]
-    (folder / "7" / "cgroup").write_text("\n".join(lines) + "\n")
+    (folder / pid / "cgroup").write_text("\n".join(lines) + "\n")
     return folder
 
 
@@ -134,7 +203,7 @@ def test_an_engine_that_answers_nonsense_is_one_line(tmp_path: Path, body: bytes
 def test_only_unix_sockets_are_asked(monkeypatch: pytest.MonkeyPatch, driver: V1) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://10.0.0.1:2375")
     with pytest.raises(ScenarioError, match="expected unix:///PATH, on this machine"):
-        finding.find(parse("docker:web"), driver)
+        finding.Finder(driver).find(parse("docker:web"))
 
 
 SYSTEMCTL = """\
@@ -155,7 +224,7 @@ def test_a_unit_of_systemd_is_its_control_group(
     program.write_text(SYSTEMCTL)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-    (found,) = finding.find(parse("systemd:shop.service"), driver)
+    (found,) = finding.Finder(driver).find(parse("systemd:shop.service"))
     assert (found.name, found.paths, found.restarts) == ("systemd:shop.service", {"": "/shop"}, 3)
     with pytest.raises(GroupGoneError, match=r"did you mean systemd:shop\.service\?"):
-        finding.find(parse("systemd:shopp.service"), driver)
+        finding.Finder(driver).find(parse("systemd:shopp.service"))

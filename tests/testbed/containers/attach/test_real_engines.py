@@ -49,7 +49,7 @@ def in_podman(podman: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def find(text: str) -> list[Found]:
-    return finding.find(names.parse(text), detect())
+    return finding.Finder(detect()).find(names.parse(text))
 
 
 def limited(text: str) -> LimitedContainer:
