@@ -40,7 +40,7 @@ from control.reconciler.ports import (
 )
 from control.reconciler.reconciler import Reconciler
 from control.reconciler.settings import ReconcilerSettings
-from twin.fabric.tables import KernelTables
+from tests.contract.reconciler.kernel_tables import KernelTables
 
 ENTRIES, HOSTS, VNI, TUNNEL, UPLINKS = 100_000, 1000, 100, 50, (2, 3)
 REPEATS, WARM_UP = 15, 3

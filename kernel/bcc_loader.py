@@ -1,7 +1,7 @@
-"""Loads the programs of containers.bpf.c through bcc, which compiles them against the running kernel's
+"""Load the programs of containers.bpf.c through bcc, which compiles them against the running kernel's
 headers.
 
-For: loader.py. Not for: reading what the programs report. bcc cannot find where a kernel keeps the fields of
+For: loader.py. Not for: reading the records. bcc cannot find where a kernel keeps the fields of
 kernel/sched/sched.h, because no header package has that file. Their offsets are therefore read from the
 kernel's own type information (BTF) and given to the source as macros. Source: bcc 0.26,
 docs/reference_guide.md.
@@ -22,7 +22,7 @@ from kernel.loader import MAPS, Programs
 from twinbed import BackendError
 
 _DEBIAN = Path("/usr/lib/python3/dist-packages")
-"""Where Debian's python3-bpfcc lies, which no virtual environment sees."""
+"""Folder of Debian's python3-bpfcc, which virtual environments do not search."""
 
 _CURE = "make system-vm (for the VM's kernel)"
 _PREFIX = "kfunc__"
@@ -36,7 +36,7 @@ _FIELD = re.compile(r"(?<!#define )\bFIELD\((\w+), .*?, (\w+)\)")
 
 
 def by_bcc() -> Programs:
-    """Compiles, loads and attaches the programs.
+    """Compile, load and attach the programs.
 
     Raises BackendError if bcc or the kernel's headers are not installed, this kernel has no BTF, or this
     kernel or user may not load the programs.

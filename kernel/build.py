@@ -1,8 +1,8 @@
-"""Compiles BPF programs to relocatable objects, once per source and set of compiler flags.
+"""Compile BPF programs to relocatable objects, once per source and set of compiler flags.
 
 For: the objects that loader.py and tunnel.py load. Not for: loading them. An object fits every kernel with
-BTF (CO-RE), so it may be built on another machine than it runs on. It is kept in the user's cache, never in
-the project.
+BTF (CO-RE), so it need not be built on the machine that runs it. It is kept in the user's cache, never in the
+project.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CURE = "make system-vm"
 
 
 def object_file(cache: Path | None = None, source: Path | None = None) -> Path:
-    """Return the compiled programs, and compiles them first if they are not in the cache.
+    """Return the path of the compiled programs. Compiles them first if they are not in the cache.
 
-    cache: default ~/.cache/twinbed; source: default SOURCE. Raises BackendError if there is no compiler, or
-    it refuses the source.
+    cache: folder for the object; None: ~/.cache/twinbed. source: C source; None: SOURCE. Raises BackendError
+    if there is no compiler, or it refuses the source.
     """
     source = source or SOURCE
     folder = (cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "twinbed") / "bpf"

@@ -1,6 +1,6 @@
-"""Calls, through ctypes, the few functions of libbpf that loading and reading need.
+"""Call the libbpf functions that loading and reading need, through ctypes.
 
-For: the loaders and tunnel.py. Not for: anyone else. Source: libbpf 1.x, bpf.h, btf.h and libbpf.h;
+For: the loaders and tunnel.py. Not for: other modules. Source: libbpf 1.x, bpf.h, btf.h and libbpf.h;
 include/uapi/linux/bpf.h for `bpf_prog_info` and `bpf_map_info`.
 """
 
@@ -119,7 +119,7 @@ def _kernel_types() -> int:
 
 
 def field_offset(owner: str, field: str) -> int:
-    """Return how many bytes a field lies from the start of a struct of the running kernel.
+    """Return the offset of a field in a struct of the running kernel, bytes.
 
     Raises BackendError if the kernel has no type information, or no such field. Source: the kernel's
     Documentation/bpf/btf.rst, BTF_KIND_STRUCT.

@@ -1,8 +1,8 @@
-"""Loads the BPF programs, names the containers to watch, and returns what the kernel reported.
+"""Load the BPF programs, name the containers to watch, and read the records.
 
-For: whoever wants period and memory records of named cgroups (testbed). Not for: what a record means for a
-container. Two loaders put the same programs into the kernel: libbpf, below, and bcc (bcc_loader.py). Decision
-0012 says when which is used.
+For: period and memory records of named cgroups (testbed). Not for: what a record means for a container. Two
+loaders put the same programs into the kernel: libbpf, below, and bcc (bcc_loader.py). Decision 0012 says when
+which is used.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from twinbed import BackendError
 
 
 class Reported(NamedTuple):
-    """What was reported since the last reading: arrays of records.PERIOD and records.PRESSURE, oldest
-    first."""
+    """The records since the last reading, oldest first.
+
+    periods: array of records.PERIOD.
+    pressures: array of records.PRESSURE.
+    """
 
     periods: NDArray[np.void]
     pressures: NDArray[np.void]
 
 
 class Overhead(NamedTuple):
-    """What one program has cost so far: how often it ran, and for how long in total (ns)."""
+    """The cost of one program so far. runs: number of its runs. time_ns: total time of these runs, ns."""
 
     runs: int
     time_ns: int
@@ -43,9 +46,9 @@ class Overhead(NamedTuple):
 class Programs:
     """The programs of containers.bpf.c, loaded and attached until `close` is called.
 
-    programs: descriptor of each program, by the kernel function that it is attached to
-    maps: descriptor of each of MAPS
-    close: detaches and unloads everything; idempotent
+    programs: kernel function → descriptor of the program attached to it
+    maps: name in MAPS → descriptor of the map
+    close: function that detaches and unloads everything; idempotent
     """
 
     programs: Mapping[str, int]
@@ -58,10 +61,10 @@ MAPS = ("watched", "lost", "periods", "pressures")
 
 
 def by_libbpf(compiled: Path | None = None) -> Programs:
-    """Loads the programs from a compiled object, which libbpf fits to the running kernel.
+    """Load the programs from a compiled object, which libbpf fits to the running kernel.
 
-    compiled: default is the object that build.py makes. Raises BackendError if there is no compiler, or this
-    kernel or user may not load the programs.
+    compiled: path of the object; None: the one that build.py makes. Raises BackendError if there is no
+    compiler, or this kernel or user may not load the programs.
     """
     lib, links, programs = library(), list[int](), dict[str, int]()
     compiled = compiled or object_file()
@@ -92,7 +95,7 @@ def by_libbpf(compiled: Path | None = None) -> Programs:
 
 
 def load() -> Programs:
-    """Loads the programs through libbpf, or through bcc if nothing can compile them in advance.
+    """Load the programs through libbpf, or through bcc if nothing can compile them in advance.
 
     Raises BackendError if neither can.
     """
@@ -110,8 +113,8 @@ def load() -> Programs:
 class Hooks:
     """The programs, loaded and attached for as long as this object lives. Usable as a context manager.
 
-    loader: loads the programs; measure: let the kernel count how long the programs run. Raises BackendError,
-    which names what is missing and the cure, if this kernel or this user may not load them.
+    loader: function that loads the programs. measure: whether the kernel counts how long they run. Raises
+    BackendError, which names what is missing and the cure, if this kernel or this user may not load them.
     """
 
     def __init__(self, loader: Callable[[], Programs] = load, *, measure: bool = False) -> None:
@@ -149,7 +152,7 @@ class Hooks:
         return int(self._lib.ring_buffer__epoll_fd(self._buffer))
 
     def watch(self, ids: Iterable[int]) -> None:
-        """Reports these cgroups from now on. Raises BackendError if there are too many."""
+        """Report these cgroups from now on. Raises BackendError if there are too many."""
         for cgroup in ids:
             key, purse = ctypes.c_uint64(cgroup), (ctypes.c_uint64 * 3)()
             code = self._lib.bpf_map_update_elem(
@@ -158,7 +161,7 @@ class Hooks:
             _checked(code, f"watching cgroup {cgroup}")
 
     def unwatch(self, ids: Iterable[int]) -> None:
-        """Stops reporting these cgroups. Unknown ones are ignored."""
+        """Stop reporting these cgroups. Unknown ids are ignored."""
         for cgroup in ids:
             self._lib.bpf_map_delete_elem(self._maps["watched"], ctypes.byref(ctypes.c_uint64(cgroup)))
 
@@ -181,7 +184,7 @@ class Hooks:
         return total
 
     def overhead(self) -> dict[str, Overhead]:
-        """Return what each program has cost since it was loaded; zeros unless run times are counted."""
+        """Return the cost of each program since it was loaded; zeros unless run times are counted."""
         result: dict[str, Overhead] = {}
         for name, descriptor in self._programs.items():
             info = ProgramInfo()
@@ -192,7 +195,7 @@ class Hooks:
         return result
 
     def close(self) -> None:
-        """Detaches and unloads everything. Idempotent."""
+        """Detach and unload everything. Idempotent."""
         if self._buffer:
             self._lib.ring_buffer__free(self._buffer)
         if self._loaded is not None:

@@ -1,8 +1,8 @@
-"""Declares the records of the BPF programs as NumPy types.
+"""The records of the BPF programs as NumPy types.
 
 For: the layouts of `struct period` and `struct pressure` in containers.bpf.c. Not for: reading them
-(loader.py). Times are nanoseconds; moments are of CLOCK_MONOTONIC. `id` is the inode number of the cgroup's
-directory.
+(loader.py). Times are in nanoseconds, and points in time are those of CLOCK_MONOTONIC. `id` is the inode
+number of the cgroup's directory.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PERIOD = np.dtype(
         ("elapsed", "<u4"),
     ]
 )
-"""A CFS period that ended, just before the pool was refilled.
+"""The end of a CFS period, recorded just before the runtime pool is refilled.
 
-end_ns: when it ended
-quota_ns: the quota in force
-unused_ns: what was left of the pool, at most the quota
-used_ns: what was taken from the pool since the last record, corrected for quota writes in between and for
-    slices of the period before that were returned late
+end_ns: time of the end, ns
+quota_ns: quota in force, ns
+unused_ns: runtime left in the pool, at most the quota, ns
+used_ns: runtime taken from the pool since the last record, ns. It is corrected for quota writes in
+    between, and for slices of the period before that were returned late.
 nr_periods, nr_throttled: the counters of cpu.stat, without this period
 throttled: 1 if some run queue was throttled
 elapsed: number of periods that ended at once, more than 1 if the timer was late
@@ -44,7 +44,7 @@ PRESSURE = np.dtype(
         ("pid", "<u4"),
     ]
 )
-"""A memory limit that was hit (kind UNDER_OOM), or the kill that follows (kind KILL). pid: the process that
+"""A group at its memory limit (kind UNDER_OOM), or the kill that follows (kind KILL). pid: the process that
 asked for memory, or the one that is killed."""
 
 UNDER_OOM = 0

@@ -1,8 +1,8 @@
-"""Loads the tunnel program with its maps, or takes them over from the process that loaded them.
+"""Load the tunnel program with its maps, or take them over from the process that loaded them.
 
-For: testbed.fabric.rules.bpf, which attaches the program and decides what is in the maps. Not for: which
-rules there should be. Nothing is pinned. A tc filter holds the program, and the program's id leads to the
-maps. They are gone with the last filter and the last process that hold the program.
+For: testbed.fabric.rules.bpf, which attaches the program and decides what is in the maps. Not for: deciding
+the rules. Nothing is pinned. A tc filter holds the program, and the program's id leads to the maps. Both
+disappear when no filter and no process holds the program any more.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Tunnel:
 
     @classmethod
     def load(cls, room: int) -> Self:
-        """Loads a new program, which has no rules and no way out yet. room: number of rules.
+        """Load a new program without rules and without a way out. room: largest number of rules.
 
         Raises BackendError if it cannot be compiled, or this kernel or user may not load it.
         """
@@ -101,22 +101,23 @@ class Tunnel:
         self.close()
 
     def close(self) -> None:
-        """Closes the program and its maps. Idempotent."""
+        """Close the program and its maps. Idempotent."""
         if self.program >= 0:
             for descriptor in (self.program, *self._maps.values()):
                 os.close(descriptor)
         self.program, self._maps = -1, {}
 
     def set_way_out(self, device: int, local: int) -> None:
-        """Sets where frames leave. device: ifindex of the VXLAN device; local: this host's VTEP address."""
+        """Set the device over which frames leave. device: ifindex of the VXLAN device; local: this host's
+        VTEP address."""
         value = np.array([(device, local)], _WAY_OUT)
         code = self._lib.bpf_map_update_elem(self._maps[_OUT], _zero(), value.ctypes.data, ANY)
         if code < 0:
             raise _refused("setting the way out", -code)
 
     def frames(self) -> tuple[int, int]:
-        """Return the frames that a rule sent on, and those left to the bridge, since the program was
-        loaded."""
+        """Return two numbers since the program was loaded: frames that a rule sent on, and frames left to the
+        bridge."""
         # Not os.cpu_count(): the kernel returns one count for each CPU that the machine could have.
         counts = np.zeros(_possible_cpus(), np.uint64)
         sums = []
@@ -152,7 +153,7 @@ class Tunnel:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def write(self, keys: Keys, rules: Keys) -> tuple[int, int]:
-        """Writes rules in order and replaces existing ones.
+        """Write rules in order, and replace existing ones.
 
         Returns the number of rules written, and the errno of the one that was refused (0 if none was).
         """
@@ -166,7 +167,7 @@ class Tunnel:
         return (len(keys), 0) if code >= 0 else (int(count.value), -int(code))
 
     def remove(self, keys: Keys) -> None:
-        """Removes rules. Keys without a rule are ignored."""
+        """Remove rules. Keys without a rule are ignored."""
         keys = np.ascontiguousarray(keys)
         while len(keys):
             count = ctypes.c_uint32(len(keys))

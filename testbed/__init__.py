@@ -1,1 +1,1 @@
-"""Carries decisions out for real, on Linux: cgroups here; everything it makes carries its mark."""
+"""Carry out decisions on real Linux machines. Everything that it makes carries its mark."""

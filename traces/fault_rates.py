@@ -11,7 +11,7 @@ InfiniteHBD-Trace (SIGCOMM 2025, Apache-2.0).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -32,7 +32,6 @@ DAY_S = 86_400.0
 
 FILE = "fault_events.csv"
 _COLUMNS = ("node", "event_time_days", "event", "level", "fault_class", "desc")
-_PART_OF: Mapping[str, Part] = {"Parameter Plane Cable": "link", "NIC": "nic"}
 
 NO_FAULT = ("Stress Test Failure", "Training Task Troubleshooting", "Change", "Test")
 """Classes of StepFun's trace in which people took a server out of use. No job was hit."""
@@ -46,14 +45,12 @@ class FaultCounts:
     gpus: number of GPUs that were watched
     duration_s: how long they were watched, s
     counts: by part, number of faults
-    repair_s: by part, how long each fault lasted, s, float64[n]; empty if the source does not say
     """
 
     source: str
     gpus: int
     duration_s: float
     counts: Mapping[Part, int]
-    repair_s: Mapping[Part, Floats] = field(default_factory=dict)
 
 
 LLAMA3 = FaultCounts(
@@ -73,7 +70,7 @@ STEPFUN = FaultCounts(
     duration_s=348 * DAY_S,
     counts={"link": 33, "nic": 16, "other": 287},
 )
-"""The counts of `read_stepfun` in that trace. Durations of faults are only in the trace itself."""
+"""The trace's faults: class "Parameter Plane Cable" counts as link, "NIC" as nic, all others as other."""
 
 FLEETS: Mapping[str, FaultCounts] = {"llama3": LLAMA3, "stepfun": STEPFUN}
 
@@ -84,50 +81,25 @@ def per_gpu_s(counts: FaultCounts, part: Part) -> float:
     return counts.counts[part] / (counts.gpus * counts.duration_s)
 
 
-def read_stepfun(
-    path: str | Path, *, servers: int = 400, gpus_per_server: int = 8, days: float = 348.0
-) -> FaultCounts:
-    """Return the fault counts of StepFun's trace.
-
-    path: the file or its folder
-    servers: number of servers; the file names only those that failed
-    gpus_per_server: not in the trace; servers of this kind have eight
-    days: length of the trace
-
-    A fault that overlaps the one before on its server counts separately. A fault without an end has no repair
-    time. Raises TraceError, which names the file and the line.
-    """
-    counts = dict.fromkeys(PARTS, 0)
-    repair_s: dict[Part, list[float]] = {part: [] for part in PARTS}
-    for _, fault_class, began, ended in _faults(path, servers, days):
-        part = _PART_OF.get(fault_class, "other")
-        counts[part] += 1
-        if ended is not None:
-            repair_s[part].append((ended - began) * DAY_S)
-    return FaultCounts(
-        source=f"StepFun, {servers} GPU servers for {days:g} days",
-        gpus=servers * gpus_per_server,
-        duration_s=days * DAY_S,
-        counts=counts,
-        repair_s={part: np.array(values) for part, values in repair_s.items()},
-    )
-
-
 def read_downtimes(path: str | Path, *, servers: int = 400, days: float = 348.0) -> list[Floats]:
     """Return when each server of StepFun's trace was out of order: from and to, days, float64[faults, 2].
 
-    path, servers, days: as in read_stepfun. Times when people took a server out of use are left out. A fault
-    without an end lasts to the end of the trace. Servers that never failed come last.
+    path: the file or its folder
+    servers: number of servers; the file names only those that failed
+    days: length of the trace
+
+    Times when people took a server out of use are left out. A fault without an end lasts to the end of the
+    trace. Servers that never failed come last. Raises TraceError, which names the file and the line.
     """
     downtimes: dict[str, list[tuple[float, float]]] = {}
-    for node, _, began, ended in _faults(path, servers, days):
+    for node, began, ended in _faults(path, servers, days):
         downtimes.setdefault(node, []).append((began, days if ended is None else ended))
     failed = [np.array(sorted(downtimes[node]), np.float64) for node in sorted(downtimes)]
     return failed + [np.empty((0, 2))] * (servers - len(failed))
 
 
-def _faults(path: str | Path, servers: int, days: float) -> Iterator[tuple[str, str, float, float | None]]:
-    """Yield node, class, begin and end of each fault, days, in the order of their ends; None: no end."""
+def _faults(path: str | Path, servers: int, days: float) -> Iterator[tuple[str, float, float | None]]:
+    """Yield node, begin and end of each fault, days, in the order of their ends; None: no end."""
     path = Path(path)
     path = path / FILE if path.is_dir() else path
     frame = table.read_known(
@@ -144,10 +116,10 @@ def _faults(path: str | Path, servers: int, days: float) -> Iterator[tuple[str, 
         if event == "fault_start":
             began.append(at_days)
         elif began:
-            yield node, fault_class, began.pop(0), at_days
-    for (node, fault_class, _), left in open_at.items():
+            yield node, began.pop(0), at_days
+    for (node, _, _), left in open_at.items():
         for at_days in left:
-            yield node, fault_class, at_days, None
+            yield node, at_days, None
 
 
 def _check(path: Path, frame: pd.DataFrame, servers: int, days: float) -> None:

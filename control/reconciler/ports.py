@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from control.reconciler.model import EvpnFdb, ForwardingState, Rules, Table, Whole
+from control.reconciler.model import ForwardingState, Rules, Table, Whole
 
 Reasons = NDArray[np.uint8]
 
@@ -122,15 +122,9 @@ class Started(_Event):
 
 @dataclass(frozen=True, slots=True)
 class Changed(_Event):
-    """A message said that tables changed.
-
-    entries: VXLAN forwarding entries that the message named; gone: they were removed, not added. Both are
-    hints: the message may be older than the state that it is compared with.
-    """
+    """A message said that these tables changed. It is a hint: it may be older than the last dump."""
 
     tables: frozenset[Table]
-    entries: EvpnFdb | None = None
-    gone: bool = False
 
 
 class Overflowed(_Event):

@@ -1,1 +1,1 @@
-"""Training jobs run for real: short local runs of a user's job, and emulated instance types."""
+"""Real training jobs: short local runs of a user's job, and emulated instance types."""

@@ -1,4 +1,4 @@
-"""A process of a job that repeatedly all-reduces tensors of some sizes, and records the time of each.
+"""A process of a job that all-reduces tensors of several sizes again and again, and records the times.
 
 For: α and β between workers under the limits of a type (stalls.py starts it as a job). Not for: fitting them.
 It writes to $TWINBED_STEPS as the hook does, and imports nothing of twinbed.
@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 SIZES = (1 << 12, 1 << 18, 1 << 22)
-"""Sizes of the tensors, B: a latency, a bias, the gradients of a layer."""
+"""Sizes of the tensors, B. They show the latency, a bias tensor, and the gradients of a layer."""
 
 
 def main() -> None:
-    """All-reduce until the process is ended. Rank 0 notes the times."""
+    """All-reduce until the process is ended. Rank 0 records the times."""
     import torch
     import torch.distributed as dist
 

@@ -36,7 +36,8 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A worker's emulated machine. name: its type; cores: CPU quota; samples: batch of one iteration."""
+    """A worker's emulated machine. name: instance type. cores: CPU quota, cores. samples: batch of an
+    iteration."""
 
     name: str
     cores: float
@@ -44,7 +45,8 @@ class Machine:
 
 
 class Pushes(NamedTuple):
-    """Pushes at the server, each float64[k]: s of CLOCK_MONOTONIC, rank of the worker, loss of its batch."""
+    """k pushes at the server, one float64[k] each: time (CLOCK_MONOTONIC, s), worker's rank, loss of its
+    batch."""
 
     at_s: Real
     rank: Real
@@ -53,9 +55,14 @@ class Pushes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A cluster's training. time_s: from one push of the cluster to the one `pushes` later, s; iteration_s,
-    moved_s: mean time of a worker's iteration and of its communication, by rank, s; push_mb: half the
-    server's traffic for each push, MB."""
+    """A cluster's measured training.
+
+    time_s: time of `pushes` pushes, s.
+    pushes: number of pushes.
+    iteration_s: rank → mean time of an iteration of the worker, s.
+    moved_s: rank → mean time of its communication per iteration, s.
+    push_mb: half of the server's traffic per push, MB.
+    """
 
     time_s: float
     pushes: int
@@ -67,8 +74,8 @@ class Measured:
 class Asynchronous(Cluster):
     """The server's and the workers' processes; a context manager that starts and removes them.
 
-    workers: their number; they have the ranks 1, 2, ….
-    server_mb_s, worker_mb_s: rate of the server's and of a worker's link in both directions, MB/s.
+    workers: number of workers, which have the ranks 1, 2, ….
+    server_mb_s, worker_mb_s: rate of the server's link and of a worker's link in both directions, MB/s.
     Raises BackendError if the machine refuses.
     """
 
@@ -79,9 +86,10 @@ class Asynchronous(Cluster):
         self._rates = (server_mb_s, *[worker_mb_s] * workers)
         self._machines: dict[int, Machine] = {}
         self._before: dict[int, int] = {}
-        """Pushes of all before a rank's present process was started; 0 for those that began."""
+        """Rank → number of all pushes before the rank's present process was started; 0 for the first
+        processes."""
         self._quota: dict[int, float] = {}
-        """Quotas in force, cores."""
+        """Rank → quota in force, cores."""
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -92,7 +100,7 @@ class Asynchronous(Cluster):
     def measure_cluster(
         self, machines: Mapping[int, Machine], pushes: int, *, within_s: float = 120.0
     ) -> Measured:
-        """Return the cluster's training speed after each worker has settled. machines: machine of each rank.
+        """Return the cluster's training speed after each worker has settled. machines: rank → machine.
 
         Raises ScenarioError if a worker ends, or if there are fewer than `pushes` pushes within `within_s`.
         """
@@ -113,7 +121,7 @@ class Asynchronous(Cluster):
         )
 
     def train(self, machines: Mapping[int, Machine]) -> None:
-        """Let these ranks train on these machines, and the others wait. Return at once.
+        """Let these ranks train on these machines, and let the others wait. Returns at once.
 
         A process that starts has no quota until its first push, because its imports are not part of its
         machine's work; `look` then puts the quota in force.
@@ -156,7 +164,7 @@ class Asynchronous(Cluster):
         self.train({**self._machines, rank: machine})
 
     def look(self) -> Pushes:
-        """Put quotas in force that are due, and return all pushes so far."""
+        """Put the quotas that are due in force, and return all pushes so far."""
         pushes = self.pushes()
         for rank, machine in self._machines.items():
             pushed = rank in pushes.rank[self._before.get(rank, 0) :]
@@ -171,9 +179,7 @@ class Asynchronous(Cluster):
         return Pushes(found["at_ns"] * 1e-9, found["rank"].astype(np.float64), found["loss"])
 
     def iterations(self, rank: int) -> Real:
-        """Return the times at which a worker had the parameters, the gradient and the next parameters, s,
-        float64[k, 3].
-        """
+        """Return float64[k, 3]: when a worker had the parameters, the gradient and the next parameters, s."""
         return np.frombuffer(self._read(f"{rank}.iterations", 24), dtype="<i8").reshape(-1, 3) * 1e-9
 
     def _read(self, name: str, size: int) -> bytes:

@@ -1,13 +1,13 @@
 """One process of an asynchronous training: `python asynchronous_process.py`, rank 0 is the parameter server.
 
-For: asynchronous.py, which starts the processes. Not for: a good model. Source: the parameter server of Li et
-al. (OSDI 2014) without a bound on staleness. Each worker forms a gloo group with the server, so a worker that
-dies or joins does not affect the others. The server has a thread for each: it sends parameters, receives a
-gradient, applies it, and so on.
+For: asynchronous.py, which starts the processes. Not for: training a good model. Source: the parameter server
+of Li et al. (OSDI 2014) without a bound on staleness. Each worker forms a gloo group with the server, so a
+worker that dies or joins does not affect the others. The server has a thread for each worker. In turn, it
+sends the parameters, receives a gradient and applies it.
 
-The server reads $TWINBED_STEPS/cluster.json, a batch for each worker that may train; the others wait. It
-appends a push's time (ns of CLOCK_MONOTONIC), rank and loss to `pushes`. A worker appends to
-`RANK.iterations` when it had the parameters, the gradient and the next parameters.
+The server reads $TWINBED_STEPS/cluster.json, which has the batch of each worker that may train. The other
+workers wait. It appends the time (CLOCK_MONOTONIC, ns), rank and loss of each push to `pushes`. A worker
+appends to `RANK.iterations` the times at which it had the parameters, the gradient and the next parameters.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _LOOK_S = 0.02
 
 
 def network() -> nn.Module:
-    """Return the model, the same in every process: a push of it has one megabyte."""
+    """Return the model, which is the same in every process. A push of its gradient takes one megabyte."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(INPUTS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
 
 
 def store(*, serve: bool = False) -> Any:
-    """Return a connection of its own to the store at which processes meet."""
+    """Return a new connection to the store through which the processes meet."""
     port = int(os.environ["MASTER_PORT"])
     return TCPStore(os.environ["MASTER_ADDR"], port, None, serve, _FOREVER, wait_for_workers=False)
 

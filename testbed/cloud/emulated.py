@@ -32,10 +32,11 @@ from testbed.containers.ownership import new_run
 from twinbed import BackendError, ScenarioError
 
 WARM_UP_STEPS = 3
-"""Steps under new limits that are not measured: the links' buffers still hold data sent under the old ones.
+"""Number of steps under new limits that are not measured, because buffers still hold data sent under the old
+limits.
 """
 STEPS = 20
-"""Steps that are measured."""
+"""Number of steps that are measured."""
 QUIET_CORES = 0.3
 """CPU use of other processes, cores, above which steps are timed again."""
 _TRIES = 2
@@ -46,8 +47,12 @@ SCALE = 1 / 48
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """The limits of one worker. name: its type; cores: CPU quota; network_bps: link rate, bit/s, inf = no
-    shaping, as before any rate was set; memory_bytes: memory.
+    """The limits of one worker.
+
+    name: instance type.
+    cores: CPU quota, cores.
+    network_bps: link rate, bit/s; inf: no shaping, as before any rate was set.
+    memory_bytes: memory, bytes.
     """
 
     name: str
@@ -74,9 +79,10 @@ def emulated(kind: InstanceType, scale: float = SCALE) -> Emulated:
 class Measured:
     """One run of a job on one cluster.
 
-    step_s: time of each step of rank 0 after warming up, s, float64[k]. cpu_cores: mean CPU use per worker,
-    cores. fits: whether the job's processes fit into the type's memory; if not, the job did not run and k =
-    0. first: number of the first of these steps since the job's start, from 0.
+    step_s: time of each step of rank 0 after warming up, s, float64[k].
+    cpu_cores: mean CPU use per worker, cores.
+    fits: whether the job's processes fit into the type's memory; if not, the job did not run and k = 0.
+    first: number of the first of these steps since the job's start, from 0.
     """
 
     step_s: np.ndarray
@@ -88,10 +94,10 @@ class Measured:
 class Cluster(Undone):
     """The processes of a job, one per worker; a context manager that starts and removes them.
 
-    command: command of each process, which must run until it is ended.
-    noise_steps: steps whose gradients are measured.
-    identity: their user, without capabilities, and their environment; None = the user who called sudo,
-        or else this process's.
+    command: command of each process. The process must run until it is ended.
+    noise_steps: number of steps whose gradients are measured.
+    identity: user of the processes, without capabilities, and their environment; None: the user who
+        called sudo, or else the user of this process.
     Raises ScenarioError for a command that cannot be executed, BackendError if the machine refuses.
     """
 
@@ -158,14 +164,14 @@ class Cluster(Undone):
 
     @property
     def model(self) -> steps.Model:
-        """What the job trains; known after its first step."""
+        """The model that the job trains. It is known after the first step."""
         with self._identity.acting():
             return steps.model(self._folder)
 
     def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> Measured:
         """Return `count` steps on a cluster of a type after warming up, measured while the machine is quiet.
 
-        They are measured again if other processes used the machine, and the quieter measurement counts.
+        The steps are measured again if other processes used the machine. The quieter measurement counts.
         Raises ScenarioError if the job ends or takes fewer steps within `within_s`.
         """
         held = max(container.group.charged_bytes() for container in self._containers)
@@ -181,7 +187,7 @@ class Cluster(Undone):
         return min(tries, key=lambda measured: measured[0])[1]
 
     def _measure(self, count: int, within_s: float) -> tuple[float, Measured]:
-        """Return the CPU use of other processes in that time, cores, and the measurement."""
+        """Return the CPU use of other processes during the measurement, cores, and the measurement."""
         begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), cpu_busy_s()
         self._past(count + 1, within_s)
         took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns
@@ -231,25 +237,27 @@ class Cluster(Undone):
 
 
 def cpu_busy_s() -> float:
-    """Return the CPU seconds of this machine since its start without idle and niced tasks, which give way."""
+    """Return the CPU seconds that this machine has used since its start. Niced tasks do not count: they give
+    way."""
     times = machine.cpu_times()
     return times.used_s - times.nice_s + times.stolen_s
 
 
 def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
-    """Give an endpoint's link a rate in both directions, bit/s. Raises BackendError where tc may not."""
+    """Give an endpoint's link a rate in both directions, bit/s. Raises BackendError if tc is refused."""
     for link, namespace in ((endpoint.link, None), ("eth0", endpoint.namespace)):
         _shaped(link, namespace)
         rate(link, rate_bps, namespace)
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:
-    """Shape what leaves by a link, in a namespace if given; `_rate` sets the rate, unlimited until then."""
+    """Shape the traffic that leaves by a link, in a namespace if given. It is unlimited until `rate` sets a
+    rate."""
     _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
 
 
 def rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
-    """Change the rate of what leaves by a shaped link, bit/s."""
+    """Change the rate of the traffic that leaves by a shaped link, bit/s."""
     change = f"class replace dev {link} parent 1: classid 1:1 htb rate {rate_bps:.0f}bit quantum 15140"
     _tc(change, link, namespace)
 

@@ -37,10 +37,11 @@ LONGEST_CALL_S = 600.0
 OWNER, TOKEN = "twinbed-owner", "twinbed-token"
 """Names of the labels that every instance bears."""
 _STATES = {"PROVISIONING": State.CREATING, "STAGING": State.CREATING, "RUNNING": State.RUNNING}
-"""State by Compute Engine's. Stopped and suspended instances keep disks that are billed: they are FAILED."""
+"""Compute Engine's state → our state. Stopped and suspended instances are FAILED: their disks are still
+billed."""
 _STEPS, _END = "twinbed-steps", "twinbed-end"
 LAST_STEPS = 200
-"""Number of steps whose ends an instance reports each time. More cannot be measured."""
+"""Number of steps whose ends an instance reports each time, and the most that can be measured."""
 _JOB = """#!/bin/sh
 # Runs the job as one rank, and reports its steps on the console. Written by twinbed.
 export RANK={rank} LOCAL_RANK=0 WORLD_SIZE={workers} MASTER_ADDR={master} MASTER_PORT=29500
@@ -62,7 +63,7 @@ echo "{end} $code $(tail -n 1 "$TWINBED_STEPS/log")" >{console}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command gave: exit code, standard output, standard error."""
+    """Result of a command: exit code, standard output, standard error."""
 
     code: int
     out: str
@@ -92,9 +93,13 @@ def _call(arguments: Sequence[str]) -> Answer:
 class Gcloud:
     """A provisioner on Compute Engine.
 
-    zone: where instances are made; template: the instance template that they are made from. real: whether the
-    user allowed real spending; cap_usd: the most that a search may spend, US$. call: runs a command; wait:
-    sleeps for some seconds; clock: monotonic seconds.
+    zone: zone in which instances are made.
+    template: instance template from which they are made.
+    real: whether the user allowed real spending.
+    cap_usd: the most that a search may spend, US$.
+    call: function that runs a command.
+    wait: function that sleeps for some seconds.
+    clock: function that returns monotonic seconds.
 
     Raises ScenarioError without `real`, a finite cap, a zone and a template.
     """
@@ -120,11 +125,11 @@ class Gcloud:
         self._call, self._wait, self._clock = call, wait, clock
 
     def refusal(self, order: Order) -> str:
-        """Return that there is no parameter server, or ""."""
+        """Return the refusal if the order wants a parameter server, else ""."""
         return "the adapter starts no parameter servers; leave --server out" if order.server else ""
 
     def launch(self, order: Order) -> tuple[str, ...]:
-        """Create the instances that are not there yet; see Provisioner."""
+        """Create the instances that do not exist yet; see Provisioner."""
         if problem := self.refusal(order):
             raise ScenarioError(problem)
         there = {row["name"] for row in self._listed(order.owner, order.token)}
@@ -176,7 +181,7 @@ class Gcloud:
         )
 
     def stop(self, owner: str, token: str) -> None:
-        """Delete the instances of an order. Raises BackendError if some are there afterwards."""
+        """Delete the instances of an order. Raises BackendError if some still exist afterwards."""
         rows = self._listed(owner, token)
         if not rows:
             return
@@ -187,7 +192,7 @@ class Gcloud:
             raise BackendError(f"gcloud did not delete {', '.join(left)}")
 
     def held(self, owner: str) -> tuple[Held, ...]:
-        """Return the owner's instances in all zones, stopped ones, too."""
+        """Return the owner's instances in all zones, including stopped ones."""
         rows = sorted(self._listed(owner), key=lambda row: str(row["name"]))
         return tuple(Held(row["name"], row["labels"].get(TOKEN, ""), _state(row)) for row in rows)
 
@@ -211,7 +216,7 @@ class Gcloud:
 
 
 def script_of(order: Order, rank: int, console: str = "/dev/ttyS0", poll_s: float = POLL_S) -> str:
-    """Return the start-up script of an instance. console: device on which it reports its steps."""
+    """Return the start-up script of an instance. console: device on which the script reports steps."""
     command = shlex.join(order.command)
     return _JOB.format(
         rank=rank,
@@ -229,9 +234,7 @@ def script_of(order: Order, rank: int, console: str = "/dev/ttyS0", poll_s: floa
 
 
 def _steps_of(said: str) -> tuple[int, np.ndarray]:
-    """Return the number of steps and the ends of the last ones, ns, from the last complete line about
-    them.
-    """
+    """Return the number of steps, and the ends of the last ones, ns, from the last complete report."""
     lines = [
         line.split() for line in said.splitlines()[: None if said.endswith("\n") else -1] if _STEPS in line
     ]

@@ -24,11 +24,11 @@ from testbed.containers.record.recorder import Progress, Recording, record
 from twinbed import BackendError, ScenarioError
 
 LONGEST_S = 600.0
-"""Longest local run, s."""
+"""Longest duration of a local run, s."""
 WORKERS = 2
-"""Workers beside the master."""
+"""Default number of workers beside the master."""
 WARM_UP_STEPS = 5
-"""First steps that are not counted: they allocate, connect and compile."""
+"""Number of first steps that do not count, because they allocate, connect and compile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def profile(
     """Return a local run of a command, run once per process until all have ended or duration_s is over.
 
     The processes get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them.
-    identity: the user who runs them, and their environment; None = this process's. Raises ScenarioError for a
+    identity: user and environment of the processes; None: those of this process. Raises ScenarioError for a
     command that cannot be run or fails, and for too few steps; BackendError if the machine refuses or the job
     trains no model.
     """

@@ -23,10 +23,10 @@ from testbed.containers.network import Endpoint, Network
 from testbed.containers.ownership import end_run, new_run
 
 _TICK_S, _START_TICK_S = 0.02, 0.002
-"""Time between two checks of the job, and of a job that starts, s of this machine. A job has no quota until
-its first step is seen."""
+"""Time between two checks of a running job, and of a starting job, seconds of this machine. Starting jobs are
+checked more often, because a job has no quota until its first step is seen."""
 JOB = 0
-"""The executor's number of the only job."""
+"""Number of the only job at the executor."""
 
 
 class Instances(Gangs):
@@ -58,7 +58,7 @@ class Instances(Gangs):
 
 
 class Executor(Protocol):
-    """What starts and stops the job; see testbed.cluster.gangs.Gangs."""
+    """The object that starts and stops the job; see testbed.cluster.gangs.Gangs."""
 
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None: ...  # noqa: D102
     def stop(self, job: int) -> None: ...  # noqa: D102
@@ -83,7 +83,8 @@ def carry_out(
     """Return the result of the job. Real starts and stops that take longer than `timing` count with their
     real time.
 
-    quota_cores: place → CPU quota of each of its machines, cores. Raises BackendError for a job that fails.
+    quota_cores: function: place → CPU quota of each of its machines, cores. Raises BackendError for a job
+    that fails.
     """
     real = _Real(market, terms, timing, policy, executor, training, quota_cores)
     began, told = time.monotonic(), 0.0

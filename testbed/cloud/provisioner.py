@@ -23,16 +23,16 @@ from testbed.containers.record.watchdog import watchdog
 from twinbed import ScenarioError
 
 FIRST_STEPS_S = 240.0
-"""Time that a job may take until its first steps are over, s of this machine."""
+"""Longest time until a job's first steps are over, seconds of this machine."""
 STEPS_S = 300.0
-"""Time that the measured steps may take, s of this machine."""
+"""Longest time of the measured steps, seconds of this machine."""
 LEFT_CORES = 0.25
 """Cores of this machine that workers leave to the measurement and the kernel."""
 
 
 @dataclass(slots=True)
 class _Life:
-    """A cluster that is held. begun_s: monotonic time of its launch, s; state: of all its instances."""
+    """A cluster that is held. begun_s: monotonic time of its launch, s. state: state of all its instances."""
 
     order: Order
     cluster: Cluster
@@ -41,7 +41,7 @@ class _Life:
 
 
 class EmulatedInstances:
-    """A provisioner of emulated types. cores: of this machine, None for all that it has."""
+    """A provisioner of emulated types. cores: cores of this machine that it may use; None: all."""
 
     def __init__(self, *, cores: float | None = None, scale: float = SCALE) -> None:
         self._cores = float(os.cpu_count() or 1) if cores is None else cores
@@ -49,7 +49,7 @@ class EmulatedInstances:
         self._life: _Life | None = None
 
     def refusal(self, order: Order) -> str:
-        """Return why this machine cannot emulate the order, or ""."""
+        """Return the reason why this machine cannot emulate the order, or ""."""
         if order.server is not None:
             return "emulated clusters have no parameter server; leave --server out, or take --backend twin"
         try:

@@ -31,13 +31,15 @@ from twinbed import BackendError, ScenarioError
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _PAGE_CACHE = "1"
-"""What is written there to drop pages of files (Documentation/admin-guide/sysctl/vm.rst)."""
+"""Value that is written to DROP_CACHES to drop the pages of files
+(Documentation/admin-guide/sysctl/vm.rst)."""
 _WITHIN_S = 240.0
-"""Time that a job may take to its first steps, before which it may write a file, or to those of a run, s."""
+"""Longest time until a job's first steps, s, including the writing of its file, and longest time of a run's
+steps."""
 _CYCLES = 8
-"""Times that each size is all-reduced."""
+"""Number of times that each size is all-reduced."""
 _READS = 400
-"""Samples that are read to time the disk."""
+"""Number of samples that are read to time the disk."""
 _CHUNK_BYTES = 1 << 20
 
 
@@ -47,7 +49,11 @@ class Profiler:
 
     command: returns the job's command for a source of samples: `kept`, or a file's path, which the job writes
         if the file does not exist. It must run until it is ended.
-    directory: where it runs. identity: its user. count: steps of each repeat. told: called as a run begins.
+    kept: source for samples in memory.
+    directory: working folder of the job; None: the current one.
+    identity: user and environment of the job.
+    count: number of steps of each repeat.
+    told: function called with a description as a run begins.
     """
 
     command: Callable[[str], Sequence[str]]
@@ -58,7 +64,7 @@ class Profiler:
     told: Callable[[str], None] = lambda _: None
 
     def profile(self, jobs: Sequence[Profiled]) -> None:
-        """Make the runs of `jobs`, which are one job under the limits of several types, and note them there.
+        """Make the runs of `jobs` and record them there. All are one job under the limits of several types.
 
         Raises ScenarioError if the job ends or cannot be run, BackendError if the machine refuses.
         """
@@ -73,7 +79,7 @@ class Profiler:
             self._all_reduce(jobs)
 
     def _round(self, jobs: Sequence[Profiled], data: Path) -> Model:
-        """Make the runs that are due, each source and number of workers with one start."""
+        """Make the runs that are due. Each pair of a source and a number of workers takes one start."""
         workers = jobs[0].workers
         with self._started(self.command(self.kept), 1) as cluster:
             model = cluster.model
@@ -135,7 +141,7 @@ class Profiler:
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """Give a folder on a disk that the job's user may write to, and no other user."""
+        """Yield a folder on a disk to which only the job's user may write."""
         with tempfile.TemporaryDirectory(prefix="twinbed-stalls-", dir="/var/tmp") as above:
             folder = Path(above, "work")
             folder.mkdir(mode=0o700)
@@ -155,7 +161,8 @@ def _limits(job: Profiled, *, shaped: bool = False) -> Emulated:
 
 
 def drop(file: Path) -> None:
-    """Write a file out, and drop the page cache of this machine. Raises BackendError if that is refused."""
+    """Write a file to its disk, and drop the page cache of this machine. Raises BackendError if that is
+    refused."""
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
     try:

@@ -1,4 +1,7 @@
-"""What a job's processes recorded about their steps. Not for: recording it (hook/)."""
+"""Read the records of a job's processes about their steps.
+
+For: steps, model and noise of a profiled job. Not for: writing the records (hook/).
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,28 @@ from control.goodput import of_replicas
 from twinbed import BackendError
 
 NOISE_STEPS = 20
-"""Steps in which gradients are measured, the least window of a search (Scavenger's, a reading)."""
+"""Number of steps in which gradients are measured: the least window of a search (our reading of
+Scavenger)."""
 NOISE_AFTER = NOISE_STEPS + 8
-"""Step after which they have been measured: the optimiser shows itself in the first, and Adam settles."""
+"""Number of steps after which they have been measured. The first step shows the optimiser, and Adam needs
+some to settle."""
 HOOK = Path(__file__).parent / "hook"
-"""Folder that must be the first entry of a job's PYTHONPATH."""
+"""Folder of the hook, which must be the first entry of a job's PYTHONPATH."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """The model that a job trains.
 
-    batch: samples per process and step. parameters: number of the trained parameters; gradient_bytes: size of
-    each trained tensor, in order. layers: classes of the modules without children, in order. non_trainable:
-    number of parameters and statistics (batch norm's) that are not trained. input_size, output_size: numbers
-    in the input and output per sample; an output of 0 is not known yet. input_bytes: size of the input per
-    sample. optimiser: class of the optimiser; "" before its first step.
+    batch: samples per process and step.
+    parameters: number of trained parameters.
+    gradient_bytes: size of each trained tensor, in order, bytes.
+    layers: classes of the modules without children, in order.
+    non_trainable: number of parameters and statistics (of batch norm) that are not trained.
+    input_size, output_size: count of numbers in the input and output of a sample; an output of 0 is not known
+    yet.
+    input_bytes: size of a sample's input, bytes.
+    optimiser: class of the optimiser; "" before its first step.
     """
 
     batch: int
@@ -47,7 +56,8 @@ class Model:
 def environment(
     folder: Path, rank: int, processes: int, inherited: Mapping[str, str], noise_steps: int = 0
 ) -> dict[str, str]:
-    """Return the environment of a process of a PyTorch job: its rank, where to meet, where the hook writes.
+    """Return the environment of a process of a PyTorch job: its rank, the meeting point and the hook's
+    folder.
 
     noise_steps: number of steps whose gradients are measured.
 

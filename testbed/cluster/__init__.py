@@ -1,1 +1,2 @@
-"""Carries out a scheduler's decisions on real training jobs: GPUs are CPU quotas, preemption is a signal."""
+"""Carry out a scheduler's decisions on real training jobs. A CPU quota stands for a GPU, and a signal
+preempts a job."""

@@ -1,9 +1,9 @@
-"""Carries a scheduler's decisions out on real training jobs, in compressed time.
+"""Carry out a scheduler's decisions on real training jobs, in compressed time.
 
 For: `carry_out`, which runs on real jobs what twin.cluster simulates, with the same scheduler object and the
 same records. Not for: the processes (gangs.py). A second of this machine stands for `compression` seconds of
 the cluster: submissions, rounds, faults and all reported times are in the cluster's time. A job's work is
-shorter by this factor. The times of starts and preemptions are not, and count multiplied by it.
+shorter by this factor. Starts and preemptions are not shorter, so their times count multiplied by it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _TICK_S = 0.02
 """Time between two checks of the jobs, s of this machine."""
 
 _IDLE_ROUNDS = 1_000
-"""Number of rounds with waiting jobs, nothing running and nothing to come, after which the scheduler is at
+"""Number of rounds in which jobs wait, none runs and none will come, after which the scheduler is at
 fault."""
 
 Servers = Mapping[int, int]
-"""GPUs of a job on each of its servers."""
+"""Server → number of the job's GPUs there."""
 
 
 class Executor(Protocol):
-    """What starts and stops jobs; see testbed.cluster.gangs.Gangs."""
+    """The object that starts and stops jobs; see testbed.cluster.gangs.Gangs."""
 
     def start(self, job: int, servers: Servers, quota_cores: float) -> None: ...  # noqa: D102
     def limit(self, job: int, quota_cores: float) -> None: ...  # noqa: D102
@@ -55,12 +55,11 @@ def carry_out(
     downtime: Downtime = NEVER_DOWN,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return the results of the jobs. `timing` defines the scheduler's times; all other times are the real
-    ones.
+    """Return the results of the jobs. `timing` sets the scheduler's times; all other times are measured.
 
-    total: steps of training that correspond to all of a job's steps, by job.
-    quota_cores: job and its steps per second on its GPUs → CPU quota of each of its processes, cores; it
-        follows that speed if two jobs share GPUs or a job has more or fewer.
+    total: training steps that stand for all steps of a job, one number per job.
+    quota_cores: function: job, its steps per second on its GPUs → CPU quota of each of its processes,
+        cores. The quota follows the speed when jobs share GPUs or a job gets more or fewer.
 
     Raises ScenarioError for a job that can never run, BackendError for a job that fails.
     """
@@ -98,10 +97,10 @@ class _Real:
         self.room = cluster.server_gpus
         self.changes = downtime.changes()
         self.there: dict[int, Servers] = {}
-        """Jobs that have processes, with the servers that they occupy until the processes have ended."""
+        """Job → servers that its processes occupy, until they have ended."""
         self.leaving: set[int] = set()
         self.due: dict[int, Servers] = {}
-        """Jobs that have GPUs and are started as soon as there is room."""
+        """Job → servers given to it, until there is room to start it."""
         self.rate = np.zeros(len(jobs))
         """Speed that each job's quota emulates, steps/s."""
         self.ask_s, self.idle = -np.inf, 0
@@ -142,7 +141,7 @@ class _Real:
         return bool(gone)
 
     def _fail(self, now_s: float) -> bool:
-        """Let servers fail and return whose time has come."""
+        """Let the servers that are due fail or return."""
         happened = False
         while self.changes and self.changes[0][0] <= now_s:
             _, step, server = self.changes.pop(0)
@@ -190,20 +189,20 @@ class _Real:
             self.there[job] = self.due.pop(job)
 
     def _set_quotas(self) -> None:
-        """Let quotas follow speeds, which change where a job on the same GPUs came or went."""
+        """Adapt quotas to speeds, which change when a job on the same GPUs comes or goes."""
         for job in self.there:
             if job not in self.leaving and self.rate[job] != self.books.rate[job]:
                 self.rate[job] = self.books.rate[job]
                 self.executor.limit(job, self.quota_cores(job, float(self.rate[job])))
 
     def _free(self, server: int, job: int) -> int:
-        """Return the GPUs of a server that this job may take: those of its partner, too."""
+        """Return the GPUs of a server that this job may take, including those of its partner."""
         return int(self.room[server]) - sum(
             servers.get(server, 0) for other, servers in self.there.items() if self._counts(other, job)
         )
 
     def _counts(self, other: int, job: int) -> bool:
-        """Return whether a job's GPUs are taken; of two that share, the later one's are counted already."""
+        """Return whether another job's GPUs count as taken. Of two jobs that share GPUs, only one counts."""
         partner = int(self.books.partner[other])
         twice = partner in self.there and partner < other and other not in self.leaving
         return other in self.leaving or not (partner == job or twice)

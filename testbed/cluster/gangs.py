@@ -1,4 +1,5 @@
-"""Real training jobs that are started, stopped and started again elsewhere: a process for each GPU of a gang.
+"""Start real training jobs, stop them, and start them again elsewhere. A gang has a process for each of its
+GPUs.
 
 For: one life of a gang, from its start to its end, in its own cgroups. Not for: the times at which jobs start
 and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota: CPU-bound jobs then have
@@ -39,12 +40,12 @@ GRACE_S = 20.0
 class Training:
     """A job as a program.
 
-    command: of each process. It takes `--checkpoint FILE --every STEPS`, continues from the file, and saves
-        and ends at SIGTERM.
-    directory: where it runs.
-    processes: GPUs of the gang.
-    steps: steps until it ends by itself.
-    every: steps between two saves.
+    command: command of each process. It takes `--checkpoint FILE --every STEPS`, continues from the file,
+        and at SIGTERM saves and ends.
+    directory: working folder of the processes.
+    processes: number of processes, one per GPU of the gang.
+    steps: number of steps until the job ends by itself.
+    every: number of steps between two saves.
     """
 
     command: tuple[str, ...]
@@ -56,9 +57,11 @@ class Training:
 
 @dataclass(slots=True)
 class Life:
-    """One life of a gang. base: steps done before it; quota_cores: quota of each process; leaving: time at
-    which it was told to end, s of the monotonic clock, None if it was not; limited: whether the quota is in
-    force."""
+    """One life of a gang.
+
+    base: number of steps done before it. quota_cores: CPU quota of each process, cores. leaving: monotonic
+    time at which the gang was told to end, s; None: it was not told. limited: whether the quota is in force.
+    """
 
     base: int
     quota_cores: float
@@ -70,8 +73,8 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """State of a job. done: steps; begun: whether this life has taken a step; alive: whether a process of it
-    exists."""
+    """State of a job. done: number of steps. begun: whether this life has taken a step. alive: whether a
+    process of it exists."""
 
     done: int
     begun: bool
@@ -94,7 +97,8 @@ class Gangs(Undone):
         self._lives: dict[int, Life] = {}
         self._done = [0] * len(jobs)
         self._further: set[int] = set()
-        """Jobs that a signal ended while they saved: their checkpoint may be further than is counted."""
+        """Jobs that a signal ended while they saved. Their checkpoint may have more steps than are
+        counted."""
         self._started = 0
 
     def _prepare(self) -> None:
@@ -146,7 +150,7 @@ class Gangs(Undone):
         self._launch(job, life, servers)
 
     def _endpoints(self, life: Life, count: int) -> list[Endpoint | None]:  # noqa: ARG002 - others' do
-        """Return the networks of a life's processes; None is the host's."""
+        """Return the networks of a life's processes; None stands for the host's network."""
         return [None] * count
 
     def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:  # noqa: ARG002 - Slurm's does
@@ -154,7 +158,8 @@ class Gangs(Undone):
             container.start(life.containers, life.folder / "logs", None)
 
     def limit(self, job: int, quota_cores: float) -> None:
-        """Change the quota of each of a gang's processes, from now on or from its first step on."""
+        """Change the quota of each of a gang's processes, cores. It holds from now on, or from the first step
+        on."""
         life = self._lives[job]
         life.quota_cores = quota_cores
         if life.limited and life.leaving is None:
@@ -230,7 +235,7 @@ class Gangs(Undone):
         return Seen(self._done[job], begun=bool(new), alive=False)
 
     def _saved(self, job: int) -> int:
-        """Return the step of a job's last save that was not asked for."""
+        """Return the step of a job's last regular save."""
         life, every = self._lives[job], self._jobs[job].every
         return max(life.base, (life.base + _steps(life.folder)) // every * every)
 

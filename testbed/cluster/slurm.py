@@ -1,4 +1,4 @@
-"""A private, real Slurm: it runs jobs where our scheduler decides, or decides itself (FIFO with backfill).
+"""A private, real Slurm. It runs jobs where our scheduler decides, or it decides itself (FIFO with backfill).
 
 For: `SlurmGangs`, an executor whose processes Slurm starts and ends, and `Backfill`, Slurm's own decisions as
 a scheduler. Not for: an existing cluster. munged, slurmctld and a slurmd for each server run on this machine
@@ -69,7 +69,7 @@ def missing() -> list[str]:
 
 
 class SlurmGangs(Gangs):
-    """The jobs' processes as a Slurm of our own starts and ends them; otherwise as Gangs."""
+    """The jobs' processes, started and ended by a Slurm of our own; otherwise as Gangs."""
 
     def __init__(self, jobs: Sequence[Training], cluster: Cluster) -> None:
         if absent := missing():
@@ -207,7 +207,7 @@ class SlurmGangs(Gangs):
         return [0 if state in ("COMPLETED", "PENDING", "REQUEUE_HOLD") else 1]
 
     def states(self) -> dict[str, tuple[str, str]]:
-        """Return state and nodes of each of Slurm's jobs, by its id there."""
+        """Return Slurm's job id → (state, nodes)."""
         if time.monotonic() > self._looked + _LOOK_S:
             lines = self._ask("squeue", "-h", "-t", "all", "-o", "%i|%T|%N").splitlines()
             self._states = {parts[0]: (parts[1], parts[2]) for parts in (line.split("|") for line in lines)}
@@ -215,14 +215,15 @@ class SlurmGangs(Gangs):
         return self._states
 
     def holders(self) -> dict[int, list[int]]:
-        """Return the servers of each job that Slurm runs or has run to its end, in order of submission."""
+        """Return job → servers, for each job that Slurm runs or has run to its end, in order of
+        submission."""
         states = self.states()
         there = {job: states[number] for job, number in self._ids.items() if number in states}
         held = ("RUNNING", "COMPLETING", "COMPLETED")
         return {job: self._servers(nodes) for job, (what, nodes) in there.items() if nodes and what in held}
 
     def room(self) -> list[int]:
-        """Return the GPUs of each server."""
+        """Return the number of GPUs of each server."""
         return [int(gpus) for gpus in self._cluster.server_gpus]
 
     def _servers(self, nodes: str) -> list[int]:
@@ -263,7 +264,7 @@ class Backfill(Scheduler):
             if job not in row_of:
                 continue
             given = _shares(int(state.gpus[row_of[job]]), servers)
-            # If a job has ended that is not recorded yet, its successor waits for the next check.
+            # A job's end may not be recorded yet. Then its successor waits for the next check.
             if all(gpus <= free[server] for server, gpus in given):
                 lines += [(row_of[job], server, gpus) for server, gpus in given]
                 for server, gpus in given:
@@ -277,7 +278,8 @@ class Backfill(Scheduler):
 
 
 def _shares(gpus: int, servers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (server, GPUs) of a gang that Slurm spread evenly, the first servers getting the remainder."""
+    """Return (server, GPUs) for each server of a gang. Slurm spreads GPUs evenly; the first servers get the
+    remainder."""
     shares = []
     for place, server in enumerate(servers):
         here = -(-gpus // (len(servers) - place))

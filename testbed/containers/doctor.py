@@ -1,4 +1,4 @@
-"""Examines the features of this machine for the container testbed, with a cure for each missing one.
+"""Examine the features of this machine for the container testbed, with a cure for each missing one.
 
 For: `twinbed testbed doctor`. Not for: changing anything. Features that must be tried are tried on our own
 cgroup, which is removed afterwards.
@@ -33,9 +33,9 @@ _ROOT = "run it as root: sudo twinbed testbed doctor"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One feature.
+    """One examined feature.
 
-    status: whether it works here. found: its present state.
+    feature: its name. status: whether it works here. found: its present state.
     meaning: its purpose, or the loss without it.
     cure: the command that provides it, empty if none is needed.
     needed: whether the container testbed cannot run without it.

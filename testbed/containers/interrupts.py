@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and SIGTERM into one KeyboardInterrupt, and lets the clean-up after it finish.
+"""Turn Ctrl-C and SIGTERM into one KeyboardInterrupt, and let the clean-up after it finish.
 
 For: a `with` block that must leave the machine tidy. Not for: its clean-up.
 """
@@ -73,9 +73,7 @@ class Interrupts:
 
 
 class Undone(ABC):
-    """A context manager. On entry, `_prepare` does the work and registers in `_undo` the actions of the
-    exit.
-    """
+    """A context manager. On entry `_prepare` does the work and registers in `_undo` what the exit must do."""
 
     def __init__(self) -> None:
         self._undo = ExitStack()

@@ -1,5 +1,4 @@
-"""Lists and removes objects of runs on this machine: cgroups, networks, OCI bundles, files, limits to
-restore.
+"""List and remove objects of runs on this machine: cgroups, networks, OCI bundles, files, limits to restore.
 
 For: `twinbed testbed status` and `down`, and tidying up after a process that was killed. Not for: a run's own
 clean-up at its end, which each part does. Objects without our mark are never touched, and live runs only on
@@ -35,12 +34,13 @@ containers."""
 class Run:
     """The objects of one run or agent.
 
-    alive: whether its owner lives (True for a run that outlives it and is no agent's); None if its lock is
-        not visible here.
-    pid: the owner's process, None if it is dead or not visible.
-    groups: directories, over all hierarchies. processes: live ones inside them.
-    networks: links and namespaces. containers: OCI bundles.
-    attached: groups of others whose limits must be restored. folders: temporary folders.
+    alive: whether its owner lives; None: its lock is not visible here. It is True for a run that outlives
+        its owner, unless the run is an agent's.
+    pid: process id of the owner; None: it is dead or not visible.
+    groups: number of cgroup directories in all hierarchies. processes: number of live processes in them.
+    networks: number of links and namespaces. containers: number of OCI bundles.
+    attached: number of other systems' groups whose limits must be restored. folders: number of temporary
+    folders.
     """
 
     name: str
@@ -76,9 +76,9 @@ def sweep(driver: Driver) -> None:
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     """Remove leftovers of dead runs and agents. Return the runs that had any.
 
-    live: also remove live runs, after their process was told to end (SIGTERM; SIGKILL after
-    ENDING_TIMEOUT_S), and runs whose lock is not visible here. Runs of this process are never touched. Raises
-    BackendError for the first object that could not be removed, after all others were.
+    live: whether to remove live runs, too, and runs whose lock is not visible here. The process of a live run
+    is told to end first (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never touched.
+    Raises BackendError for the first object that could not be removed, after all others were.
     """
     runs_here = [run for run in runs(driver) if (live or run.alive is False) and not _is_mine(run.name)]
     ended: list[Run] = []
@@ -117,7 +117,7 @@ def remove(run: str, driver: Driver) -> None:
     oci.remove_run(run)
     if problems:
         raise problems[0]
-    # The locks are removed last: without them it would be unknown that the owner is dead.
+    # The locks are removed last, because without them nobody would know that the owner is dead.
     for directory in ownership.temporary_directories().get(run, []):
         shutil.rmtree(directory, ignore_errors=True)
     ownership.forget_dead()
@@ -174,8 +174,8 @@ def _is_mine(name: str) -> bool:
 
 
 def _end(run: Run) -> None:
-    """Tell the run's process to end. The signal goes through a pidfd, which stays with the process; its id
-    may have been reused."""
+    """Tell the run's process to end. The signal goes through a pidfd, because the process id may have been
+    reused."""
     if run.pid is None:
         if _locks(run.name, _agents()):
             raise BackendError(f"{run.name}: its process is in another PID namespace; end it there")
@@ -198,8 +198,8 @@ def _end(run: Run) -> None:
 
 
 def _ended(handle: int, timeout_s: float) -> bool:
-    """Return whether the process ends in that time: its handle becomes readable, even before its parent waits
-    for it."""
+    """Return whether the process ends in that time. Its handle then becomes readable, even before its parent
+    waits for it."""
     end = select.poll()
     end.register(handle, select.POLLIN)
     return bool(end.poll(timeout_s * 1_000))

@@ -29,8 +29,8 @@ def facts() -> dict[str, str]:
 
 
 class CpuTimes(NamedTuple):
-    """Seconds since the machine started, summed over its CPUs. stolen_s: taken by the hypervisor. Source:
-    proc(5)."""
+    """CPU seconds since the machine started, summed over its CPUs. stolen_s: time that the hypervisor took.
+    Source: proc(5)."""
 
     user_s: float
     nice_s: float
@@ -56,9 +56,9 @@ def cpu_times() -> CpuTimes:
 
 
 def core_speed(about_s: float) -> float:
-    """Return a core's speed: iterations of PBKDF2-SHA256 per CPU second of one thread, the work of the
-    service program (services/burn.py). It is the median over about_s seconds of short calls, because other
-    use of the core's caches or its other thread slows single calls down."""
+    """Return a core's speed: iterations of PBKDF2-SHA256 per CPU second of one thread. This is the work of
+    the service program (services/burn.py). The speed is the median of short calls over about_s seconds,
+    because other users of the core's caches and of its other thread slow single calls down."""
     end_s = time.monotonic() + about_s
     speeds: list[float] = []
     while not speeds or time.monotonic() < end_s:
@@ -69,7 +69,7 @@ def core_speed(about_s: float) -> float:
 
 
 def _value(path: Path, key: str) -> str | None:
-    """Return the first `key : value` of a file of such lines; None where it has none."""
+    """Return the value of the first line `key : value` in a file; None if there is no such line."""
     for line in path.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == key:

@@ -1,10 +1,10 @@
-"""A separate network for each container: a namespace on a bridge of the run, and its byte counters.
+"""Give each container a network of its own: a namespace on a bridge of the run, with byte counters.
 
-For: making and removing namespaces, veth pairs and the bridge, and reading the bytes that crossed each. Not
-for: emulating links, or routes to the outside: the containers of a run reach each other and nothing else. The
-`ip` command (iproute2) makes them, once per run and before any measurement; a reader can type the same
-commands. Counters come from sysfs. The bridge has no address, so no route of the host changes; addresses are
-from 198.18.0.0/16, set aside for benchmarks (RFC 2544).
+For: making and removing namespaces, veth pairs and the bridge, and reading the bytes that crossed each pair.
+Not for: emulating links, or routes to the outside. The containers of a run reach only each other. The `ip`
+command (iproute2) makes them, once per run and before any measurement. Counters come from sysfs. The bridge
+has no address, so no route of the host changes; addresses are from 198.18.0.0/16, which is reserved for
+benchmarks (RFC 2544).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testbed.containers.ownership import LINK_PREFIX, MARK, is_dead, is_run
 from twinbed import BackendError
 
 MAX_CONTAINERS = 1_000
-"""Most containers of a run: a Linux bridge takes 1,024 ports."""
+"""Largest number of containers of a run. A Linux bridge takes 1,024 ports."""
 
 _NETNS = Path("/run/netns")
 _CLASS = Path("/sys/class/net")
@@ -38,16 +38,16 @@ class Traffic(NamedTuple):
 
 
 class Endpoint:
-    """One container's end of the network. namespace: its network namespace; link: the host's end of its veth
-    pair; address: its IPv4 address. The counters' files stay open. Raises BackendError where the counters
-    cannot be seen."""
+    """One container's end of the network. namespace: its network namespace. link: the host's end of its veth
+    pair. address: its IPv4 address. The counters' files stay open. Raises BackendError if the counters are
+    not visible."""
 
     def __init__(self, namespace: str, link: str, address: str) -> None:
         self.namespace = namespace
         self.link = link
         self.address = address
         statistics = _CLASS / link / "statistics"
-        # The host's end of the pair counts the other way round.
+        # What the container receives, the host's end of the pair sends.
         paths = (statistics / "tx_bytes", statistics / "rx_bytes", _NETNS / namespace)
         self._descriptors: list[int] = []
         try:
@@ -139,8 +139,8 @@ def sweep() -> list[str]:
 
 
 def remove_run(run: str) -> None:
-    """Remove the links and namespaces of a run. Links come first: a namespace's own end then goes with the
-    host's, at once and not when the kernel gets to it."""
+    """Remove the links and namespaces of a run. Links are removed first, so that both ends of each pair
+    disappear at once. Otherwise the kernel would remove them later, with the namespace."""
     commands = [f"link delete {thing}" for thing in links_of(run)]
     commands += [f"netns delete {thing}" for thing in _namespaces_of(run)]
     if not commands:
@@ -171,7 +171,7 @@ def _our_namespaces() -> list[str]:
 
 
 def _run_of_link(link: str) -> str:
-    """Return the run in the link's alias; empty for a link that does not carry our mark."""
+    """Return the run in the link's alias; empty if the link does not carry our mark."""
     try:
         alias = (_CLASS / link / "ifalias").read_text().strip()
     except OSError:
@@ -180,12 +180,13 @@ def _run_of_link(link: str) -> str:
 
 
 def _run_of_namespace(namespace: str) -> str:
-    """Return the run of a namespace: `tb-run-<pid>-<digits>-<name>` → `run-<pid>-<digits>`."""
+    """Return the run of a namespace: `run-<pid>-<digits>` for `tb-run-<pid>-<digits>-<name>`."""
     return "-".join(namespace.removeprefix(LINK_PREFIX).split("-")[:3])
 
 
 def _link_stem(run: str) -> str:
-    """Return a name for the bridge, short enough (IFNAMSIZ is 16) to take a number for each container."""
+    """Return a name for the bridge that is short enough (IFNAMSIZ is 16) for a container's number to be
+    added."""
     return LINK_PREFIX + hashlib.blake2s(run.encode(), digest_size=3).hexdigest()
 
 

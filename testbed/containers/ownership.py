@@ -2,8 +2,8 @@
 
 For: naming a run, so that a later start can tell a leftover from a run in progress. Not for: removing a run's
 objects (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a temporary
-directory the lock on a file inside (twinbed/ownership.py). The process id in a name is only for people. A run
-without a lock file here belongs to a process with another /run, such as a container's.
+directory the lock on a file inside (twinbed/ownership.py). The process id in a name is information for people
+only. A run without a lock file here belongs to a process with another /run, such as a container's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ LINK_PREFIX = "tb-"
 """Beginning of the name of every network namespace and link of ours."""
 
 RUN_ROOT = Path("/run/twinbed")
-"""Directory for files of runs outside cgroups, one subdirectory per run: bundles, limits to restore."""
+"""Directory for files of runs that are not cgroups, such as bundles and limits to restore. Each run has a
+subdirectory."""
 
 LOCK = "lock"
 """Name of the file whose lock the owner of a directory holds."""
@@ -41,8 +42,8 @@ _owned: dict[str, Ownership] = {}
 
 
 def new_run() -> str:
-    """Return a name for a run, `run-<process id>-<16 hex digits>`, that this process owns until `end_run` or
-    its own end. No other run has it. Raises BackendError where its lock cannot be made."""
+    """Return a new, unique name for a run, `run-<process id>-<16 hex digits>`. This process owns it until
+    `end_run` or its own end. Raises BackendError if the lock cannot be made."""
     run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
     for _ in range(_ATTEMPTS):
         try:
@@ -61,8 +62,8 @@ def new_run() -> str:
 
 
 def end_run(run: str) -> None:
-    """Give up a run of this process whose parts are removed. What it still has under RUN_ROOT counts as left
-    over. Idempotent; other runs are not touched."""
+    """Give up a run of this process whose parts are removed. Files that it still has under RUN_ROOT then
+    count as left over. Idempotent. Other runs are not touched."""
     lock = _owned.pop(run, None)
     if lock is not None:
         _forget_lock(run)
@@ -81,8 +82,8 @@ def forget_dead() -> None:
 
 
 def lasting_run(owner: str) -> str:
-    """Return the name of a run that is to outlive the process that makes it: another name for each owner, and
-    always the same for an owner. Nobody holds a lock for it."""
+    """Return the name of a run that outlives the process that makes it. An owner always gets the same name,
+    and each owner gets another one. Nobody holds a lock for it."""
     return f"lasting-{hashlib.blake2s(owner.encode(), digest_size=8).hexdigest()}"
 
 
@@ -92,28 +93,29 @@ def is_run(name: str) -> bool:
 
 
 def is_alive(run: str) -> bool:
-    """Return whether the run's owner lives, or the run is to outlive it."""
+    """Return whether the run's owner lives, or the run outlives its owner."""
     return _LASTING.fullmatch(run) is not None or any(map(is_held, locks_of(run)))
 
 
 def is_dead(run: str) -> bool:
-    """Return whether the run's owner is known to be dead: a directory that has or had its lock is here, and
-    no process holds that lock. Only such a run may be removed without a request."""
+    """Return whether the run's owner is known to be dead: its lock is or was here, and no process holds it.
+    Only such a run may be removed without a request."""
     locks = locks_of(run)
-    # A temporary directory without its lock is one that was being removed.
+    # A temporary directory without a lock was being removed when its process ended.
     return bool(locks or temporary_directories().get(run)) and not any(map(is_held, locks))
 
 
 def locks_of(run: str) -> list[Path]:
-    """Return the lock files of a run that are here: its own, and those of its temporary directories."""
+    """Return the lock files of a run that exist here: the run's own, and those of its temporary
+    directories."""
     locks = [RUN_ROOT / run / LOCK] if is_run(run) else []
     locks += [directory / _HIDDEN_LOCK for directory in temporary_directories().get(run, ())]
     return [lock for lock in locks if lock.exists()]
 
 
 def make_directory(run: str, *below: str) -> Path:
-    """Make and return a directory of the run's under RUN_ROOT, for root only. Raises BackendError. Another
-    run that ends right now may remove RUN_ROOT under us, so it is tried again."""
+    """Make a directory of the run under RUN_ROOT, for root only, and return it. It tries again if another run
+    that just ends removes RUN_ROOT meanwhile. Raises BackendError."""
     directory = RUN_ROOT.joinpath(run, *below)
     for attempt in range(_ATTEMPTS):
         try:
@@ -131,14 +133,14 @@ def make_directory(run: str, *below: str) -> Path:
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """Yield a new directory for files, where temporary ones are kept; it is removed when the block ends.
-    Where the process is killed before, the next call removes it, and `temporary_directories` finds it. Raises
-    BackendError when it cannot be made."""
+    """Yield a new temporary directory, which is removed when the block ends. If the process is killed before
+    that, `temporary_directories` finds the directory, and the next call of this function removes it. Raises
+    BackendError if it cannot be made."""
     for directories in temporary_directories().values():
         for directory in directories:
             if not is_held(directory / _HIDDEN_LOCK):
                 shutil.rmtree(directory, ignore_errors=True)
-    # It gets its name when its lock is held. Before that, it cannot be taken for a dead run's.
+    # The directory gets its name once its lock is held, so that it is never taken for a dead run's.
     run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
     made = Path(tempfile.gettempdir()) / f"{MARK}-{run}"
     hidden = made.with_name(f".{made.name}")
@@ -160,7 +162,7 @@ def temporary_directory() -> Iterator[Path]:
 
 
 def temporary_directories() -> dict[str, list[Path]]:
-    """Return this user's temporary directories that are there, by run."""
+    """Return run → this user's existing temporary directories."""
     by_run: dict[str, list[Path]] = {}
     for directory in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
         run = directory.name.removeprefix(f"{MARK}-")
@@ -172,7 +174,8 @@ def temporary_directories() -> dict[str, list[Path]]:
 
 def forget_directory(run: str, *below: str) -> None:
     """Remove the empty directories `below` of a run's directory, then the run's directory and RUN_ROOT if
-    they are empty. Other empty directories are not removed: another process is about to fill them."""
+    they are empty. Other empty directories are not removed, because another process may be about to fill
+    them."""
     own = RUN_ROOT / run
     for directory in (*(own / name for name in below), own, RUN_ROOT):
         with suppress(OSError):

@@ -1,8 +1,8 @@
 """The ports of the real control loop: containers, telemetry and clients.
 
 For: the protocols between the loop (host/) and its parts: cgroup drivers (cgroup/drivers.py), telemetry
-sources (cgroup/polling.py, cgroup/hooks.py) and load generators. Not for: any of them. CPU is in cores,
-memory in whole bytes, time in nanoseconds of CLOCK_MONOTONIC.
+sources (cgroup/polling.py, cgroup/hooks.py) and load generators. Not for: their implementations. CPU is in
+cores, memory in whole bytes, time in nanoseconds of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from twinbed import BackendError
 
 
 class GroupGoneError(BackendError):
-    """The cgroup was removed by others: its container counts as removed, and nothing else stops."""
+    """Raised when others removed the cgroup. Its container then counts as removed, and everything else goes
+    on."""
 
 
 class Trap(Protocol):
-    """Holds a group's tasks at its memory limit instead of letting the kernel kill them. Raising the limit
-    lets them go on."""
+    """Holds a group's tasks at its memory limit instead of letting the kernel kill them. They continue when
+    the limit is raised."""
 
     @property
     def descriptor(self) -> int:
@@ -43,41 +44,41 @@ class Trap(Protocol):
 
 
 class LimitedGroup(Protocol):
-    """One container's cgroup as the loop uses it: files kept open, `pread` and `pwrite` only. Every method
-    raises GroupGoneError when the cgroup was removed under us, and BackendError (file and cure) when the
-    kernel refuses otherwise."""
+    """One container's cgroup as the loop uses it. Its files stay open, and only `pread` and `pwrite` are
+    used. Every method raises GroupGoneError if others removed the cgroup, and BackendError (file and cure) if
+    the kernel refuses for another reason."""
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Where it is, one directory per v1 hierarchy, one in v2: telemetry sources find files and inodes
-        there."""
+        """Its directories: one per v1 hierarchy, one in v2. Telemetry sources find files and inodes there."""
 
     @property
     def quota_cores(self) -> float:
-        """The quota in force, cores, as last written or found; inf where there is none."""
+        """The quota in force, cores, as last written or found; inf if there is none."""
 
     @property
     def limit_bytes(self) -> int:
-        """The memory limit in force, bytes, as last written or found; 2^63 − 1 where there is none."""
+        """The memory limit in force, bytes, as last written or found; 2^63 − 1 if there is none."""
 
     def set_cpu_quota(self, cores: float) -> None:
         """Limit CPU to `cores` per CFS period, at least the kernel's 1 ms; inf = no limit. The quota is
-        written even if it is unchanged: a write refills the group's runtime and lets throttled tasks run."""
+        written even if it is unchanged, because a write refills the group's runtime and lets throttled tasks
+        run."""
 
     def set_cpu_request(self, cores: float) -> None:
         """Give the group the CPU weight of a request of `cores`, by Kubernetes' formula
         (control/allocator/shares.py). It matters while CPUs are short."""
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """Limit memory and swap together, and return the limit in force, in whole pages. It is larger than
-        requested if the group holds more memory that cannot be reclaimed, because a smaller limit never
-        kills. Later charges above the limit are killed by the kernel, or held by a trap."""
+        """Limit memory and swap together, and return the limit in force, bytes, in whole pages. Lowering a
+        limit never kills: the limit stays as large as the memory that cannot be reclaimed. If a task later
+        needs more than the limit, the kernel kills it, or a trap holds it."""
 
     def charged_bytes(self) -> int:
-        """Return what counts against the limit now, page cache included, bytes."""
+        """Return the memory that counts against the limit now, page cache included, bytes."""
 
     def trap(self) -> Trap:
-        """Arm the trap and return it. Raises BackendError where this kernel has none."""
+        """Arm the trap and return it. Raises BackendError if this kernel has none."""
 
 
 class HostGroup(LimitedGroup, Protocol):
@@ -98,9 +99,11 @@ class HostGroup(LimitedGroup, Protocol):
 class Records:
     """Periods that ended, one row per container that has something to report (n rows, any order).
 
-    ids: int64[n]; end_ns: int64[n], the period's end; throttled_s: float64[n], throttled time of the period,
-    summed over CPUs; idle: bool[n], made up by the source because the kernel emits no periods for idle
-    groups. The rest is as in control.allocator.model.PeriodStats.
+    ids: int64[n], containers.
+    end_ns: int64[n], end of the period, ns.
+    throttled_s: float64[n], throttled time in the period, summed over CPUs, s.
+    idle: bool[n], whether the source made the record up, because an idle group has no periods.
+    The other fields are as in control.allocator.model.PeriodStats.
     """
 
     ids: Ids
@@ -115,8 +118,9 @@ class Records:
 
 
 class TelemetrySource(Protocol):
-    """Where period records come from: polling of cgroup files, or hooks in the kernel; the records are the
-    same. The loop sleeps until `due_ns()` or until `descriptor` (−1: none) is readable, and calls `collect`.
+    """A source of period records: polling of cgroup files, or hooks in the kernel. Both give the same
+    records. The loop sleeps until `due_ns()`, or until `descriptor` (−1: none) is readable, and then calls
+    `collect`.
     """
 
     @property
@@ -130,7 +134,7 @@ class TelemetrySource(Protocol):
         """Stop reporting these containers. Unknown ids are ignored."""
 
     def due_ns(self) -> int:
-        """Return the time of its next call."""
+        """Return the time at which `collect` is to be called next, ns."""
 
     def collect(self, now_ns: int) -> Records:
         """Return the records since the last call. A group that no longer exists is left out and listed in
@@ -138,11 +142,11 @@ class TelemetrySource(Protocol):
 
     @property
     def gone(self) -> Ids:
-        """Containers whose cgroup was found removed by the last `collect`."""
+        """Containers whose cgroup did not exist any more at the last `collect`."""
 
     @property
     def lost(self) -> int:
-        """Periods known to have ended without a record of their own, so far."""
+        """Number of periods so far that are known to have ended without a record of their own."""
 
     def close(self) -> None:
         """Close its open files. Idempotent."""
@@ -152,7 +156,7 @@ class Client(Protocol):
     """A load generator that runs beside the containers for as long as it has work."""
 
     def start(self) -> int:
-        """Start it, once all containers are ready; return when its schedule begins, ns."""
+        """Start it once all containers are ready. Returns the time at which its schedule begins, ns."""
 
     def running(self) -> bool:
         """Return whether it still has work."""

@@ -1,4 +1,4 @@
-"""Keep a host's tunnel rules in step with what routing wrote: one event loop.
+"""Keep a host's tunnel rules in step with the state that routing wrote, in one event loop.
 
 For: driving a `RuleController` (the same object that the twin drives) with this namespace's kernel.
 Notifications become events; instructions become dumps, rule changes and timers. Not for: deciding
@@ -6,8 +6,8 @@ Notifications become events; instructions become dumps, rule changes and timers.
 killed, its rules stay, and its successor finds them by the owner's mark.
 
 A dump is read in one go while messages wait in the socket, and the messages are read right after it. A table
-that came in several parts, and about which a message came meanwhile, may lack an entry. The kernel itself
-marks this for some tables only (NLM_F_DUMP_INTR), and never for forwarding entries.
+may lack an entry if it came in several parts and a message about it came meanwhile. The kernel itself marks
+this for some tables only (NLM_F_DUMP_INTR), and never for forwarding entries.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ Watch = Callable[[Event, list[Instruction]], None]
 class AgentCounters:
     """Counters of an agent.
 
-    dumps: dumps read; rule_changes: rules changed; refused: rules of these that the kernel refused; dump_s,
-    change_s: total time spent on dumps and on changes, s; slowest_dump_s, slowest_change_s: time of the
-    slowest one, s.
+    dumps: number of dumps read. rule_changes: number of rules to change. refused: number of these that the
+    kernel refused. dump_s, change_s: total time of dumps and of changes, s. slowest_dump_s, slowest_change_s:
+    time of the slowest dump and change, s.
     """
 
     dumps: int = 0
@@ -67,9 +67,9 @@ class AgentCounters:
 class Agent:
     """A controller in front of this namespace's kernel. Usable as a context manager.
 
-    applier: installs rules; it is closed with the agent, and the rules stay. watch: called with every event
-    and the controller's instructions, before they are carried out. Times are CLOCK_MONOTONIC, s. Raises
-    BackendError if there is no netlink.
+    applier: object that installs rules. It is closed with the agent, and the rules stay. watch: function
+    called with every event and the controller's instructions before they are carried out. Times are
+    CLOCK_MONOTONIC, s. Raises BackendError if there is no netlink.
     """
 
     def __init__(self, controller: RuleController, applier: Applier, watch: Watch | None = None) -> None:

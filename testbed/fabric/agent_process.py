@@ -2,8 +2,8 @@
 
 For: running one agent (`main`), or one in every host of a fabric (`Agents`). Not for: its work (agent.py).
 Source: our design. The process prints a line of JSON after its first dump and then at intervals. SIGTERM ends
-it, and the rules stay. When representors come or go, it starts a new agent for the present ones, and its
-counts go on.
+it, and the rules stay. When representors come or go, the process starts a new agent for the present ones, and
+its counts go on.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LOOK_S = 1.0
 
 
 class _Ended:
-    """Remember whether SIGTERM or SIGINT has come."""
+    """Records whether SIGTERM or SIGINT has come."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -64,14 +64,16 @@ class _Ended:
 
 
 def applier_for(kind: str, owner: int, served: Place) -> Applier:
-    """Return an applier: `bpf`, `flower`, or `auto` (flower if the kernel has it). Raises BackendError."""
+    """Return an applier. kind: `bpf`, `flower`, or `auto` (flower if the kernel has it). Raises
+    BackendError."""
     if kind == "flower" or (kind == "auto" and FlowerRules.works()):
         return FlowerRules(owner, served.devices, served.local)
     return BpfRules(owner, served.devices, served.local)
 
 
 def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> None:
-    """Serve this namespace until SIGTERM; report by `say` every every_s. Raises BackendError."""
+    """Serve this namespace until SIGTERM. say: function called with a report every every_s seconds. Raises
+    BackendError."""
     signals = _Ended()
     before: dict[str, Any] = {}
     while not signals.ended:
@@ -94,10 +96,10 @@ def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> 
 
 
 def report(agent: Agent, reconciler: Reconciler, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the controller's state and counts, the agent's counts, and those of the kernel's messages.
+    """Return the controller's state and counts, the agent's counts, and the counts of the kernel's messages.
 
-    before: the last report with other representors, or empty; its counts are added, so that counts never
-    fall. Some appliers also count frames_sent (by a rule) and frames_left (to the bridge).
+    before: last report with other representors, or empty. Its counts are added, so that counts never fall.
+    Some appliers also count frames_sent (by a rule) and frames_left (to the bridge).
     """
     now = {
         "pid": os.getpid(),
@@ -116,7 +118,7 @@ def report(agent: Agent, reconciler: Reconciler, before: Mapping[str, Any]) -> d
 class Agents:
     """An agent in every host of a fabric. Usable as a context manager; the rules stay at its end.
 
-    kind: as in `applier_for`; timeout_s: of every reconciler, s. Raises BackendError if one fails.
+    kind: as in `applier_for`. timeout_s: timeout of every reconciler, s. Raises BackendError if one fails.
     """
 
     def __init__(self, fabric: Fabric, *, kind: str = "auto", timeout_s: float = 1.0) -> None:

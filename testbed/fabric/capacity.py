@@ -1,4 +1,4 @@
-"""Refuse a fabric that this machine has no room for, before anything is made.
+"""Refuse a fabric for which this machine has no room, before anything is made.
 
 For: `twinbed testbed up`. Not for: what a kernel lacks (doctor.py). Source: measured with fabrics of 2 to 48
 hosts on a VM of two cores. With 32 hosts BFD needs 1.7 cores, and the fabric converges in 25 s; with 48 it
@@ -17,28 +17,31 @@ from testbed.fabric.model import Plan
 from twinbed import BackendError
 
 _PACKET_S = 0.65e-3
-"""CPU time of both ends of a BFD session for a packet, s: 0.59 to 0.77 measured at 107 to 2,560 packets/s."""
+"""CPU time of both ends of a BFD session per packet, s. Measured were 0.59 to 0.77 ms at 107 to 2,560
+packets/s."""
 
 _PLANE_PACKET_S, _PLANE_CORES = 0.08e-3, 0.008
-"""CPU time per packet with our own data plane, and the further use of its process in each router, cores: 4 to
-16 sessions took 0.04 to 0.11 cores at 160 to 800 packets/s."""
+"""CPU time per packet with our own data plane, s, and the further use of its process in each router, cores.
+Measured: 4 to 16 sessions took 0.04 to 0.11 cores at 160 to 800 packets/s."""
 
 _BUSY = 0.85
-"""Largest share of the cores that BFD may use, so that routing and applications run at all."""
+"""Largest share of the cores that BFD may use. The rest is for routing and applications."""
 
 _ROUTER_MIB, _FAST_PATH_MIB, _NAMESPACE_MIB = 25.0, 27.0, 0.25
-"""Memory of FRR's daemons in a namespace, of a fast path, and of a namespace with a cable in the kernel."""
+"""Memory of FRR's daemons in a namespace, of a fast path, and of a namespace with a cable in the kernel,
+MiB."""
 
 _ROUTER_TASKS = 12
-"""Threads of FRR in a namespace."""
+"""Number of FRR's threads in a namespace."""
 
 _NODE_FILES = 2
-"""Files that are open for each namespace while cables are made: both ends of its shell's terminal."""
+"""Number of open files for each namespace while cables are made: both ends of its shell's terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """Something limited. needed: by a plan with this number of hosts; free: on this machine, now."""
+    """A limited resource. needed: function: plan, number of hosts → needed amount. free: function that
+    returns the amount free on this machine now. hint: advice for the error."""
 
     name: str
     needed: Callable[[Plan, int], float]

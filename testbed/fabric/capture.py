@@ -1,7 +1,6 @@
 """Capture packets on a raised fabric for a bounded time, and decode VXLAN, BFD and RoCEv2.
 
-For: seeing what crosses a link: BFD's control packets, applications' packets in VXLAN, RDMA's transport
-headers. Not
+For: seeing what crosses a link: BFD's control packets, applications' packets in VXLAN, RDMA's headers. Not
 for: measuring (witness.py, probe.py): a busy capture loses packets. Source: scapy; RFC 7348 (VXLAN), RFC 5880
 (BFD), InfiniBand Architecture Specification, annex A17 (RoCEv2; the base transport header, BTH).
 """
@@ -28,15 +27,16 @@ from testbed.fabric.model import PEER, Fabric, Tor
 from twinbed import BackendError, ScenarioError
 
 LONGEST_S, MOST_PACKETS = 600.0, 100_000
-"""Largest bounds of a capture, s and packets, because the packets are held in memory."""
+"""Largest duration of a capture, s, and number of packets. The packets are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedPacket:
     """A decoded packet.
 
-    at_s: time since the capture began, s; device: where it was captured; protocol: VXLAN, BFD, RoCEv2, or
-    VXLAN/RoCEv2 for RoCEv2 inside a tunnel; source, destination: outer IPv4; size_bytes: frame length.
+    at_s: time since the capture began, s. device: device at which it was captured. protocol: VXLAN, BFD,
+    RoCEv2, or VXLAN/RoCEv2 for RoCEv2 inside a tunnel. source, destination: outer IPv4 addresses. size_bytes:
+    length of the frame, bytes.
     vni, inner_source, inner_destination: the tunnel and the addresses inside it (IPv4, or MAC if not IPv4).
     bfd_state, bfd_multiplier, bfd_interval_s: the sender's state, multiplier and desired interval.
     opcode, queue_pair, sequence: BTH's operation, destination queue pair and packet sequence number.

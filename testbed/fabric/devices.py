@@ -1,4 +1,4 @@
-"""Configure a fabric's devices: addresses, the overlay, applications' routes, rates, and chains for faults.
+"""Configure a fabric's devices: addresses, overlay, applications' routes, rates, and chains for faults.
 
 For: one namespace at a time. pyroute2 makes links, addresses and routes, `tc` rates, `nft` chains.
 Not for: making namespaces and cables (topology.py) or routing (frr.py). Source: RFC 7348 (VXLAN), RFC 8365
@@ -21,13 +21,13 @@ TABLE = "twinbed"
 """Name of our nftables table in hosts and ToRs."""
 
 LOST_OUT, LOST_IN = "lost_out", "lost_in"
-"""Sets of a ToR's ports that drop the traffic that hosts send, and the traffic sent to hosts."""
+"""Sets of a ToR's ports that drop traffic: from hosts (LOST_OUT), and to hosts (LOST_IN)."""
 
 NTF_MASTER, NUD_NOARP = 0x04, 0x40
 """linux/neighbour.h: an entry of the bridge above the device; an entry that does not age ("static")."""
 
 LEAVES = ("parent 1:1", "parent 1:2")
-"""Places of a shaped link's queues: routing's, and the applications'."""
+"""Places of a shaped link's queues: of routing, and of the applications."""
 
 _QUEUE_S = 0.05
 """Longest queue of a shaped link, s at its rate."""
@@ -55,7 +55,8 @@ _ROUTING = {
 
 
 def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
-    """Configure one namespace completely, except for FRR. Raises BackendError for the first refusal."""
+    """Configure one namespace completely, except for FRR. Raises BackendError for the first request that is
+    refused."""
     plan = fabric.plan
     routes = not isinstance(part, Endpoint)
     forwards = {"ipv4/ip_forward": int(isinstance(part, Tor))}
@@ -97,7 +98,7 @@ def admit(
 
 
 def _overlay(kernel: Rtnetlink, plan: Plan, host: Host, segment: Segment) -> None:
-    # With an address of its own: the bridge would otherwise take its ports' address, and lose all its
+    # The bridge gets an address of its own. Otherwise it would take one of its ports', and lose all its
     # neighbours whenever that changes.
     address = f"02:01:00:00:00:{host.index:02x}"
     bridge = {"kind": "bridge", "br_stp_state": 0, "br_mcast_snooping": 0}
@@ -158,7 +159,7 @@ def _queue(device: str, rate_bps: float, mtu_bytes: int) -> str:
 
 
 def whole(plan: Plan, device: str) -> str:
-    """Return tc's commands that replace netem (faults.degrade) by what an uplink has without it."""
+    """Return tc's commands that remove netem (faults.degrade) and restore what an uplink had before."""
     if plan.rate_bps is None:
         return f"qdisc del dev {device} root\n"
     return f"qdisc del dev {device} {LEAVES[0]}\n{_queue(device, plan.rate_bps, _uplink_mtu(plan))}\n"
@@ -204,7 +205,8 @@ table netdev {TABLE} {{
 
 
 def feed(namespace: str, command: Sequence[str], text: str) -> None:
-    """Run a command in a namespace on an input. Raises BackendError with the command's own words."""
+    """Run a command in a namespace with `text` as input. Raises BackendError with the command's own
+    message."""
     done = run_in(namespace, command, text=text)
     if done.returncode:
         reason = " ".join(done.stderr.split()) or "no reason given"

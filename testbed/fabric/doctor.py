@@ -1,4 +1,5 @@
-"""Find out what this machine can and cannot do for the fabric, and the one command that would mend it.
+"""Find out what this machine can do for the fabric, and for each missing feature the command that provides
+it.
 
 For: `twinbed testbed doctor`, and refusing to begin what could not be finished. Not for: mending anything.
 Source: our design. Trials are made in a namespace of our own, which is removed again.
@@ -47,8 +48,8 @@ _WELCOME = (
 class _Trial:
     """A feature that a kernel may lack.
 
-    feature: its name; meaning: its use; commands: all must succeed in a fresh namespace; needed: no fabric
-    without it; cure: the command that would mend it.
+    feature: its name. meaning: its use. commands: commands that must all succeed in a new namespace. needed:
+    whether no fabric works without it. cure: command that provides it.
     """
 
     feature: str
@@ -128,7 +129,7 @@ def require() -> None:
 
 
 def has_netem() -> bool:
-    """Return whether this kernel can delay and corrupt packets; it is tried. Needs root."""
+    """Return whether this kernel can delay and corrupt packets, by trying it. Needs root."""
     return _try(_NETEM).status == "ok"
 
 

@@ -46,8 +46,9 @@ _IN_ROUTES: dict[Path, Inside] = {_MULTIPATH: Inside.HOPS}
 class Link:
     """A device.
 
-    master: ifindex of its bridge, or 0; kind: such as "vxlan"; vni, local: of a VXLAN device, or 0; external:
-    it takes both from the metadata of every frame; alias: a text that its maker gave it.
+    master: ifindex of its bridge, or 0. kind: its kind, such as "vxlan". vni, local: VNI and address of a
+    VXLAN device, or 0. external: whether it takes both from the metadata of every frame. alias: text that its
+    maker gave it.
     """
 
     name: str
@@ -64,8 +65,8 @@ class Link:
 class DumpedTables:
     """The result of a dump.
 
-    interrupted: tables that changed meanwhile, as the kernel says; in_parts: tables that came in several
-    datagrams, so that a change between two of them may have hidden an entry.
+    state: the dumped tables. interrupted: tables that changed meanwhile, as the kernel says. in_parts: tables
+    that came in several datagrams. A change between two datagrams may have hidden an entry.
     """
 
     state: ForwardingState
@@ -119,7 +120,7 @@ def read_tables(netlink: Socket) -> DumpedTables:
 
 
 def forwarding_entries(messages: Messages, tunnels: dict[int, int]) -> tuple[BridgeFdb, EvpnFdb]:
-    """Return bridges' entries and those of `tunnels` (VXLAN ifindex → VNI) in neighbour messages.
+    """Return the entries of bridges, and of `tunnels` (VXLAN ifindex → VNI), in neighbour messages.
 
     Entries with an IPv6 VTEP are left out.
     """
@@ -164,7 +165,8 @@ def routes_of(messages: Messages) -> Routes:
 
 
 def neighbours_of(messages: Messages) -> Neighbours:
-    """Return the IPv4 neighbours in neighbour messages. Usable: the kernel has an address to send to."""
+    """Return the IPv4 neighbours in neighbour messages. A neighbour is usable if the kernel has its MAC
+    address."""
     rows: list[tuple[Whole, ...]] = []
     for group in alike(messages, NEIGHBOUR_WORDS, {}):
         usable = (group.header(2) & _VALID != 0).astype(np.int64)

@@ -34,9 +34,6 @@ _PF_BRIDGE = 7
 _MOST_DATAGRAMS = 1000
 """Most datagrams read at a time, so that timers and dumps have their turn."""
 
-_MOST_EVENTS = 100
-"""Most events of one reading. If entries come and go alternately more often, they are not named."""
-
 Event = Changed | Overflowed
 
 
@@ -99,36 +96,15 @@ class Monitor:
             self._tunnels = tunnels_of(read_links(self._links))
         bridges = messages.column(4) & 0xFF == _PF_BRIDGE
         neighbours = np.isin(kinds, (_NEW_NEIGHBOUR, _DELETE_NEIGHBOUR))
-        tables = {
-            table
-            for table, changed in (
-                (Table.BRIDGE_FDB, neighbours & bridges),
-                (Table.NEIGHBOURS, neighbours & ~bridges),
-                (Table.ROUTES, np.isin(kinds, (_NEW_ROUTE, _DELETE_ROUTE))),
-                # A link that loses its carrier also loses its next hops, and no message says so.
-                (Table.ROUTES, np.isin(kinds, (_NEW_LINK, _DELETE_LINK))),
-                (Table.RULES, np.isin(kinds, (_NEW_FILTER, _DELETE_FILTER))),
-            )
-            if changed.any()
+        bridge, evpn = forwarding_entries(messages.take(neighbours & bridges), self._tunnels)
+        changed = {
+            Table.EVPN_FDB: evpn.mac.size > 0,
+            # A message of neither kind counts as a bridge's.
+            Table.BRIDGE_FDB: bridge.mac.size > 0 or (not evpn.mac.size and (neighbours & bridges).any()),
+            Table.NEIGHBOURS: (neighbours & ~bridges).any(),
+            # A link that loses its carrier also loses its next hops, and no message says so.
+            Table.ROUTES: np.isin(kinds, (_NEW_ROUTE, _DELETE_ROUTE, _NEW_LINK, _DELETE_LINK)).any(),
+            Table.RULES: np.isin(kinds, (_NEW_FILTER, _DELETE_FILTER)).any(),
         }
-        events = self._named(messages.take(neighbours & bridges), now_s)
-        if events:
-            tables.discard(Table.BRIDGE_FDB)
-        return [*events, Changed(now_s, frozenset(tables))] if tables else events
-
-    def _named(self, messages: Messages, now_s: float) -> list[Event]:
-        """Return an event for every run of VXLAN entries that were added or removed."""
-        events: list[Event] = []
-        gone = messages.kinds == _DELETE_NEIGHBOUR
-        turns = np.flatnonzero(np.diff(gone)) + 1
-        if len(turns) >= _MOST_EVENTS:
-            return [Changed(now_s, frozenset({Table.BRIDGE_FDB, Table.EVPN_FDB}))]
-        for run in np.split(np.arange(len(gone)), turns) if gone.size else ():
-            bridge, evpn = forwarding_entries(messages.take(run), self._tunnels)
-            tables = {Table.EVPN_FDB} if evpn.mac.size else set()
-            if bridge.mac.size or not tables:
-                tables.add(Table.BRIDGE_FDB)
-            events.append(
-                Changed(now_s, frozenset(tables), evpn if evpn.mac.size else None, bool(gone[run[0]]))
-            )
-        return events
+        tables = frozenset(table for table, has in changed.items() if has)
+        return [Changed(now_s, tables)] if tables else []

@@ -68,12 +68,6 @@ def processes_of(fabric: str) -> list[int]:
     return [pid for pid in _process_ids() if _network(pid) in inodes or mark in _environment(pid)]
 
 
-def processes_in(place: Path) -> list[int]:
-    """Return the ids of all processes in a namespace, without this process."""
-    inodes = inodes_of([place])
-    return [pid for pid in _process_ids() if _network(pid) in inodes]
-
-
 def inodes_of(places: Iterable[Path]) -> set[tuple[int, int]]:
     """Return the device and inode numbers that identify the namespaces mounted at these paths."""
     inodes = set()

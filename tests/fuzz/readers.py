@@ -126,9 +126,9 @@ def _kineto(path: Path) -> object:
 
 
 def _faults(path: Path) -> object:
-    from traces.fault_rates import read_stepfun
+    from traces.fault_rates import read_downtimes
 
-    return read_stepfun(path)
+    return read_downtimes(path)
 
 
 def _catalogue(path: Path) -> object:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
-from traces.fault_rates import LLAMA3, NO_FAULT, PARTS, STEPFUN, per_gpu_s, read_stepfun
+from traces.fault_rates import LLAMA3, NO_FAULT, PARTS, STEPFUN, per_gpu_s, read_downtimes
 from twinbed import TraceError
 
 HEADER = "node,event_time_days,event,level,fault_class,desc\n"
@@ -30,13 +29,11 @@ def test_llama_3_s_interruptions_add_up_and_are_one_in_three_hours() -> None:
     assert 1 / per_s / 3600 == pytest.approx(3.1, abs=0.05)
 
 
-def test_a_trace_is_counted_by_part_with_the_repairs_that_ended(tmp_path: Path) -> None:
+def test_downtimes_leave_out_what_people_did_and_last_to_the_end_without_one(tmp_path: Path) -> None:
     (tmp_path / "fault_events.csv").write_text(HEADER + ROWS)
-    counted = read_stepfun(tmp_path, servers=10, days=5.0)
-    assert counted.counts == {"link": 1, "nic": 1, "other": 1}
-    assert counted.repair_s["nic"].tolist() == [0.5 * 86_400]
-    assert len(counted.repair_s["link"]) == len(counted.repair_s["other"]) == 0
-    assert per_gpu_s(counted, "nic") == 1 / (80 * 5 * 86_400)
+    downtimes = read_downtimes(tmp_path, servers=10, days=5.0)
+    assert [times.tolist() for times in downtimes[:3]] == [[[1.0, 1.5]], [[2.0, 5.0]], [[3.0, 5.0]]]
+    assert [times.shape for times in downtimes[3:]] == [(0, 2)] * 7
 
 
 @pytest.mark.parametrize(
@@ -52,16 +49,16 @@ def test_a_trace_that_is_not_one_is_refused(tmp_path: Path, rows: str, says: str
     path = tmp_path / "t.csv"
     path.write_text(HEADER + rows)
     with pytest.raises(TraceError, match=says):
-        read_stepfun(path, servers=10, days=5.0)
+        read_downtimes(path, servers=10, days=5.0)
 
 
 def test_stepfun_s_trace_as_published(public_data: Callable[[str], Path]) -> None:
     folder = public_data("stepfun_gpu_fault_trace")
-    counted = read_stepfun(folder)
     raw = pd.read_csv(folder / "fault_events.csv")
     starts = raw[(raw["event"] == "fault_start") & ~raw["fault_class"].isin(NO_FAULT)]
-    assert sum(counted.counts.values()) == len(starts)
-    assert counted.counts == STEPFUN.counts
-    assert (counted.gpus, counted.duration_s) == (STEPFUN.gpus, STEPFUN.duration_s)
-    assert {part: len(counted.repair_s[part]) for part in ("link", "nic")} == {"link": 33, "nic": 16}
-    assert all(np.all(counted.repair_s[part] >= 0) for part in PARTS)
+    parts = starts["fault_class"].map({"Parameter Plane Cable": "link", "NIC": "nic"}).fillna("other")
+    assert parts.value_counts().to_dict() == STEPFUN.counts
+    downtimes = read_downtimes(folder)
+    assert len(downtimes) * 8 == STEPFUN.gpus
+    assert sum(map(len, downtimes)) == len(starts)
+    assert all((times[:, 0] <= times[:, 1]).all() for times in downtimes)

@@ -36,7 +36,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "in force": lambda path: kept.read_beside(path, 1, ("a",)),
     "rates": request_rates.read_rates,
     "prices": prices.read,
-    "faults": fault_rates.read_stepfun,
+    "faults": fault_rates.read_downtimes,
     "catalogue": catalogue.load,
     "billing": lambda path: catalogue.load(billing=path),
     "measurements": store.read_csv,

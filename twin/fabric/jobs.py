@@ -214,23 +214,6 @@ def series(
     return Iterations(taken_s, added_s, died_at_s)
 
 
-def met(
-    at_s: Floats, gap_s: Floats, *, connections: int, uplinks: int, seed: np.random.SeedSequence
-) -> Floats:
-    """Return float64[k, 2]: begin and end of what a job's flows lose by faults of an uplink at at_s
-    (float64[m]), s.
-
-    gap_s: float64[m, 2], as failover.gap_samples returns it, s.
-    connections: number of the host's connections in each direction, each hashed to one of `uplinks`. A
-    direction is hit if one of its connections was on the dead uplink.
-    """
-    random = np.random.default_rng(seed)
-    hit = random.random(gap_s.shape) >= (1 - 1 / uplinks) ** connections
-    lost_s = np.where(hit, gap_s, 0.0).max(axis=1)
-    spans = np.column_stack([at_s, at_s + lost_s])[lost_s > 0]
-    return np.asarray(spans[np.argsort(spans[:, 0], kind="stable")])
-
-
 def straggler(cv: float, workers: int) -> float:
     """Return the expected slowest of `workers` in units of their mean, each normal with coefficient of
     variation cv.

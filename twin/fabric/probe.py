@@ -64,13 +64,6 @@ def probe(
     return Probes(outage, flow, (after - before) * interval_s, missing.astype(np.int64))
 
 
-def worst_s(probes: Probes, outages: Outages, faults: int) -> Floats:
-    """Return float64[faults]: the longest gap of any flow in each fault, s; 0 if no flow was hit."""
-    worst = np.zeros(faults)
-    np.maximum.at(worst, outages.fault[probes.outage], probes.gap_s)
-    return worst
-
-
 def _paths_of(topology: Topology, pairs: Whole, flows: int, seed: int) -> tuple[Whole, Whole]:
     """Return (first uplink, last uplink), int64[m · flows]. Flows differ in their ports, here their
     numbers."""

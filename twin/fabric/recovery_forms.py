@@ -8,7 +8,7 @@ Source: A. Kokolis et al., Revisiting Reliability in Large-Scale Machine Learnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from scipy import stats
@@ -34,16 +34,6 @@ def expected_ettr(per_s: float, interval_s: float, save_s: float, start_s: float
 def first_order_interval_s(save_s: float, mtbf_s: float) -> float:
     """Return Young's interval less the save, s."""
     return young_s(save_s, mtbf_s) - save_s
-
-
-def tiered_ettr(classes: Sequence[tuple[float, float, int]], tiers: Sequence[tuple[float, float]]) -> float:
-    """Return the first-order ETTR of a job with several kinds of checkpoints.
-
-    classes: (failures per s, time to detect, replace and restore in s, tier that serves it) each. tiers:
-    (interval in s, save in s) each. Raises ScenarioError where the job makes no progress.
-    """
-    lost = sum(per_s * (down_s + tiers[tier][0] / 2) for per_s, down_s, tier in classes)
-    return _progress(lost) / (1 + sum(save_s / interval_s for interval_s, save_s in tiers))
 
 
 def tier_interval_s(save_s: float, served_per_s: float) -> float:

@@ -1,8 +1,8 @@
-"""Loaded at the start of every Python process of a profiled job: records its optimizer steps, its model, and
-the noise of its gradients.
+"""Record the optimizer steps, the model and the noise of the gradients of a profiled job. Every Python
+process of the job loads this module at its start.
 
-For: unchanged scripts that do not use twinbed. Not for: reading the records (testbed.cloud.steps). It
-installs PyTorch's own hooks if the job imports PyTorch. A step ends when `Optimizer.step` of the first
+For: scripts that do not use twinbed and are not changed. Not for: reading the records (testbed.cloud.steps).
+It installs PyTorch's own hooks if the job imports PyTorch. A step ends when `Optimizer.step` of the first
 optimizer that steps returns. The model is the first module with parameters that is called in training mode.
 The batch is the first dimension of the model's first input tensor; the sizes of a sample's input and output
 are the other dimensions of this tensor and of the first output tensor.
@@ -11,10 +11,11 @@ It writes to $TWINBED_STEPS: `<rank>.steps` holds int64 nanoseconds of CLOCK_MON
 model. With $TWINBED_NOISE_STEPS, `<rank>.noise` holds two float64 for each of that many steps: the squared
 norm of this process's gradient, and that of the mean over the processes, which the optimizer gets. A single
 process writes the mean squared norm of its last two gradients and the squared norm of their mean. As in
-AdaptDL, Adam's gradients are divided by √v̂ + ε, and those of its first five steps do not count. Elements
-with a small v̂ do not count either: some had hardly a gradient before, and would outweigh all others. Steps
-of several backward passes do not count. A job that changes its gradients before the step, for example by
-clipping, would be measured wrongly. The site's own sitecustomize, which this one hides, runs after this one.
+AdaptDL, Adam's gradients are divided by √v̂ + ε, and the gradients of its first five steps do not count.
+Elements with a small v̂ do not count either, because elements that hardly had a gradient before would
+outweigh all others. Steps of several backward passes do not count. A job that changes its gradients before
+the step, for example by clipping, would be measured wrongly. The site's own sitecustomize, which this one
+hides, runs after this one.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from typing import Any
 _FOLDER = os.environ.get("TWINBED_STEPS")
 _NOISE_STEPS = int(os.environ.get("TWINBED_NOISE_STEPS", "0"))
 _ADAM_STEPS = 5
-"""Steps of Adam after which its second moments scale gradients."""
+"""Number of Adam's steps after which its second moments scale gradients."""
 _LEAST_ROOT = 0.1
-"""√v̂ beside its root mean square in a tensor, below which an element does not count; a reading."""
+"""Least ratio of √v̂ to its root mean square in the tensor for an element to count; our reading."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -176,7 +177,7 @@ def _squared(gradients: dict[Any, Any], scales: dict[Any, Any]) -> float:
 
 
 class _Afterwards(importlib.abc.MetaPathFinder):
-    """Calls a function after a module has been loaded. functions: by the module's name."""
+    """Calls a function after a module has been loaded. functions: module name → function."""
 
     def __init__(self, functions: dict[str, Callable[[Any], None]]) -> None:
         self._functions = functions
@@ -184,7 +185,7 @@ class _Afterwards(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that has such a function, else None."""
+        """Return the spec of a module for which there is a function, else None."""
         if name not in self._functions:
             return None
         function = self._functions.pop(name)

@@ -3,7 +3,7 @@
 For: finding it in the mounted hierarchies, refusing paths that are not a container's cgroup, and restoring
 its limits afterwards. Not for: groups of our own (drivers.py). An attached group is never removed, and its
 processes never get a signal. The original limits are also stored in a file, so that they can be restored
-after a kill (leftovers.py): a trap without a process that serves it would hold the container for ever.
+after a kill (leftovers.py): a trap that no process serves would hold the container for ever.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _FILES = {*_V2_FILES, *(name for names in _V1_FILES.values() for name in names)}
 
 
 class AttachedGroup(Group):
-    """A group of another system. It gets limits and a trap like any other group; nothing in it is started,
-    ended or removed. keeper: holds the original limits."""
+    """A group of another system. It gets limits and a trap like any other group, but nothing in it is
+    started, ended or removed. keeper: object that holds the original limits."""
 
     keeper: _Keeper
 
     def enter(self) -> None:
-        """Refuse: we start no commands in a group that is not ours."""
+        """Raise BackendError: no command is started in a group that is not ours."""
         raise BackendError(
             f"{self.directories[0]}: is attached; start commands in a group of our own instead"
         )
@@ -59,8 +59,8 @@ class AttachedGroup(Group):
     def restore(self) -> None:
         """End the trap, restore the original limits, and close the files. Idempotent. A group that no longer
         exists needs nothing. Raises BackendError naming the file that could not be restored."""
-        # Limits are put back before the trap ends, or what it holds would be killed; in v2 its end moves
-        # them.
+        # Limits are put back before the trap ends. Otherwise held tasks would be killed, and in v2 the end of
+        # the trap moves the limits.
         self.keeper.put_back()
         self.close()
         problems = self.keeper.put_back()
@@ -69,7 +69,7 @@ class AttachedGroup(Group):
             raise problems[0]
 
     def remove(self) -> None:
-        """Restore it; the group and all in it stay."""
+        """Restore the original limits. The group and its processes stay."""
         self.restore()
 
     def _open_doors(self) -> None:
@@ -89,14 +89,14 @@ def attach(
 ) -> AttachedGroup:
     """Return the group at `path`, with its present limits stored.
 
-    path: in the hierarchy (`/kubepods/pod1/c1`) or under its mount point (`/sys/fs/cgroup/cpu/kubepods/…`),
-    if it is the same in all v1 hierarchies; otherwise one for `cpu` and one for `memory` (`cpuacct` as `cpu`
-    unless given). run: the caller's run; None = a run of its own. If a group is attached again in a run, the
-    limits found the first time are restored later.
+    path: path in the hierarchy (`/kubepods/pod1/c1`) or under its mount point
+    (`/sys/fs/cgroup/cpu/kubepods/…`). If it differs between v1 hierarchies, give one for `cpu` and one for
+    `memory`; `cpuacct` is then as `cpu` unless given. run: name of the caller's run; None: a new run. If a
+    group is attached again in a run, the limits found the first time are restored later.
 
     Raises ScenarioError for a path that leads outside the hierarchy or is its root, GroupGoneError where
-    there is no such group (yet), BackendError for a group that lacks a controller, or that holds this
-    process: its own trap would hold it.
+    there is no such group (yet), BackendError for a group that lacks a controller, and for this process's own
+    group, whose trap would hold it.
     """
     by_controller = directories_of(path, driver)
     files = {UNIFIED: _V2_FILES} if isinstance(driver, V2) else _V1_FILES
@@ -113,7 +113,8 @@ def attach(
 
 
 def directories_of(path: str | Path | Mapping[str, str | Path], driver: V1 | V2) -> dict[str, Path]:
-    """Return the group's directory by controller, in v2 under UNIFIED. Arguments, errors: as of `attach`."""
+    """Return controller → the group's directory; in v2 the key is UNIFIED. Arguments and errors are as in
+    `attach`."""
     if isinstance(driver, V1):
         return dict(_by_controller(path, driver))
     if isinstance(path, Mapping):
@@ -124,7 +125,7 @@ def directories_of(path: str | Path | Mapping[str, str | Path], driver: V1 | V2)
 
 
 def restore_run(run: str) -> list[BackendError]:
-    """Restore the limits that a run's killed keeper stored. Return the errors of those that could not be
+    """Restore the limits that a run's killed keeper stored. Returns an error for each limit that could not be
     restored.
     """
     problems = []
@@ -141,8 +142,8 @@ def files_of(run: str) -> list[Path]:
 
 
 class _Keeper:
-    """The original limits, in memory and in a file of the run's directory. An existing file was written by a
-    keeper that was killed: its content is restored."""
+    """The original limits, kept in memory and in a file of the run's directory. If the file exists, a keeper
+    that was killed wrote it, and its content is restored."""
 
     def __init__(self, limits: Found, run: str | None) -> None:
         self._own_run = run is None
@@ -186,7 +187,7 @@ def _by_controller(path: str | Path | Mapping[str, str | Path], driver: V1) -> I
 
 
 def _directory(path: str | Path, mount: Path, mounts: Sequence[Path], controller: str) -> Path:
-    """Return the group's directory in one hierarchy. Raises for everything that is not a container's
+    """Return the group's directory in one hierarchy. Raises an error for everything that is not a container's
     group."""
     below = _below(path, mounts)
     directory = mount / below
@@ -208,7 +209,7 @@ def _directory(path: str | Path, mount: Path, mounts: Sequence[Path], controller
 
 
 def _below(path: str | Path, mounts: Sequence[Path]) -> Path:
-    """Return the path inside the hierarchy; of a path under a mount point, the part after that."""
+    """Return the path inside the hierarchy. For a path under a mount point this is the part after it."""
     text = str(path)
     path_given = Path(text)
     if not text or not text.isprintable():
@@ -289,8 +290,8 @@ def _write_back(path: Path, text: str) -> BackendError | None:
 
 
 def _load(file: Path, inode: int | None = None) -> Found:
-    """Return the limits stored by a dead keeper, only of the same group if an inode is given, and only valid
-    limits."""
+    """Return the valid limits that a dead keeper stored. inode: if given, only limits of the group with it
+    are returned."""
     try:
         notes = json.loads(file.read_text())
         limits = [(Path(path), str(text)) for path, text in notes["files"]]

@@ -1,4 +1,4 @@
-"""Finds the cgroup driver of this machine, v1 or v2, and exports the package's public names.
+"""Find the cgroup driver of this machine, v1 or v2, and export the package's public names.
 
 For: choosing the version that has the controllers. Not for: the files of a group (v1.py, v2.py), deciding
 limits (control), nor starting commands (host/). Everything made here is under `twinbed/<run>/<name>`, and
@@ -43,7 +43,7 @@ __all__ = [
 
 
 Driver = V1 | V2
-"""What makes groups on this machine."""
+"""A driver, which makes groups on this machine."""
 
 
 def detect(proc: Path = Path("/proc/self")) -> Driver:
@@ -76,7 +76,8 @@ def detect(proc: Path = Path("/proc/self")) -> Driver:
 
 
 def own_directories(proc: Path = Path("/proc/self")) -> set[Path]:
-    """Return the caller's own group in every mounted hierarchy, also in v2 and where we use no controller."""
+    """Return the caller's own group in every mounted hierarchy, including v2 and hierarchies that we do not
+    use."""
     own = membership((proc / "cgroup").read_text())
     return {
         _below_own(place, root, own[name])

@@ -1,4 +1,4 @@
-"""Control files of a cgroup that stay open, and errors for the kernel's refusals.
+"""Keep control files of a cgroup open, and turn the kernel's refusals into errors.
 
 For: reading and writing one file by `pread` and `pwrite`, many times a second. Not for: the files' contents
 (v1.py, v2.py).
@@ -18,7 +18,8 @@ CURE = "run it as root, where cgroups are mounted for writing"
 
 _MAX_FILE_BYTES = 16_384
 _SPARE_FILES = 64
-"""Files that others may still open when the limit is raised: pipes, sockets, traps, handles of commands."""
+"""Number of files that other code may still open when the limit is raised: pipes, sockets, traps, handles of
+commands."""
 
 _BUSY = (errno.EBUSY, errno.EAGAIN)
 
@@ -70,8 +71,8 @@ class ControlFile:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file. First raise the limit of open files if it is near and may be raised: ten files a group
-    exceed the default limit of 1,024 per process, and other code that opens files does not check it."""
+    """Open a file. Raise the limit of open files first if it is near and may be raised. Ten files per group
+    soon exceed the default limit of 1,024 per process, and other code that opens files does not check it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     descriptor = os.open(path, flags)
     if descriptor >= soft - _SPARE_FILES and soft != hard:
@@ -109,5 +110,5 @@ def refused(path: Path, action: str, error: OSError) -> BackendError:
 
 
 def gone(directory: Path | str) -> GroupGoneError:
-    """Return the error of a cgroup that was removed under us."""
+    """Return the error for a cgroup that others removed."""
     return GroupGoneError(f"{directory}: the cgroup is gone, somebody removed it; start its container again")

@@ -1,4 +1,4 @@
-"""Telemetry from hooks in the kernel: each record is the kernel's own, taken as the period ends.
+"""Telemetry from hooks in the kernel, which takes each record as the period ends.
 
 For: period records where BPF tracing is allowed. They are the records of polling.py, but the kernel itself
 reports the end of a period and whether a quota write fell into it. Not for: deciding or writing anything. CPU
@@ -29,7 +29,7 @@ _TOGETHER_NS = 3_000_000
 
 
 def available() -> tuple[bool, str]:
-    """Try to load the hooks; return whether that works, and what attaches or why not."""
+    """Try to load the hooks. Return whether that works, and the way they attach or the reason why not."""
     try:
         with Hooks() as hooks:
             return True, f"{len(hooks.overhead())} BPF programs attach"
@@ -64,7 +64,8 @@ class HookTelemetry:
 
     @property
     def lost(self) -> int:
-        """See TelemetrySource: records that the kernel had no room for, and periods that ended at once."""
+        """See TelemetrySource. Counts records for which the kernel had no room, and periods that ended
+        together."""
         return self._hooks.lost() + self._merged
 
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
@@ -91,7 +92,7 @@ class HookTelemetry:
         self._set_due()
 
     def due_ns(self) -> int:
-        """See TelemetrySource: when the next container counts as idle."""
+        """See TelemetrySource. It is the time at which the next container counts as idle."""
         return self._due_ns
 
     def collect(self, now_ns: int) -> Records:
@@ -132,7 +133,8 @@ class HookTelemetry:
                 self._gone.append(container.number)
 
     def _period(self, container: _Watched, records: Sequence[np.void]) -> Row:
-        """Return the record of a period, or the mean of several that were read at once, as polling does."""
+        """Return the record of a period, or the mean of several records that were read together, as polling
+        does."""
         last = records[-1]
         elapsed = sum(int(record["elapsed"]) for record in records)
         used_ns = sum(int(record["used_ns"]) for record in records)
@@ -174,8 +176,8 @@ class HookTelemetry:
 
 
 class _Watched:
-    """A container that is watched. number: its id; cpu: the kernel's id of its cgroup in the hierarchy of
-    that controller; end_ns: end of its last record's period."""
+    """A container that is watched. number: its id. cpu: the kernel's id of its cgroup in the cpu hierarchy.
+    end_ns: end of its last record's period, ns."""
 
     def __init__(self, number: int, group: LimitedGroup, now_ns: int) -> None:
         self.number, self.group = number, group
@@ -190,20 +192,20 @@ class _Watched:
         self._cpu_ns, self._throttled_ns = counters.cpu_ns, counters.throttled_ns
 
     def silent_ns(self, period_ns: int) -> int:
-        """Return when it counts as having been silent for a period."""
+        """Return the time at which it counts as silent for a whole period, ns."""
         return self.end_ns + period_ns + period_ns // 2
 
     def memory_bytes(self) -> int:
-        """Return the working set."""
+        """Return the working set, bytes."""
         return max(0, self.meter.charged_bytes() - self.meter.recent_inactive_file_bytes())
 
     def throttled_s(self) -> float:
-        """Return the throttled time since this was last asked, s."""
+        """Return the throttled time since the last call, s."""
         before, self._throttled_ns = self._throttled_ns, self.meter.read().throttled_ns
         return (self._throttled_ns - before) / 1e9
 
     def usage_cores(self, now_ns: int) -> float:
-        """Return the CPU used since this was last asked, cores."""
+        """Return the mean CPU use since the last call, cores."""
         before, self._cpu_ns = self._cpu_ns, self.meter.read().cpu_ns
         elapsed_ns, self._read_ns = max(1, now_ns - self._read_ns), now_ns
         return (self._cpu_ns - before) / elapsed_ns

@@ -1,4 +1,4 @@
-"""The memory limit of a v2 group, with or without room for a trap; our own writes never kill.
+"""The memory limit of a v2 group, with or without room for a trap. Our own writes never cause a kill.
 
 For: `memory.max`, `memory.high`, `memory.swap.max` and `memory.reclaim` of one group. Not for: deciding
 changes (control), nor events of tasks at the limit (oom_trap.py). Source:
@@ -24,8 +24,8 @@ OpenWhereCounted = Callable[[Path, int], ControlFile | None]
 
 
 class MemoryV2:
-    """One group's memory lines, which its trap (oom_trap.TrapV2) moves. directory: the group's; open_,
-    open_where_counted: open files that the group closes."""
+    """One group's memory limits, which its trap (oom_trap.TrapV2) moves. directory: directory of the group.
+    open_, open_where_counted: functions that open files, which the group closes."""
 
     def __init__(self, directory: Path, open_: Open, open_where_counted: OpenWhereCounted) -> None:
         self._charge = open_(directory / "memory.current", os.O_RDONLY)
@@ -40,7 +40,7 @@ class MemoryV2:
         self.limit_bytes = NO_LIMIT_BYTES if limit == b"max" else int(limit)
 
     def charged_bytes(self) -> int:
-        """Return what counts against the limit now, page cache included, bytes."""
+        """Return the memory that counts against the limit now, page cache included, bytes."""
         return int(self._charge.read())
 
     def set_limit(self, limit_bytes: int) -> int:
@@ -66,13 +66,13 @@ class MemoryV2:
         return wanted
 
     def arm(self) -> None:
-        """Make the limit the line where tasks are slowed down, with room above it before any is killed."""
+        """Slow tasks down at the limit, and leave room above it before the kernel kills one."""
         self._max.write(_text(_above(self.limit_bytes)))
         self._high.write(_text(self.limit_bytes))
         self._armed = True
 
     def disarm(self) -> None:
-        """Let the kernel kill at the limit again. A group above its limit keeps its memory, and gets no
+        """Let the kernel kill at the limit again. A group above its limit keeps its memory, but gets no
         more."""
         self._armed, self._kills_before = False, None
         self.limit_bytes = max(self.limit_bytes, self._reclaim_to(self.limit_bytes))
@@ -80,7 +80,7 @@ class MemoryV2:
         self._high.write("max")
 
     def exceeded(self) -> bool:
-        """Return whether more than the limit is charged now. Ends an enforcement that has killed."""
+        """Return whether more than the limit is charged now. If `enforce` has led to a kill, it ends."""
         if self._kills_before is not None and self._kills() > self._kills_before:
             self._kills_before = None
             self._max.write(_text(_above(self.limit_bytes)))
@@ -88,7 +88,7 @@ class MemoryV2:
 
     def enforce(self) -> None:
         """Let the kernel kill at the limit, until it has killed or the limit is set again. The write may
-        still find room in charges that a CPU caches: then the kernel kills at the next page."""
+        still find room in charges that a CPU caches. Then the kernel kills at the next page."""
         self._kills_before = self._kills()
         self._max.write(_text(self.limit_bytes))
 

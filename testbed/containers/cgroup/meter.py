@@ -1,4 +1,4 @@
-"""One container's counters as a poll reads them: small files kept open, parsed by position.
+"""Read one container's counters from small files that stay open and are parsed by position.
 
 For: the counters read for every container in every period, for either version of cgroups. Not for: limits
 (v1.py, v2.py). Sources: Documentation/admin-guide/cgroup-v1/{cpuacct,memory}.rst, cgroup-v2.rst and
@@ -17,20 +17,23 @@ from testbed.containers.cgroup.files import field, gone, open_file
 from testbed.containers.ports import GroupGoneError
 
 _SMALL_BYTES = 448
-"""Bytes read of a small file, more than any of them has. With Python's own header this fits Python's
-allocator for small objects, which is faster than the C library's."""
+"""Number of bytes read of a small file, more than any of them has. With Python's own header this fits
+Python's allocator for small objects, which is faster than the C library's."""
 
 _STAT_BYTES = 16_384
-"""Bytes read of memory.stat and /proc/vmstat: more than they have."""
+"""Number of bytes read of memory.stat and /proc/vmstat, more than they have."""
 
 _CACHE_REFRESH = 10
 """Number of reads between two reads of memory.stat, which costs ten times as much as the other files."""
 
 
 class Reading(NamedTuple):
-    """A group's counters at one moment. nr_periods, nr_throttled: CFS periods elapsed and throttled since the
-    group was made; throttled_ns, cpu_ns: throttled time and CPU time since then, ns; charged_bytes: what
-    counts against the memory limit now, page cache included."""
+    """A group's counters at one moment.
+
+    nr_periods, nr_throttled: numbers of CFS periods elapsed and throttled since the group was made.
+    throttled_ns, cpu_ns: throttled time and CPU time since then, ns. charged_bytes: memory that counts
+    against the limit now, page cache included, bytes.
+    """
 
     nr_periods: int
     nr_throttled: int
@@ -40,9 +43,9 @@ class Reading(NamedTuple):
 
 
 class Meter:
-    """Reads the group that has these directories (one per v1 hierarchy, one in v2). reads: where in the
-    refresh of the page cache it begins, so that many groups do not refresh at once. Every method raises
-    GroupGoneError once the group was removed. What the kernel does not count is 0."""
+    """Reads the group with these directories (one per v1 hierarchy, one in v2). reads: number of reads that
+    count as done since the last refresh of the page cache, so that many groups do not refresh at once. Every
+    method raises GroupGoneError once the group was removed. A counter that the kernel does not have is 0."""
 
     def __init__(self, directories: Sequence[Path], reads: int = 0) -> None:
         self._name = str(directories[0])
@@ -71,7 +74,7 @@ class Meter:
             self._throttled = _after(words, b"throttled_usec")
 
     def nr_periods(self) -> int:
-        """Return the CFS periods elapsed: the cheapest way to see one end."""
+        """Return the number of CFS periods elapsed. This is the cheapest way to see that a period ended."""
         return int((*_pread(self.stat, self._name).split(), b"0")[self._periods])
 
     def read(self) -> Reading:
@@ -97,7 +100,7 @@ class Meter:
             raise gone(self._name) from error
 
     def charged_bytes(self) -> int:
-        """Return what counts against the memory limit, page cache included, bytes."""
+        """Return the memory that counts against the limit, page cache included, bytes."""
         return int(_pread(self._memory, self._name))
 
     def inactive_file_bytes(self) -> int:
@@ -105,14 +108,14 @@ class Meter:
         return field(_pread(self._memory_stat, self._name, _STAT_BYTES), self._cache_key)
 
     def recent_inactive_file_bytes(self) -> int:
-        """Return inactive_file_bytes, read again only once in _CACHE_REFRESH calls."""
+        """Return inactive_file_bytes, bytes. The file is read again only once in _CACHE_REFRESH calls."""
         if self._reads % _CACHE_REFRESH == 0:
             self._inactive_bytes = self.inactive_file_bytes()
         self._reads += 1
         return self._inactive_bytes
 
     def close(self) -> None:
-        """Close the files. What is read afterwards is refused, and never reaches another file. Idempotent."""
+        """Close the files. Later reads are refused, and never reach another file. Idempotent."""
         self.stat = self._memory = self._memory_stat = self._usage = -1
         while self._descriptors:
             os.close(self._descriptors.pop())
@@ -135,15 +138,16 @@ class _OneFile:
 
 
 class AnyOomKills(_OneFile):
-    """Tells whether the kernel's OOM killer acted on this machine: one file instead of every container's."""
+    """Tells whether the kernel's OOM killer acted on this machine, from one file instead of one per
+    container."""
 
     def __init__(self, vmstat: Path = Path("/proc/vmstat")) -> None:
         self._descriptor = os.open(vmstat, os.O_RDONLY | os.O_CLOEXEC)
         self._seen = self._before = -1
 
     def lately(self) -> bool:
-        """Return whether it has killed since the last call but one, and True where the kernel does not count.
-        One call more than the last, because the machine's counter moves before the group's."""
+        """Return whether it has killed since the last call but one; True if the kernel does not count. One
+        call more is covered, because the machine's counter moves before the group's."""
         text = os.pread(self._descriptor, _STAT_BYTES, 0)
         before, self._before = self._before, self._seen
         self._seen = field(text, b"oom_kill")
@@ -165,7 +169,7 @@ class OomKills(_OneFile):
             raise
 
     def grew(self) -> bool:
-        """Return whether there were more since this was last asked, or since it was made."""
+        """Return whether the count grew since the last call, or since this object was made."""
         text = _pread(self._descriptor, self._name)
         # Compared before it is parsed: it hardly ever changes, and is read as often as the counters.
         if text == self._text:
@@ -192,5 +196,5 @@ def _pread(descriptor: int, name: str, size: int = _SMALL_BYTES) -> bytes:
 
 
 def _after(words: list[bytes], key: bytes) -> int:
-    """Return the place of the word after `key`; −1, where readers append 0, if there is none."""
+    """Return the position of the word after `key`. If there is none it is −1, where readers append 0."""
     return words.index(key) + 1 if key in words else -1

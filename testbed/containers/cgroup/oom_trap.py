@@ -1,8 +1,7 @@
-"""Holds the tasks of a group at its memory limit, reports them, and lets them continue when the limit is
-raised.
+"""Hold the tasks of a group at its memory limit, report them, and let them continue when the limit is raised.
 
 For: the trap of either cgroup version, without code in the kernel. Not for: grants (control), nor the limits
-themselves (v1.py, memory_v2.py). The two versions promise different things: see each class. Sources:
+themselves (v1.py, memory_v2.py). The two versions promise different things; see each class. Sources:
 Documentation/admin-guide/cgroup-v1/memory.rst (10. OOM control), cgroup-v2.rst (memory.high, memory.events),
 inotify(7).
 """
@@ -34,7 +33,7 @@ class TrapV1:
     `cgroup.event_control`.
 
     A task that needs a page beyond the limit sleeps in its page fault until memory is freed or the limit is
-    raised, however long that takes; none is killed. Only charges of page faults are held: a `fork`, or a
+    raised, however long that takes. No task is killed. Only charges of page faults are held: a `fork`, or a
     write to a socket, gets ENOMEM. A held task that is killed dies.
     """
 
@@ -109,7 +108,8 @@ class TrapV2:
 
     @property
     def descriptor(self) -> int:
-        """Becomes readable when a task went beyond the limit; −1 once the trap is closed."""
+        """File descriptor that becomes readable when a task went beyond the limit; −1 once the trap is
+        closed."""
         return self._descriptor
 
     def held(self) -> bool:
@@ -124,7 +124,7 @@ class TrapV2:
         self._lines.enforce()
 
     def close(self) -> None:
-        """End the trap: beyond the limit the kernel kills again. Idempotent."""
+        """End the trap. The kernel kills beyond the limit again. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return

@@ -4,11 +4,11 @@ For: period records on any kernel with cgroups. Not for: deciding or writing any
 bytes, times in nanoseconds of CLOCK_MONOTONIC.
 
 A group's periods end at a phase of their own, which stays the same (kernel/sched/core.c,
-`cfs_b->period_timer`); it is learnt once, from the moment when nr_periods grows. Reading and writing right
-after that end keeps each record about one period, and keeps a quota write from refilling a period that is
-half over. Groups whose periods end close together are read together, at the latest of these ends. Idle groups
-have no periods; their records are made up. The unused part of a quota is the quota less the usage, and 0
-where the group was throttled. Source: Documentation/scheduler/sched-bwc.rst of the kernel.
+`cfs_b->period_timer`); it is learnt once, from the moment when nr_periods grows. If reads and writes come
+right after that end, each record is about one period, and no quota write refills a period that is half over.
+Groups whose periods end close together are read together, at the latest of these ends. Idle groups have no
+periods; their records are made up. The unused part of a quota is the quota less the usage, and 0 where the
+group was throttled. Source: Documentation/scheduler/sched-bwc.rst of the kernel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
 
 SLOT_NS_PER_GROUP = 100_000
 SLOT_MOST_NS = 10_000_000
-"""Period ends at most this far apart are served together, ns: time per group, and the most for all groups.
+"""Largest distance between period ends that are served together, ns.
 
 A period then has about ten slots for any number of groups. Twice as many slots cost a third more CPU with 100
 groups; with half as many, a quota write would come when much of the new period has been used.
@@ -47,15 +47,15 @@ _NEVER_NS = 1 << 62
 _INF = float("inf")
 
 Row = tuple[int, int, int, float, float, float, float, bool, bool]
-"""One record: id, end_ns, memory_bytes; quota, unused, usage, throttled_s; throttled, idle (see Records)."""
+"""One record: id, end_ns, memory_bytes, quota, unused, usage, throttled_s, throttled, idle (see Records)."""
 
 
 class Polling:
     """`ports.TelemetrySource` over cgroup files.
 
     period_s: the groups' CFS period, s. clock: nanoseconds, monotonic.
-    interval_s: time between two records of a group, s, 0 = its period.
-    lost: intervals that ended unread; the next record is the mean of them and its own.
+    interval_s: time between two records of a group, s; 0: one CFS period.
+    lost: number of intervals that ended unread. The next record is the mean over them and its own interval.
     """
 
     descriptor = -1
@@ -110,7 +110,8 @@ class Polling:
         self._arrange()
 
     def due_ns(self) -> int:
-        """See TelemetrySource: the next slot's end, or the next look at what is being learnt."""
+        """See TelemetrySource. It is the next slot's end, or the next read of a group whose phase is being
+        learned."""
         return min(self._slots[0][0], self._probe_due_ns) if self._slots else self._probe_due_ns
 
     def collect(self, now_ns: int) -> Records:
@@ -151,7 +152,8 @@ class Polling:
         self._probe_due_ns = min(self._probe_due_ns, now_ns)
 
     def _probe(self) -> None:
-        """Read all groups whose phase is being learned: a period that ended between two reads shows it."""
+        """Read all groups whose phase is being learned. A period that ended between two reads shows the
+        phase."""
         began_ns = self._clock()
         still: list[_Watched] = []
         for container in self._learners:
@@ -188,8 +190,8 @@ class Polling:
         return False
 
     def _arrange(self) -> None:
-        """Make slots of groups whose periods end close together, and one of those whose phase is not
-        known."""
+        """Put groups whose periods end close together into slots, and groups without a known phase into one
+        more slot."""
         phases = sorted(
             (entry.phase_ns, entry.number) for entry in self.watched.values() if entry.phase_ns is not None
         )
@@ -214,7 +216,7 @@ class Polling:
         heapify(self._slots)
 
     def _next_ns(self, offset_ns: int, now_ns: int) -> int:
-        """Return the first moment after `now_ns` at this offset in an interval."""
+        """Return the first time after `now_ns` at this offset in an interval, ns."""
         return now_ns + self._interval_ns - (now_ns - offset_ns) % self._interval_ns
 
     # --- records ---------------------------------------------------------------------------------
@@ -265,9 +267,9 @@ class _Watched:
 
     number: its id. phase_ns: offset in a period at which its own periods end, None = not known.
     seen, seen_ns: nr_periods at the last read, and the time of it.
-    learning_since_ns, attempts: of the present learning.
+    learning_since_ns, attempts: begin of the present learning, ns, and number of its attempts.
     reading, end_ns: the counters at its last record, and the end of that record's period.
-    fresh: no whole period was read yet.
+    fresh: whether no whole period was read yet.
     """
 
     def __init__(self, number: int, group: LimitedGroup, now_ns: int) -> None:
@@ -282,7 +284,7 @@ class _Watched:
         self.end_ns = now_ns
 
     def restart(self, end_ns: int) -> None:
-        """Count from now on: a period of its own has just ended."""
+        """Count from now on. A period of the group has just ended."""
         self.reading, self.end_ns, self.fresh = self.meter.read(), end_ns, False
 
 
@@ -297,7 +299,7 @@ class _Slot:
 
 
 def as_records(rows: Sequence[Row], known: Ids | None = None) -> Records:
-    """Return the rows as arrays. known: an array that holds just their ids, if there is one."""
+    """Return the rows as arrays. known: an existing array of exactly their ids; None: there is none."""
     if not rows:
         return NOTHING_ENDED
     # Few arrays, for after a sleep a call of NumPy costs as much as many lines of Python; but one for each
@@ -314,4 +316,4 @@ _NO_FLOATS, _NO_FLAGS = np.empty(0), np.empty(0, np.bool_)
 NOTHING_ENDED = Records(
     NO_IDS, NO_IDS, _NO_FLOATS, _NO_FLOATS, _NO_FLAGS, _NO_FLOATS, NO_IDS, _NO_FLOATS, _NO_FLAGS
 )
-"""The records of no container."""
+"""Records without a row."""

@@ -1,4 +1,4 @@
-"""Makes, empties and removes our cgroup directories: mkdir, signals to members, rmdir, leftovers.
+"""Make, empty and remove our cgroup directories: mkdir, signals to members, rmdir, leftovers.
 
 For: the common part of cgroup v1 and v2. Not for: counters and limits (group.py). A directory is ours if it
 is under `twinbed/<run>` and `<run>` has the form of ownership.py.
@@ -34,8 +34,8 @@ def whole(directories: Iterable[Path]) -> Iterator[None]:
 
 
 def make(directory: Path, *, exist_ok: bool = False) -> None:
-    """Make the directory, and try again when another run that ends right now removes the mark's directory
-    under us. exist_ok: it may be there already."""
+    """Make the directory. Try again if another run that just ends removes the mark's directory meanwhile.
+    exist_ok: whether the directory may exist already."""
     for _ in range(3):
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
@@ -57,9 +57,9 @@ def make(directory: Path, *, exist_ok: bool = False) -> None:
 def weigh(run: Path, file: str, weight: int, most: int) -> None:
     """Give each group of ours the CPU weight `weight` against what runs beside us, as if it lay at our level.
 
-    Otherwise all containers of all runs together would weigh as much as one process. file: holds the weight;
-    most: the largest that the kernel takes. Sets the run's directory and the one above it; a run that ends
-    right now, and a kernel without the file, are left alone.
+    Otherwise all containers of all runs together would weigh as much as one process. file: name of the file
+    with the weight. most: largest weight that the kernel takes. Sets the weight of the run's directory and of
+    the one above it. Does nothing for a run that just ends, and on a kernel without the file.
     """
     groups = {directory: len(_directories(directory)) for directory in _directories(run.parent)}
     for directory, count in ((run, groups.get(run, 1)), (run.parent, sum(groups.values()))):

@@ -92,7 +92,7 @@ class GroupV1(Group):
         return True
 
     def _cover_swap(self, limit_bytes: int, text: str) -> None:
-        """Limit memory and swap together. What is in swap already cannot be squeezed out: then the larger
+        """Limit memory and swap together. Memory that is in swap already cannot be reclaimed. Then the larger
         limit stays."""
         if self._with_swap is None or limit_bytes == self._with_swap_bytes:
             return
@@ -106,8 +106,10 @@ _SHARES, _MOST_SHARES = 1024, 262_144
 
 @dataclass(frozen=True, slots=True)
 class V1:
-    """The driver of version 1. base: directory below which groups are made, by controller (cpu, cpuacct,
-    memory); mounts: the mount points of these and of every other hierarchy, which are searched for leftovers.
+    """The driver of version 1.
+
+    base: controller (cpu, cpuacct, memory) → directory below which groups are made. mounts: mount points of
+    all hierarchies, which are searched for leftovers.
     """
 
     base: Mapping[str, Path]
@@ -133,8 +135,8 @@ class V1:
         return next(mount for mount in self.mounts if self.base[controller].is_relative_to(mount))
 
     def finish(self, run: str) -> None:
-        """Remove the run's directory, once its groups are removed, and the mark's where it is empty; give the
-        run up."""
+        """Remove the run's directory once its groups are removed, and the mark's directory if it is empty.
+        Give up the run."""
         for base in dict.fromkeys(self.base.values()):
             tree.remove_run(base / MARK / run)
         end_run(run)

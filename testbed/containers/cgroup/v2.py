@@ -65,8 +65,7 @@ _WEIGHT, _MOST_WEIGHT = 100, 10_000
 
 @dataclass(frozen=True, slots=True)
 class V2:
-    """The driver of version 2. base: the mount point of the unified hierarchy, below which groups are
-    made."""
+    """The driver of version 2. base: mount point of the unified hierarchy, below which groups are made."""
 
     base: Path
     version: int = 2

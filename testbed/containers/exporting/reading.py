@@ -1,7 +1,7 @@
-"""Reads values for the metrics of the table, in the loop of the program that has them.
+"""Read values for the metrics of the table, in the loop of the program that has them.
 
-For: making Prometheus' families of the table's entries, and reading all values at one moment, so that they
-fit together. Not for: the port (serving.py).
+For: making Prometheus' metric families from the table's entries, and reading all values at one moment, so
+that they are consistent. Not for: the port (serving.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbed import BackendError
 BUCKETS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Bounds of the histograms' buckets, s: from one write of a file to far more than a CFS period."""
 
-# The moment at which a histogram was made would be one more series, of a name that is not in the table.
+# Otherwise the creation time of a histogram would be one more series, with a name that is not in the table.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _WAIT_S = 5.0
@@ -34,9 +34,9 @@ _WAIT_S = 5.0
 class Series:
     """Values of one metric at one moment.
 
-    name: of a metric of the table
-    values: one value per series
-    labels: the values of the labels of each series, in the table's order
+    name: name of a metric in the table
+    values: value of each series
+    labels: label values of each series, in the table's order
     """
 
     name: str
@@ -67,7 +67,7 @@ class Reader(Collector):
         self._read = read
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing in advance: registering must not wait for a loop that does not run yet."""
+        """Return no metric in advance, because registering must not wait for a loop that does not run yet."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -80,7 +80,7 @@ class Reader(Collector):
 
 
 class LoopReader(Reader):
-    """Calls `read` in a loop instead, which only takes the values.
+    """Calls `read` in the program's loop instead. Only the values are read there.
 
     Raises BackendError on a scrape when the loop does not answer in time.
     """

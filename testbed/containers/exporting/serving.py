@@ -1,4 +1,4 @@
-"""The port at which Prometheus reads metrics. No reader can slow down other readers or the program.
+"""Serve metrics to Prometheus at a port. No reader can slow down other readers or the program.
 
 For: GET /metrics in threads of its own. Not for: the values (reading.py). The text is made once for all
 readers that come within FRESH_S. A connection lasts DEADLINE_S at most. Where too many are open, the oldest
@@ -23,13 +23,13 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from twinbed import BackendError, TwinbedError
 
 FRESH_S = 0.5
-"""For how long a text is given to further readers, s."""
+"""Time for which a text is given to further readers, s."""
 
 DEADLINE_S = 10.0
 """Longest duration of a connection, s: Prometheus' default time-out."""
 
 MOST_CONNECTIONS = 64
-"""Connections that are open at a time."""
+"""Largest number of connections that are open at a time."""
 
 _SILENCE_S = 5.0
 _LOOK_S = 0.5
@@ -62,7 +62,7 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
 
 
 class _Text:
-    """The metrics as text, made again when it is older than FRESH_S. Any thread may call it."""
+    """The metrics as text. The text is made again when it is older than FRESH_S. Any thread may call it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

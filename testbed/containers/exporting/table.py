@@ -1,8 +1,8 @@
 """The table of all metrics that twinbed's programs export to Prometheus: metrics.csv beside this file.
 
-For: names, types, units, labels and meanings, from which the exporters, the reference page and the checks of
-the dashboard and the alerts are made. Not for: values. The names are stable: dashboards and alerts of users
-have them. They follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters.
+For: names, types, units, labels and meanings of metrics. The exporters, the reference page, and the checks of
+dashboard and alerts read them. Not for: values. The names are stable: dashboards and alerts of users have
+them. They follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Exported:
     """One metric.
 
     program: the verb that exports it with --metrics
-    name: as Prometheus shows it; a histogram's series add _bucket, _sum and _count
+    name: its name in Prometheus; the series of a histogram add _bucket, _sum and _count
     kind: gauge, counter or histogram
-    unit: of its values, "" for a number of things
+    unit: unit of its values; "" for a count
     labels: names of its labels
-    meaning: one sentence
+    meaning: its meaning in one sentence
     """
 
     program: str

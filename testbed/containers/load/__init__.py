@@ -1,2 +1,2 @@
-"""The client, an open-loop load generator in a process of its own; and stress containers that follow
+"""Load: an open-loop generator of requests in a process of its own, and stress containers that follow
 arrays."""

@@ -1,7 +1,7 @@
-"""A load generator beside the containers: implements testbed.containers.ports.Client.
+"""A load generator that runs beside the containers. It implements testbed.containers.ports.Client.
 
 For: starting its process, its progress, ending it, and its result. Not for: sending (sender.py). It runs
-outside the run's containers: its use counts against no limit, and `cpu_s` reports it.
+outside the run's containers, so its use counts against no limit. LoadResult.cpu_s reports it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from testbed.containers.load.plan import LoadPlan, LoadResult, read_level, read_
 from twinbed import BackendError
 
 START_GRACE_S = 60.0
-"""How long its process may take to be ready, s; it takes half a second of CPU."""
+"""Longest time until its process is ready, s. It takes half a second of CPU."""
 
 STOP_GRACE_S = 5.0
-"""How long it may take to write its result when it is stopped, s; then it is killed."""
+"""Longest time to write its result when it is stopped, s. Then it is killed."""
 
 LEAD_S = 0.05
 """Time from `start` to second 0 of the plan, s."""
@@ -37,8 +37,8 @@ _NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far the load is. arrived, ended: requests that were due, and that have ended, so far; latency_s:
-    percentiles of answered ones (`p50`, `p90`, `p99`, `p99.9`), s."""
+    """Progress of the load. arrived: number of requests that were due so far. ended: number of requests that
+    have ended. latency_s: `p50`, `p90`, `p99`, `p99.9` → latency of answered requests, s."""
 
     arrived: int
     ended: int
@@ -46,9 +46,11 @@ class LoadProgress:
 
 
 class LoadGenerator:
-    """Sends a plan from a process of its own. Use it as a context manager: it then leaves no process behind.
-    folder: for its files; raises BackendError when none can be made there. When its maker is killed, its
-    process ends by itself."""
+    """Sends a plan from a process of its own. As a context manager it leaves no process behind. If its maker
+    is killed, its process ends by itself.
+
+    folder: folder for its files. Raises BackendError if no file can be made there.
+    """
 
     def __init__(self, plan: LoadPlan, folder: Path) -> None:
         self._plan = plan
@@ -66,8 +68,9 @@ class LoadGenerator:
         return None if self._process is None else self._process.pid
 
     def start(self) -> int:
-        """Start the process, wait until it is ready (about a second), and let it begin. Returns second 0 of
-        the plan (CLOCK_MONOTONIC, ns), LEAD_S from now. Raises BackendError when it does not get ready."""
+        """Start the process, wait until it is ready (about a second), and let it begin. Returns the time of
+        second 0 of the plan (CLOCK_MONOTONIC, ns), which is LEAD_S from now. Raises BackendError if it does
+        not get ready."""
         write_plan(self._plan, self._path)
         command = (sys.executable, "-m", "testbed.containers.load.main", str(self._path))
         self._process = process = subprocess.Popen(
@@ -97,15 +100,15 @@ class LoadGenerator:
         return self._process is not None and self._process.poll() is None
 
     def progress(self) -> LoadProgress | None:
-        """Return its progress within the last second; None before its first report."""
+        """Return its last progress report, at most a second old; None before the first one."""
         try:
             return LoadProgress(**json.loads(progress_path(self._path).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
 
     def service_level(self) -> ServiceStats | None:
-        """Return what clients saw in the interval that has ended since this was last asked; None where none
-        has. The owners of spans are the containers' places in the deployment."""
+        """Return the service level of the interval that has ended since the last call; None if none has
+        ended. Owners of spans are the containers' positions in the deployment."""
         try:
             written = level_path(self._path).stat().st_mtime_ns
         except FileNotFoundError:
@@ -116,7 +119,7 @@ class LoadGenerator:
         return read_level(level_path(self._path))
 
     def stop(self) -> None:
-        """End it now; requests that have not ended stay PENDING in its result. Idempotent."""
+        """End it now. Requests that have not ended stay PENDING in its result. Idempotent."""
         process = self._process
         if process is None:
             return

@@ -1,10 +1,10 @@
 """The load generator's process: `python -m testbed.containers.load.main PLAN.npz`.
 
-For: being started by generator.py. It prints `ready` once it could begin, reads from its input when to begin
-(CLOCK_MONOTONIC, ns), writes PLAN.progress.json every second, PLAN.level.npz at the end of each interval of
-the plan, and PLAN.result.npz when all has ended, when the plan's time is over, or on SIGTERM. Not for: a
-terminal. Where it may, it runs at a raised priority: it shares the machine with those it measures, and a late
-request would be counted against them.
+For: generator.py, which starts it. Not for: a terminal. It prints `ready` when it could begin, and reads from
+its input when to begin (CLOCK_MONOTONIC, ns). It writes PLAN.progress.json every second, and PLAN.level.npz
+at the end of each interval of the plan. It writes PLAN.result.npz when all requests have ended, when the
+plan's time is over, or on SIGTERM. If permitted, it runs at a raised priority, because it shares the machine
+with the measured containers, and its own delays would count against them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def level_path(plan: Path) -> Path:
 
 
 def result_path(plan: Path) -> Path:
-    """Return where the generator of that plan leaves its result."""
+    """Return the path of the file with the result of that plan's generator."""
     return plan.with_suffix(".result.npz")
 
 
@@ -62,7 +62,7 @@ async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
         host = urlsplit(plan.entries[0][0]).hostname or ""
         await loop.create_datagram_endpoint(lambda: sender.tracing, (host, PORT))
     loop.add_signal_handler(signal.SIGTERM, sender.stop)
-    # No data comes on the input: it becomes readable when the starter of this process has ended.
+    # No more data comes on the input. It becomes readable when the process that started this one has ended.
     loop.add_reader(sys.stdin.fileno(), sender.stop)
     complete = await sender.send()
     for task in telling:
@@ -85,7 +85,7 @@ async def _tell(sender: Sender, path: Path) -> None:
 
 
 async def _tell_level(sender: Sender, plan: LoadPlan, begins_ns: int, path: Path) -> None:
-    """Write what clients saw at the end of each interval."""
+    """Write the service level at the end of each interval."""
     for number in itertools.count(1):
         ends_ns = begins_ns + round(number * plan.service_interval_s * 1e9)
         await asyncio.sleep((ends_ns - time.monotonic_ns()) * 1e-9)

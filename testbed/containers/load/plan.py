@@ -1,7 +1,7 @@
 """The load generator's plan and its result, both as files.
 
-For: the data between the process that requests load and the generator. Not for: sending (main.py). Times are
-seconds from the moment at which the schedule begins.
+For: data that pass between the process that requests load and the generator. Not for: sending (main.py).
+Times are seconds since the schedule's beginning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LoadPlan:
 
     at_s: float64[A] ascending, time at which each request is due, s. kind: int64[A], index into entries.
     entries: the URLs to which a kind may be sent, in turn (`http://host:port/path`).
-    duration_s: end of the run, s, whatever is pending then.
+    duration_s: time at which the run ends, s, even if requests are pending.
     connections, queue, timeout_s: as in twin.containers.requests.model.Client (0: no limit; inf: never).
     service_interval_s: interval of the service level, s (0: none).
     spans_wanted: number of requests per interval whose spans are enough (0: none are traced).
@@ -69,11 +69,13 @@ _NUMBERS = ("duration_s", "connections", "queue", "timeout_s", "service_interval
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """A requests that arrived, in the order in which they were due, without those due after the end.
+    """A requests, in the order in which they were due. Requests due after the end are left out.
 
-    at_s: float64[A]; kind: int64[A]; end_s: float64[A], when it ended (NaN: pending); status: uint8[A]
-    `RequestStatus`; late_s: float64[A], how much later than due the generator turned to it; cpu_s: CPU that
-    the generator used; complete: False when it was stopped before the plan's end.
+    at_s: float64[A], time at which each request was due, s. kind: int64[A], index into the plan's entries.
+    end_s: float64[A], time at which it ended, s (NaN: pending). status: uint8[A], its `RequestStatus`.
+    late_s: float64[A], delay until the generator handled it, s.
+    cpu_s: CPU time that the generator used, s.
+    complete: whether the generator reached the plan's end.
     """
 
     at_s: Floats
@@ -86,19 +88,20 @@ class LoadResult:
 
     @property
     def latency_s(self) -> Floats:
-        """float64[A]: time from when the request was due to its end, s; NaN while pending."""
+        """float64[A]: time from the moment at which a request was due to its end, s; NaN while it is
+        pending."""
         return np.asarray(self.end_s - self.at_s, np.float64)
 
 
 def write_plan(plan: LoadPlan, path: Path) -> None:
-    """Write the plan. Raises BackendError when that cannot be."""
+    """Write the plan. Raises BackendError if that is not possible."""
     numbers = [float(getattr(plan, name)) for name in _NUMBERS]
     arrays = {"at_s": plan.at_s, "kind": plan.kind, "numbers": np.array(numbers)}
     _write(path, arrays | {"entries": np.array(json.dumps(plan.entries))})
 
 
 def read_plan(path: Path) -> LoadPlan:
-    """Return the plan in a file. Raises ScenarioError when there is none in it."""
+    """Return the plan in a file. Raises ScenarioError if the file has none."""
     try:
         with np.load(path, allow_pickle=False) as file:
             numbers = file["numbers"].tolist()
@@ -116,7 +119,7 @@ def write_result(result: LoadResult, path: Path) -> None:
 
 
 def read_result(path: Path) -> LoadResult:
-    """Return the result in a file. Raises BackendError when there is none."""
+    """Return the result in a file. Raises BackendError if the file has none."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in LoadResult.__slots__}
@@ -127,7 +130,7 @@ def read_result(path: Path) -> LoadResult:
 
 
 def write_level(level: ServiceStats, path: Path) -> None:
-    """Write what clients saw in an interval. Raises BackendError when that cannot be."""
+    """Write the service level of an interval. Raises BackendError if that is not possible."""
     told = {name: np.asarray(getattr(level, name)) for name in _LEVEL}
     if level.spans is not None:
         told |= {f"span_{name}": getattr(level.spans, name) for name in Spans.__slots__}

@@ -1,8 +1,9 @@
-"""Sends requests when they are due, whatever the result of earlier ones, and records the result of each.
+"""Send requests when they are due, whatever the result of earlier ones, and record the result of each.
 
-For: an open loop: after a stall a server finds all requests that were due meanwhile, and their latencies
-count from when they were due, so the stall is fully counted ("coordinated omission", Tene 2013). Not for:
-files and processes (main.py). The rules for connections, queue and timeout are those of the twin's engine.
+For: an open loop. After a stall, a server finds all requests that were due meanwhile. Their latencies count
+from the moment at which they were due, so the stall counts fully ("coordinated omission", Tene 2013). Not
+for: files and processes (main.py). The rules for connections, queue and timeout are those of the twin's
+engine.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ _NEVER_NS = 1 << 62
 
 
 class Sender:
-    """Sends one plan. Make it in a running event loop. begins_ns: CLOCK_MONOTONIC at second 0;
-    tracing: of the plan; latencies: HdrHistogram of answered requests' latencies, µs; arrived, ended:
-    requests so far."""
+    """Sends one plan. Make it in a running event loop.
+
+    begins_ns: time of second 0 (CLOCK_MONOTONIC, ns). tracing: the plan's traced requests. latencies:
+    HdrHistogram of answered requests' latencies, µs. arrived, ended: numbers of requests that were due, and
+    that have ended, so far.
+    """
 
     def __init__(self, plan: LoadPlan, begins_ns: int) -> None:
         self._plan, self._begins_ns = plan, begins_ns
@@ -64,8 +68,7 @@ class Sender:
         self._awake.set()
 
     async def send(self) -> bool:
-        """Send everything until all have ended or the plan's time is over; return False when it was
-        stopped."""
+        """Send until all requests have ended or the plan's time is over. Returns False if it was stopped."""
         ends_ns = self._begins_ns + round(self._plan.duration_s * 1e9)
         with Timer(self._awake) as timer:
             while (now_ns := time.monotonic_ns()) < ends_ns and self.ended < len(self._at_ns):
@@ -90,7 +93,8 @@ class Sender:
         return not self._stopped
 
     def result(self, *, complete: bool) -> LoadResult:
-        """Return the results of the requests that were due by now; those that have not ended are PENDING."""
+        """Return the results of the requests that were due by now. Requests that have not ended are
+        PENDING."""
         count = self.arrived
         status = np.frombuffer(bytes(self._status[:count]), np.uint8)
         end_s = (np.array(self._end_ns[:count], np.int64) - self._begins_ns) * 1e-9
@@ -105,7 +109,7 @@ class Sender:
         )
 
     def level(self) -> ServiceStats:
-        """Return what clients saw since the last call; see testbed.containers.load.tracing.level."""
+        """Return the service level since the last call; see testbed.containers.load.tracing.level."""
         now_ns, over, plan = time.monotonic_ns(), self._over, self._plan
         latency_s = [(self._end_ns[index] - self._at_ns[index]) * 1e-9 for index in over]
         status = [self._status[index] for index in over]
@@ -116,7 +120,7 @@ class Sender:
         return level(came, latency_s, status, interval_s, at_s, spans)
 
     def _next_ns(self, ends_ns: int) -> int:
-        """Return when there is something to do again."""
+        """Return the time at which there is something to do again, ns."""
         due_ns = self._at_ns[self.arrived] if self.arrived < len(self._at_ns) else ends_ns
         return min(due_ns, self._expires_ns(), ends_ns)
 
@@ -187,7 +191,7 @@ class Sender:
             self._awake.set()
 
     def _expires_ns(self) -> int:
-        """Return when the client gives up the oldest request that has not ended."""
+        """Return the time at which the client gives up the oldest request that has not ended, ns."""
         if not np.isfinite(self._plan.timeout_s):
             return _NEVER_NS
         while self._expiring < self.arrived and self._status[self._expiring] != RequestStatus.PENDING:

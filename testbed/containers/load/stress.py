@@ -1,15 +1,15 @@
 """A load that follows an array: CPU work and memory per period, like the twin's fluid containers.
 
-For: giving real containers the same demand as the twin's (twin.containers.model.Workload). Not for: requests.
-Run as `python -m testbed.containers.load.stress SCRIPT.json`. It imports the standard library only, so that a
-hundred of them start quickly.
+For: giving real containers the demand of the twin's containers (twin.containers.model.Workload). Not for:
+requests. Run as `python -m testbed.containers.load.stress SCRIPT.json`. It imports the standard library only,
+so that a hundred of them start quickly.
 
-The script: {"period_s", "demand_cores": [per period], "memory_bytes": [per period], "threads", and paths or
-null: "begin", "ready", "done"}. Work arrives evenly within a period, is kept while it cannot be done, and is
-done on up to `threads` CPUs at once. A period's memory is taken at its start, and held until its end. With
-`begin` the script waits for that file, which holds the moment when period 0 begins (CLOCK_MONOTONIC, ns), and
-stays when it is over; without it, it begins at once and ends. `done` stores the work done, for a process that
-is restarted in its place.
+The script has the keys "period_s", "demand_cores" and "memory_bytes" (a value per period), "threads", and
+"begin", "ready" and "done" (a path or null). Work arrives evenly within a period, waits while it cannot be
+done, and is done on up to `threads` CPUs at once. A period's memory is taken at its start, and held until its
+end. With `begin`, the script waits for that file, which has the time at which period 0 begins
+(CLOCK_MONOTONIC, ns), and its process stays when it is over. Without `begin`, it begins at once and then
+ends. `done` stores the work done, for a process that is restarted in its place.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _WAIT_S = 0.02
 
 
 class Demand:
-    """CPU work that has arrived, of a script that began at `begin_ns`. The work done is all CPU time of this
-    process, so the program's own cost is part of the demand. done: a file that keeps it, None = nowhere."""
+    """The CPU demand of a script that began at `begin_ns`. The work done is all CPU time of this process, so
+    the program's own cost is part of the demand. done: file that stores the work done; None: it is not
+    stored."""
 
     def __init__(
         self, demand_cores: list[float], period_s: float, begin_ns: int, done: Path | None = None
@@ -46,11 +47,11 @@ class Demand:
         self._kept = None if done is None else _kept(done)
         self._base_s = 0.0 if self._kept is None else _SECONDS.unpack_from(self._kept)[0]
         if self._base_s == 0.0:
-            # The first start: its own cost is part of no demand.
+            # At the first start, the cost of starting is not part of the demand.
             self._base_s = -time.process_time()
 
     def period(self, now_ns: int) -> float:
-        """Return the periods since the beginning, as a real number."""
+        """Return the number of periods since the beginning, as a real number."""
         return (now_ns - self._begin_ns) / NS / self._period_s
 
     def over(self, now_ns: int) -> bool:
@@ -58,13 +59,13 @@ class Demand:
         return self.period(now_ns) >= len(self._demand)
 
     def arrived_s(self, now_ns: int) -> float:
-        """Return the work that arrived since the beginning, core-seconds."""
+        """Return the work that has arrived since the beginning, core-seconds."""
         at = min(max(self.period(now_ns), 0.0), float(len(self._demand)))
         whole = min(int(at), len(self._demand) - 1)
         return self._before[whole] + (at - whole) * self._demand[whole] * self._period_s
 
     def backlog_s(self) -> float:
-        """Return the work that has arrived and is not done, core-seconds."""
+        """Return the work that has arrived and is not done yet, core-seconds."""
         done_s = self._base_s + time.process_time()
         if self._kept is not None:
             _SECONDS.pack_into(self._kept, 0, done_s)
@@ -72,7 +73,7 @@ class Demand:
 
 
 class Memory:
-    """Pages of this process, so that it holds `hold` bytes in all."""
+    """Pages of this process. `hold` sets how many bytes the process holds in all."""
 
     def __init__(self, most_bytes: int) -> None:
         self._base = own_bytes()
@@ -147,7 +148,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _kept(path: Path) -> mmap.mmap:
-    """Map a file of one number, which is 0 at first and outlives the process."""
+    """Map a file with one number, which is 0 at first and outlives the process."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         os.ftruncate(descriptor, _SECONDS.size)

@@ -1,6 +1,6 @@
-"""Containers that follow arrays of demand, and the client that lets them begin together.
+"""Containers that follow arrays of demand, and the client that starts them together.
 
-For: running a twin's workload on real containers: give `containers`, and the object itself as the client, to
+For: running a twin's workload on real containers. Give `containers`, and the object itself as the client, to
 host.loop.control. Not for: the load itself (stress.py).
 """
 
@@ -27,10 +27,13 @@ _LEAD_NS = 100_000_000
 class StressScripts:
     """N stress containers, and `ports.Client` for them.
 
-    folder: for their scripts, made if it is not there; demand_cores: float64[T, N], CPU work that arrives per
-    period / P; memory_bytes: int64[T, N]; threads: int[N]; app: int64[N]; peak_cores, peak_bytes: [N], None =
-    not profiled; present: bool[T, N], None = always: a container joins at its first True and leaves after its
-    last. Raises ScenarioError for arrays that do not belong together.
+    folder: folder for their scripts, made if it does not exist.
+    demand_cores: float64[T, N], CPU work that arrives in each period over its length, cores.
+    memory_bytes: int64[T, N], memory in each period, bytes.
+    threads: int[N], most CPUs that each uses at once. app: int64[N], index of each application.
+    peak_cores, peak_bytes: [N], profiled maxima; None: not profiled.
+    present: bool[T, N], a container joins at its first True and leaves after its last; None: always True.
+    Raises ScenarioError for arrays whose shapes do not match.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class StressScripts:
         return [self._container(index) for index in range(len(self._names))]
 
     def start(self) -> int:
-        """Let period 0 of all scripts begin a little from now; return when, ns."""
+        """Let period 0 of all scripts begin shortly. Returns the time at which it begins, ns."""
         self._begin_ns = time.monotonic_ns() + _LEAD_NS
         whole = self._begin.with_suffix(".new")
         whole.write_text(str(self._begin_ns))
@@ -85,7 +88,7 @@ class StressScripts:
         return time.monotonic_ns() < self._begin_ns + round(self.duration_s * NS)
 
     def stop(self) -> None:
-        """Do nothing: only the containers run."""
+        """Do nothing, because only the containers run."""
 
     @property
     def _begin(self) -> Path:

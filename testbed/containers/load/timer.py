@@ -1,7 +1,7 @@
-"""Wakes an event loop to a tenth of a millisecond; its own timers know only whole milliseconds.
+"""Wake an event loop to a tenth of a millisecond. Its own timers only have whole milliseconds.
 
-For: sending requests on time. Not for: purposes for which a millisecond does not matter. It uses Linux's
-timerfd (timerfd_create(2)) through the C library: Python has it only since 3.13.
+For: sending requests on time. Not for: uses in which a millisecond does not matter. It uses Linux's timerfd
+(timerfd_create(2)) through the C library: Python has it only since 3.13.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Timer:
         os.close(self._descriptor)
 
     def set(self, at_ns: int) -> None:
-        """Ring at `at_ns` of CLOCK_MONOTONIC, at once if that is past. An earlier setting no longer
-        counts."""
+        """Ring at the time `at_ns` (CLOCK_MONOTONIC), at once if it is past. This replaces an earlier
+        setting."""
         alarm = _Time(0, 0, *divmod(max(at_ns, 1), 1_000_000_000))
         _libc.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, ctypes.byref(alarm), None)
 

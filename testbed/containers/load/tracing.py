@@ -1,8 +1,8 @@
 """The testbed's service level: latency in an interval, with the spans of its requests.
 
 For: choosing the requests to trace, collecting the containers' records of their calls
-(testbed.containers.services.tracing), and one interval's figures for an allocator. Not for: sending
-(sender.py). The generator has all of this data, and it runs outside the containers.
+(testbed.containers.services.tracing), and the figures of an interval for an allocator. Not for: sending
+(sender.py). The generator has all these data, and it runs outside the containers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from control.services import RequestStatus
 from testbed.containers.load.plan import LoadPlan
 
 _MOST_CALLS = 10_000
-"""Number of recorded calls per request: our choice. It bounds the memory."""
+"""Largest number of recorded calls per request, our choice. It bounds the memory."""
 
 _COMMONEST = 3
 """Number of kinds of request whose shares are reported, as in `ServiceStats.mix`."""
 
 Row = tuple[tuple[int, ...], int, int, int]
-"""A span: its name's numbers, the port of its container, start and end, ns."""
+"""A span: the numbers that make its name, the port of its container, start and end, ns."""
 
 
 class Tracing(asyncio.DatagramProtocol):
@@ -47,7 +47,7 @@ class Tracing(asyncio.DatagramProtocol):
         return True
 
     def forget(self, request: int) -> None:
-        """Let go of a request that was not answered."""
+        """Forget a request that was not answered."""
         self._rows.pop(request, None)
 
     def answered(self, request: int, port: int, began_ns: int, ended_ns: int) -> None:
@@ -55,7 +55,8 @@ class Tracing(asyncio.DatagramProtocol):
         self._roots[request] = ((request,), port, began_ns, ended_ns)
 
     def datagram_received(self, data: bytes, _address: object) -> None:
-        """See asyncio.DatagramProtocol. Calls of unknown requests are not ours or came too late."""
+        """See asyncio.DatagramProtocol. Calls of unknown requests are ignored: they are not ours, or came too
+        late."""
         try:
             calls = [
                 (tuple(map(int, str(name).split("."))), int(port), int(began_ns), int(ended_ns))
@@ -69,12 +70,12 @@ class Tracing(asyncio.DatagramProtocol):
                 known.append(call)
 
     def window(self, begins_ns: int, first_port: int) -> Spans:
-        """Return the spans of requests answered since the last call, and release them. Owners are positions
-        after `first_port`; times are s from begins_ns."""
+        """Return the spans of requests answered since the last call, and forget them. An owner is a port less
+        `first_port`. Times are seconds since begins_ns."""
         taken: list[Row] = []
         parents: list[int] = []
         for request, root in self._roots.items():
-            # Callers before their callees. A call whose caller is missing has no root.
+            # Callers come before their callees. A call whose caller is missing has no root.
             place = {root[0]: len(taken)}
             taken.append(root)
             parents.append(-1)
@@ -102,8 +103,9 @@ def level(
 ) -> ServiceStats:
     """Return an interval's service level of the one application.
 
-    came: kinds of the requests that arrived in it. latency_s, status: of those that ended in it. interval_s:
-    its length. at_s: its end. spans: None where no spans are wanted.
+    came: kind of each request that arrived in the interval. latency_s, status: latency, s, and status of each
+    request that ended in it. interval_s: its length, s. at_s: its end, s. spans: its spans; None: none are
+    wanted.
     """
     answered = np.array(latency_s)[np.array(status, np.int64) == RequestStatus.OK]
     p99_s = float(np.quantile(answered, 0.99)) if answered.size else np.nan

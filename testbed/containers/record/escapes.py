@@ -1,7 +1,7 @@
-"""Processes of a recording that left its cgroups: finds, counts and ends them.
+"""Find, count and end the processes of a recording that left its cgroups.
 
-For: commands of root, which can move themselves out of a cgroup of v1, and so out of the account. Not for:
-processes inside (host/container.py). The recorder is the reaper of its orphans, so every process that a
+For: commands of root, which can move themselves out of a v1 cgroup, so that their use is not recorded. Not
+for: processes inside (host/container.py). The recorder is the reaper of its orphans, so every process that a
 command started stays below the recorder. Source: prctl(2), PR_SET_CHILD_SUBREAPER; proc(5).
 """
 
@@ -33,7 +33,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Process(NamedTuple):
-    """parent: its process id; started: its start time, clock ticks since boot; dead: not waited for yet."""
+    """A process. parent: process id of its parent. started: its start time, clock ticks since boot. dead:
+    whether it has ended and is not waited for yet."""
 
     parent: int
     started: int
@@ -43,9 +44,9 @@ class _Process(NamedTuple):
 class Escapes:
     """The processes below this one that are in none of the groups.
 
-    groups: of the recording.
-    apart: returns the processes that belong outside the groups, such as runc, with all below them. Earlier
-        children of this process belong to other code.
+    groups: cgroups of the recording.
+    apart: function that returns the processes that belong outside the groups, such as runc, with all
+        below them. Earlier children of this process belong to other code.
     count: number of escaped processes seen so far.
     """
 
@@ -60,7 +61,7 @@ class Escapes:
         return len(self._seen)
 
     def look(self) -> dict[int, int]:
-        """Return the processes that are outside now, with their start times, and count them."""
+        """Return process id → start time of the processes that are outside now, and count them."""
         below = _below(os.getpid(), {*self._before, *self._apart()})
         inside = self._inside()
         outside = {}
@@ -88,8 +89,8 @@ class Escapes:
             time.sleep(_LOOK_AGAIN_S)
 
     def reap(self, ours: Collection[int]) -> None:
-        """Wait for orphans that have ended, as the machine's first process would. ours: children that the
-        caller waits for."""
+        """Wait for orphans that have ended, as the machine's first process would. ours: process ids for which
+        the caller itself waits."""
         for pid, process in _processes():
             if process.dead and process.parent == os.getpid() and pid not in self._before and pid not in ours:
                 with suppress(ChildProcessError):
@@ -116,7 +117,7 @@ def reaper_of_orphans() -> Iterator[None]:
 
 
 def _below(root: int, apart: Collection[int]) -> dict[int, _Process]:
-    """Return all processes below one, without those in `apart` and all below those."""
+    """Return all processes below `root`. Processes in `apart`, and all below them, are left out."""
     every = dict(_processes())
     children: dict[int, list[int]] = {}
     for pid, process in every.items():

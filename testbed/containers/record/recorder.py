@@ -1,4 +1,4 @@
-"""Runs commands, each in its own cgroup, and records their use.
+"""Run commands, each in its own cgroup, and record their use.
 
 For: CPU, throttling, memory and network of one or several containers at regular intervals, without leftovers.
 Not for: files (lab writes traces), nor limits that change while it runs (host/).
@@ -49,8 +49,8 @@ interval."""
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a recording or run is. elapsed_s: time since its start, s; samples: samples taken; missed:
-    ticks missed; running: commands that run."""
+    """Progress of a recording or run. elapsed_s: time since its start, s. samples: number of samples taken.
+    missed: number of ticks missed. running: number of commands that run."""
 
     elapsed_s: float
     samples: int
@@ -62,9 +62,12 @@ class Progress:
 class Recording:
     """T intervals × N containers. The fields up to `notes` are those of traces.schema.UsageTrace.
 
-    start_s: Unix time at the first interval's start; rx_bytes, tx_bytes: None without own networks;
-    exit_codes: per container, negative for a signal, None for one that was still running and was stopped;
-    missed_ticks: ticks without a sample; sampling_cores: CPU that the recorder itself used, cores.
+    start_s: Unix time at the first interval's start, s.
+    rx_bytes, tx_bytes: None if containers have no networks of their own.
+    exit_codes: exit code of each container's command, negative for a signal; None: it still ran and was
+    stopped.
+    missed_ticks: number of ticks without a sample.
+    sampling_cores: CPU that the recorder itself used, cores.
     """
 
     containers: tuple[str, ...]
@@ -86,7 +89,8 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class _Sampled:
-    """What the sampling loop returns: samples, their schedule, its start (Unix time), CPU used (cores)."""
+    """Result of the sampling loop: samples, their schedule, its start (Unix time, s), and its CPU use,
+    cores."""
 
     samples: Samples
     schedule: Schedule
@@ -109,15 +113,21 @@ def record(
 ) -> Recording:
     """Run the commands until all have ended or `duration_s` is over; return their use.
 
-    app: the application of commands that name none. When a command ends, the processes that it left are
-    ended, too. Commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for each
-    command's output (NAME.log); without it output passes through, standard output to the descriptor `stdout`
-    where given. on_tick: called after each sample; driver: None = this machine's. Commands find each other by
-    TWINBED_ADDRESS (their own) and TWINBED_ADDRESS_<NAME>. identity: owner of the commands and their logs;
-    None = this process's user, with all rights. Processes that left their cgroup are ended at the end.
+    app: application of commands that name none.
+    interval_s: time between samples, s.
+    duration_s: longest duration, s; None: until all commands have ended.
+    logs: folder for each command's output (NAME.log); None: output passes through.
+    stdout: descriptor that gets standard output without `logs`.
+    on_tick: function called after each sample.
+    driver: None: this machine's driver.
+    identity: owner of the commands and their logs; None: this process's user, with all rights.
+
+    When a command ends, the processes that it left are ended, too. Commands that run when `duration_s` is
+    over get SIGTERM, then SIGKILL. Processes that left their cgroup are ended at the end. Commands find each
+    other by TWINBED_ADDRESS (their own) and TWINBED_ADDRESS_<NAME>.
 
     Raises ScenarioError for a command that cannot be executed, BackendError where the machine refuses. On
-    these, and on KeyboardInterrupt (SIGTERM is turned into it), all started commands are ended and all
+    these errors, and on KeyboardInterrupt (also after SIGTERM), all started commands are ended and all
     created objects are removed. Leftovers of recorders that died before that are removed first.
     """
     _check(specs, interval_s, duration_s)
@@ -152,7 +162,7 @@ def _prepare(
     identity: Identity | None,
     undo: ExitStack,
 ) -> list[Container]:
-    """Make cgroups, limits and networks, all before the first command starts; `undo` removes them."""
+    """Make cgroups, limits and networks before the first command starts. `undo` removes them."""
     run = new_run()
     undo.callback(driver.finish, run)
     groups: list[Group] = []
@@ -177,7 +187,7 @@ def _prepare(
 
 
 def _watched(containers: Sequence[Container], undo: ExitStack) -> Escapes:
-    """Return the watch over processes that leave their cgroups; `undo` ends them, and waits for orphans."""
+    """Return the watch over processes that leave their cgroups. `undo` ends them, and waits for orphans."""
     undo.enter_context(reaper_of_orphans())
     escapes = Escapes(
         [container.group for container in containers],

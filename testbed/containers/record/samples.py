@@ -1,9 +1,9 @@
-"""Samples of counters, taken at irregular times, converted into regular intervals.
+"""Convert samples of counters, taken at irregular times, into regular intervals.
 
-For: storing samples, and resampling them. Not for: reading (cgroup/, network), nor timing (schedule.py). A
-counter is taken as a straight line between two samples, at the times at which they were really taken. So a
-late sample does not bias an interval's usage; usage around a missed tick is spread evenly over the intervals
-between its neighbours; and the sum over all intervals is the counter's growth.
+For: storing samples, and resampling them. Not for: reading (cgroup/, network), nor timing (schedule.py).
+Between two samples a counter counts as a straight line, with the times at which the samples were really
+taken. So a late sample does not bias an interval's usage. Usage around a missed tick is spread evenly over
+the intervals between its neighbours, and the sum over all intervals is the counter's growth.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _TIME, _CPU, _THROTTLED, _MEMORY, _RX, _TX = range(_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Regular intervals, [T, N] each. cpu_cores: mean, cores; throttled_s: s; memory_bytes: held at the end;
-    rx_bytes, tx_bytes: received and sent; present: whether the container was there."""
+    """Regular intervals, [T, N] each. cpu_cores: mean CPU use, cores. throttled_s: throttled time, s.
+    memory_bytes: memory at the end, bytes. rx_bytes, tx_bytes: bytes received and sent. present: whether the
+    container ran."""
 
     cpu_cores: Floats
     throttled_s: Floats
@@ -51,29 +52,30 @@ class Samples:
     def put(
         self, container: int, at_ns: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
     ) -> None:
-        """Set one container's reading in the sample being taken. A container that is not set keeps its last
-        one."""
+        """Set one container's reading in the present sample. A container that is not set keeps its last
+        reading."""
         first = container * _FIELDS
         self._last[first : first + _FIELDS] = (at_ns, cpu_ns, throttled_ns, memory_bytes, rx, tx)
 
     def put_last(
         self, container: int, tick: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
     ) -> None:
-        """Set the last reading of a container that ended in the interval before `tick`, and is absent from
-        then on. Its process has released its memory by then, so the sample before counts if it was larger."""
+        """Set the last reading of a container that ended in the interval before `tick`. The container is
+        absent from then on. Its process has released its memory by then, so the larger of this and the sample
+        before counts."""
         self._end_ticks[container] = tick
         held = max(memory_bytes, self._last[container * _FIELDS + _MEMORY])
         # intervals() gives it its time: all of its usage belongs to the time before the tick.
         self.put(container, 0, cpu_ns, throttled_ns, held, rx, tx)
 
     def keep(self, tick: int) -> None:
-        """Close the sample being taken as that of `tick`."""
+        """Store the present sample as the sample of `tick`."""
         self._ticks.append(tick)
         self._values.extend(self._last)
 
     def intervals(self, start_ns: int, interval_s: float) -> Intervals:
-        """Return the intervals from `start_ns` to the last sample's tick, at which every container ends at
-        the latest."""
+        """Return the intervals from `start_ns` to the last sample's tick. Every container ends there at the
+        latest."""
         ticks = np.frombuffer(self._ticks, np.int64)
         values = np.frombuffer(self._values, np.int64).reshape(len(ticks), self._containers, _FIELDS)
         count = int(ticks[-1])
@@ -96,8 +98,8 @@ class Samples:
 
 
 def _resample(ticks: NDArray[np.int64], at: Floats, values: NDArray[np.int64], end: int) -> Floats:
-    """Return float64[_FIELDS, end]: per interval, the growth of each counter and the memory at its end.
-    ticks: int64[S]; at: when the samples were taken, in intervals since tick 0; values: int64[S, _FIELDS]."""
+    """Return float64[_FIELDS, end]: the growth of each counter in each interval, and the memory at its end.
+    ticks: int64[S]. at: time of each sample, in intervals since tick 0. values: int64[S, _FIELDS]."""
     at[-1] = end
     at = np.maximum.accumulate(np.minimum(at, end))
     grid = np.arange(end + 1, dtype=np.float64)
@@ -105,6 +107,6 @@ def _resample(ticks: NDArray[np.int64], at: Floats, values: NDArray[np.int64], e
     for column in range(_FIELDS):
         counted = values[:, column] - values[0, column]
         resampled[column] = np.diff(np.interp(grid, at, counted))
-    # Memory is not a counter: a tick's sample is the memory held at its interval's end.
+    # Memory is not a counter. A tick's sample is the memory held at its interval's end.
     resampled[_MEMORY] = np.interp(grid[1:], ticks, values[:, _MEMORY])
     return resampled

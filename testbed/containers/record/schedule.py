@@ -1,4 +1,4 @@
-"""Ticks at start + k · interval of a monotonic clock.
+"""Wait for ticks at start + k · interval of a monotonic clock.
 
 For: a schedule that does not drift and counts missed ticks. Not for: the work at a tick.
 """
@@ -14,9 +14,10 @@ NS = 1_000_000_000
 class Schedule:
     """Ticks at start + k · interval, independent of the time of the work between them.
 
-    interval_s: time between ticks, s. clock: nanoseconds, monotonic. sleep: called with seconds.
-    start_ns: the clock at tick 0, which is now. tick: the last tick returned. missed: ticks whose whole
-        interval passed.
+    interval_s: time between ticks, s. clock: function that returns monotonic nanoseconds. sleep: function
+    called with seconds.
+    start_ns: time of tick 0, when this object is made, ns. tick: the last tick returned. missed: number
+        of ticks whose whole interval passed.
     """
 
     def __init__(
@@ -33,12 +34,12 @@ class Schedule:
         self.missed = 0
 
     def due_ns(self, tick: int) -> int:
-        """Return when a tick is due, by the clock."""
+        """Return the time at which a tick is due, ns."""
         return self.start_ns + tick * self._interval_ns
 
     def wait(self) -> int:
-        """Sleep until the next tick is due and return its number. When later ticks are due as well by then,
-        the latest of them is returned and the others are missed."""
+        """Sleep until the next tick is due, and return its number. If later ticks are due by then, too, it
+        returns the latest, and the others are missed."""
         following = self.tick + 1
         while (left_ns := self.due_ns(following) - self._clock()) > 0:
             self._sleep(left_ns / NS)

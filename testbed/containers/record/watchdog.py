@@ -1,4 +1,4 @@
-"""Removes the leftovers of a recorder that is killed, at once.
+"""Remove the leftovers of a recorder as soon as it is killed.
 
 For: recorders that cannot tidy up themselves (SIGKILL, out of memory). Not for: a recorder's own clean-up,
 nor other leftovers on the machine (leftovers.py). A process of its own waits at a pipe that only the recorder
@@ -25,7 +25,8 @@ _WAIT_S, _POLL_S = 60.0, 0.02
 def watchdog() -> Iterator[None]:
     """Remove the leftovers of dead runs as soon as this process dies within the block.
 
-    Without root there is no watchdog: such a process makes nothing that outlives it and that it may remove.
+    Without root there is no watchdog, because such a process makes nothing that outlives it and that it may
+    remove.
     """
     if os.geteuid() != 0:
         yield

@@ -1,1 +1,1 @@
-"""Containers on several hosts: a controller that decides, and agents that carry its decisions out."""
+"""Run containers on several hosts: a controller decides, and agents carry its decisions out."""

@@ -1,8 +1,8 @@
-"""The agent, one per host: registers with the controller, reports to it, and carries its orders out.
+"""The agent of a host. It registers with the controller, reports to it, and carries its orders out.
 
 For: the conversation with the controller, and the times of actions. Not for: the actions on containers
-(hosting.py). One asyncio loop, in which nothing waits for the controller. Without a controller every
-container keeps its limits, and held containers stay held: an agent grants nothing by itself, and kills
+(hosting.py). It is one asyncio loop, in which nothing waits for the controller. Without a controller every
+container keeps its limits, and held containers stay held. An agent by itself grants nothing and kills
 nothing. It reconnects after 0.2 s, then after longer and longer waits up to 5 s, and registers its containers
 again.
 """
@@ -37,7 +37,7 @@ from testbed.containers.remote.origin import Watcher
 RECONNECT_FIRST_S = 0.2
 RECONNECT_MOST_S = 5.0
 """First and longest wait between two attempts to connect, s. A random part of up to half is left out, so that
-many agents do not come at once."""
+many agents do not connect at once."""
 
 _SUPERVISE_S = 0.1
 _HELD_AGAIN_S = 1.0
@@ -56,10 +56,14 @@ class _LostError(Exception):
 class Agent:
     """One host's agent.
 
-    address: the controller's HOST:PORT; hosting: its containers; source: makes the telemetry source; watcher:
-    finds cgroups that appear; host_cores: None = this machine's. round_trips_ns: the latest times from
-    sending a record to writing the limits that came of it, ns; connected: whether the controller has welcomed
-    it; figures: what it counts.
+    address: the controller's HOST:PORT.
+    hosting: its containers.
+    source: function that makes the telemetry source.
+    watcher: object that finds cgroups that appear.
+    host_cores: cores of the host; None: those of this machine.
+    round_trips_ns: latest times from sending a record to writing the resulting limits, ns.
+    connected: whether the controller has welcomed it.
+    figures: its counters.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class Agent:
         hosting.on_killed = self._killed
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` is set, then end the containers started here and restore the original limits of
+        """Run until `stop` is set. Then end the containers started here, and restore the original limits of
         attached cgroups. An agent that fails leaves everything unchanged for its successor."""
         chores = asyncio.create_task(self._chores())
         stopping = asyncio.create_task(stop.wait())
@@ -142,8 +146,8 @@ class Agent:
             self._conversation.cancel()
 
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
-        """End everything in good order, and report the containers that left to the controller while it
-        listens.
+        """End all containers in good order, and report to the controller, while it listens, which containers
+        left.
         """
         self.hosting.close()
         # A container without an id was not reported as leaving.
@@ -154,7 +158,8 @@ class Agent:
     # --- the conversation ------------------------------------------------------------------------
 
     async def _session(self) -> tuple[str, bool]:
-        """Hold one connection from Hello to its end; return why it ended, and whether there was one."""
+        """Hold one connection from Hello to its end. Returns why it ended, and whether the controller
+        welcomed it."""
         connection = service.channel(self._address, self._identity)
         call = service.attend(connection)
         tasks: list[asyncio.Task[None]] = []
@@ -181,7 +186,7 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
         except asyncio.InvalidStateError:
-            # A write to a call that has just ended raises this, without the reason that the call has.
+            # A write to a call that has just ended raises this error without the reason, which the call has.
             return await _reason(call), self.connected
         finally:
             self.connected, self._welcome = False, None
@@ -225,7 +230,8 @@ class Agent:
             self._reports.put_nowait(Report(joined=piece))
 
     async def _speak(self, call: Any, session: int) -> None:
-        """Write reports as they come, and a heartbeat when there are none. None is the last."""
+        """Write reports as they come, and a heartbeat when there is none. A report of None ends the
+        writing."""
         while True:
             try:
                 async with asyncio.timeout(service.HEARTBEAT_S):
@@ -337,14 +343,15 @@ class Agent:
         asyncio.get_running_loop().add_reader(container.trap.descriptor, self._look, container)
 
     def _look(self, container: HostedContainer) -> None:
-        """Read a trap that may have an event. Ask for memory if tasks are held."""
+        """Read a trap that may have an event, and ask for memory if tasks are held."""
         if not self.hosting.executor.look(container):
             self._asked_s.pop(container.name, None)
             return
         self._ask([container])
 
     def _killed(self, container: HostedContainer) -> None:
-        """Record that the OOM killer killed a process of it. An allocator without traps is informed now."""
+        """Record that the OOM killer killed a process of the container. An allocator without traps is told
+        now."""
         if not self.hosting.traps_oom:
             self._ask([container])
 
@@ -414,7 +421,8 @@ class Agent:
 
 
 async def _read(call: Any) -> Order:
-    """Return the next order or heartbeat. Raises _LostError when none comes for too long, or none will."""
+    """Return the next order or heartbeat. Raises _LostError if none comes for too long, or the call has
+    ended."""
     try:
         async with asyncio.timeout(service.SILENCE_S):
             order = await call.read()

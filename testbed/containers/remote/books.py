@@ -2,13 +2,13 @@
 
 For: turning each report of an agent into orders to agents. Not for: transport and clocks (controller.py),
 limits in transit (ledger.py), nor checking joins (joining.py). There is one method per event. `ready` then
-names the agents that must receive an order, and `take_order` returns it. Reports are checked here: no report
-raises an error, and impossible values are counted as refused. Three rules where the design leaves a choice:
+names the agents that must receive an order, and `take_order` returns it. Reports are checked here. No report
+raises an error, and impossible values are counted as refused. Three rules settle what the design leaves open:
 
-- The allocator starts when all agents of the deployment are there, or GATHER_S after the first.
-- Containers of a lost agent keep their ids. Their limits count until it returns and reports others.
-- While an application has containers on a lost agent, none of its containers is killed for want of memory:
-  memory there might be free. A container that needs more stays held and asks again. No failure of ours kills.
+- The allocator starts when all agents of the deployment are connected, or GATHER_S after the first.
+- Containers of a lost agent keep their ids. Their limits count until the agent returns and reports others.
+- While an application has containers on a lost agent, none of its containers is killed for want of memory,
+  because memory might be free there. A container that needs more stays held and asks again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from testbed.containers.remote.refusals import Kind, Refusals, RefusedError
 from twinbed import ScenarioError
 
 GATHER_S = 5.0
-"""How long the agents of a deployment are waited for, s, before those that are there begin."""
+"""Longest wait for all agents of a deployment, s. Then the connected ones begin."""
 
 _NAMES_LOGGED = 10
 _log = logging.getLogger("twinbed.controller")
@@ -42,12 +42,12 @@ _log = logging.getLogger("twinbed.controller")
 class ControllerBooks:
     """One deployment under one allocator.
 
-    began_s: the clock at time 0 of the allocator's time line. All times are seconds of one monotonic clock.
-    agents: by name. members: by id. cpu, memory: limits in transit. latest: the containers' last reports.
+    began_s: time 0 of the allocator, s. All times are seconds of one monotonic clock.
+    agents: name → agent. members: id → container. cpu, memory: limits in transit. latest: last reports.
 
-    Counters since the start: reports (records accepted), unlimited (reports of containers that lack the CPU
-    limit decided for them; the policy is not asked), stale (records older than their container's last),
-    oom_grants, kills, kills_withheld, limit_changes, agents_lost.
+    Counters since the start: reports (accepted records), unlimited (records of containers without the CPU
+    limit decided for them, which the policy does not see), stale (records older than the container's last
+    one), oom_grants, kills, kills_withheld, limit_changes, agents_lost.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class ControllerBooks:
     # --- agents ----------------------------------------------------------------------------------
 
     def register(self, hello: Hello, session: int, now_s: float) -> None:
-        """Record an agent that has connected. Its containers come with its first `joined`. session: above
-        zero. Raise RefusedError."""
+        """Record an agent that has connected. Its containers come with its first `joined`. session: number
+        above zero. Raises RefusedError."""
         if hello.name not in self.deployment.agents:
             raise RefusedError(f"agent {quoted(hello.name)} is not in the deployment")
         if not 0 < hello.host_cores <= MOST_CORES:
@@ -110,7 +110,7 @@ class ControllerBooks:
             _log.info("agent %s left, it has no containers (%s)", agent, why)
 
     def tick(self, now_s: float) -> None:
-        """Begin when agents have been waited for long enough. Call it now and then."""
+        """Begin if the wait for agents has been long enough. Call it now and then."""
         if self.started or not self._newcomers or self._first_s is None:
             return
         complete = {state.name for state in self.agents.values() if state.live and state.complete}
@@ -140,7 +140,7 @@ class ControllerBooks:
         return [state.name for state in spoken_to if state.live]
 
     def take_order(self, agent: str, session: int) -> bytes | None:
-        """Return a session's next order, serialised, which then counts as sent; None: there is none now."""
+        """Return a session's next order, serialised; None: there is none now. It then counts as sent."""
         return self.take_orders([agent])[0] if self.agents[agent].session == session else None
 
     def take_orders(self, agents: Sequence[str]) -> list[bytes | None]:
@@ -189,7 +189,7 @@ class ControllerBooks:
                 self._reclaimed(Shrunk(_ids(()), _ids(kept), _ids(kept.values()), at_s))
 
     def _confirm(self) -> None:
-        """Note all limits at once that hosts have put in force since this was last done."""
+        """Record all limits that hosts have put in force since the last call."""
         done, self._done = self._done, []
         for ledger, sent in (
             (self.cpu, [order.cpu for order in done if order.cpu is not None]),
@@ -204,14 +204,14 @@ class ControllerBooks:
     def _held(self, state: AgentState, needed: Mapping[int, int]) -> None:
         ids = [id_ for id_ in self._own(state, needed) if needed[id_] > 0]
         if ids:
-            # An agent may report any number: no more is granted than the application has.
+            # An agent may report any number, so no more is granted than the application has.
             most = [self.deployment.applications[self.members[id_].app].memory_limit_bytes for id_ in ids]
             wanted = _ids(min(needed[id_], limit) for id_, limit in zip(ids, most, strict=True))
             event = OomEvents(_ids(ids), wanted, self._at_s)
             self._carry_out(self.allocator.on_oom(event), answer=self.allocator.traps_oom)
 
     def telemetry(self, batches: Sequence[tuple[str, Batch]], now_s: float) -> None:
-        """Hand the records of datagrams to the allocator, each with the name of its sender."""
+        """Hand the records of datagrams to the allocator. batches: (agent, records)."""
         numbers = [self.agents[agent].number for agent, _ in batches]
         records, possible = unpack(batch.body for _, batch in batches)
         speakers = np.repeat(numbers, [batch.records for _, batch in batches])
@@ -234,8 +234,8 @@ class ControllerBooks:
         if not rows.size or not self.started:
             return
         self.reports += len(rows)
-        # Without a limit nothing can be throttled or left unused: there is nothing to decide on before the
-        # limit that was decided is in force, unless the policy decided that there is none.
+        # Without a limit nothing can be throttled or left unused. So the allocator gets no record of a
+        # container before the decided limit is in force, unless the policy decided that there is none.
         told = records.quota_cores[rows] < np.inf
         if not told.all():
             told |= self.cpu.wanted(records.ids[rows]) >= LARGE_CORES
@@ -262,7 +262,7 @@ class ControllerBooks:
     # --- members ---------------------------------------------------------------------------------
 
     def _gather(self, state: AgentState, piece: Joined, now_s: float) -> None:
-        """Take the pieces of a `joined` together; raises RefusedError where they are too many."""
+        """Put the pieces of a `joined` together. Raises RefusedError if they have too many containers."""
         joining = state.joining
         joining.MergeFrom(piece)
         if max(map(len, (joining.containers, joining.failed, state.members))) > MOST_CONTAINERS:
@@ -302,7 +302,7 @@ class ControllerBooks:
             self.tick(now_s)
 
     def _part(self, state: AgentState, now_s: float) -> None:
-        """Record that messages in transit to an agent may be lost, and that it will not answer."""
+        """Record that messages in transit to an agent may be lost, and that the agent will not answer."""
         self._confirm()
         self.cpu.part(state.ids)
         self.memory.part(state.ids)
@@ -387,7 +387,7 @@ class ControllerBooks:
         self._carry_out(self.allocator.on_leave(gone))
 
     def _own(self, state: AgentState, ids: Iterable[int]) -> list[int]:
-        """Return the ids of the agent's containers, without doubles. It may name one that has left."""
+        """Return those of `ids` that are the agent's containers, each once. Others may have left."""
         members = ((id_, self.members.get(id_)) for id_ in dict.fromkeys(ids))
         return [id_ for id_, member in members if member is not None and member.agent == state.name]
 
@@ -438,7 +438,7 @@ class ControllerBooks:
             state.outbox.reclaims[request] = app
             self._spoken_to.add(state.number)
         if not asked:
-            # No agent can be asked, because they are lost: the allocator is informed, and waiting containers
+            # No agent can be asked, because all are lost. The allocator is told so, and waiting containers
             # stay held.
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), self._at_s))
 

@@ -1,10 +1,10 @@
 """The controller's own small certificate authority, which authenticates controller and agents.
 
 For: making the authority, the controller's certificate and one certificate per agent, and reading them with a
-check of their dates. Not for: transport (service.py). Keys are ECDSA P-256; files are written whole, with
-mode 0600. An agent's certificate names it (common name) and is good for clients only, so that no agent can
-pose as the controller. The controller is always called SERVER_NAME, so that trust does not depend on an
-address. Source: RFC 5280.
+check of their dates. Not for: transport (service.py). Keys are ECDSA P-256. Files are written completely,
+with mode 0600. An agent's certificate has the agent's name (common name) and is good for clients only, so
+that no agent can pose as the controller. The controller is always called SERVER_NAME, so that trust does not
+depend on an address. Source: RFC 5280.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SERVER_NAME = "twinbed-controller"
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
-"""Validity of the authority and the certificates, days: agents are enrolled again once a year."""
+"""Validity of the authority and the certificates, days. Agents are enrolled again once a year."""
 
 _CLOCK_SLACK = timedelta(minutes=5)
 _MAX_FILE_BYTES = 65_536
@@ -38,8 +38,8 @@ _AUTHORITY, _AUTHORITY_KEY, _SERVER = "ca.pem", "ca.key", "server.pem"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate with its key, and the authority that both sides trust (PEM). name: its common name;
-    expires: UTC."""
+    """A certificate with its key, and the authority that both sides trust (PEM). name: common name. expires:
+    end of its validity, UTC."""
 
     name: str
     authority: bytes
@@ -48,14 +48,14 @@ class Identity:
     expires: datetime
 
     def bundle(self) -> bytes:
-        """Return all three as one file's content; `load` reads it back."""
+        """Return authority, certificate and key as the content of one file, which `load` reads."""
         return self.key + self.certificate + self.authority
 
 
 def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
-    """Make the authority and the controller's certificate in `folder`. An authority that is already there
-    stays, and only the controller's certificate is renewed. now: for tests; None = the clock. Raises
-    BackendError when the folder cannot be written."""
+    """Make the authority and the controller's certificate in `folder`. An existing authority stays, and only
+    the controller's certificate is renewed. days: validity. now: time of issue, for tests; None: the clock.
+    Raises BackendError if the folder cannot be written."""
     began = now or datetime.now(UTC)
     _make_folder(folder)
     if not (folder / _AUTHORITY_KEY).exists():
@@ -78,7 +78,7 @@ def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = N
 
 def enroll(folder: Path, name: str, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
     """Return a certificate for the agent `name`, signed by the authority in `folder`. Raises ScenarioError
-    for a name that an agent cannot have, BackendError where there is no authority."""
+    for a name that an agent cannot have, BackendError if there is no authority."""
     if not _NAME.fullmatch(name) or name == SERVER_NAME:
         raise ScenarioError(f"agent name {name!r}: expected letters, digits, - and _ (at most 63)")
     return _issue(folder, name, days, now or datetime.now(UTC), ExtendedKeyUsageOID.CLIENT_AUTH)

@@ -1,7 +1,7 @@
-"""Columns of state over containers, indexed by the slot in their ids.
+"""Columns of state about containers, indexed by the slot in their ids.
 
-For: the controller's arrays, of which there is one per quantity. Not for: issuing ids, which the allocator
-does (control/allocator/roster.py).
+For: the controller's arrays, one per quantity. Not for: issuing ids, which the allocator does
+(control/allocator/roster.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Column:
 
 
 class Columns:
-    """Columns that grow together. size: number of slots ever used; ids: int64, the present id of each slot,
+    """Columns that grow together. size: number of slots ever used. ids: int64[size], present id of each slot;
     −1 if it is free."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Columns:
         return column
 
     def add(self, ids: Ids) -> NDArray[np.int64]:
-        """Take containers in, and return their slots (int64[n]) with all columns at 0."""
+        """Add containers, set their columns to 0, and return their slots, int64[n]."""
         slots = slot(ids)
         self._fit(int(slots.max(initial=-1)) + 1)
         self._clear(slots)
@@ -51,13 +51,14 @@ class Columns:
         return slots
 
     def leave(self, ids: Ids) -> None:
-        """Take containers out. Unknown ids are ignored."""
+        """Remove containers. Unknown ids are ignored."""
         _, slots = self.find(ids)
         self._clear(slots)
         self.ids[slots] = -1
 
     def find(self, ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, slots): which of `ids` are members, and their slots. Any number is allowed as id."""
+        """Return (rows, slots), int64[k] each: positions in `ids` that are members, and their slots. Any
+        number is allowed as an id."""
         slots = slot(ids)
         # A slot beyond the last is looked up as the last one, which has another id.
         rows = np.flatnonzero((self.ids.take(slots, mode="clip") == ids) & (ids >= 0))

@@ -1,4 +1,4 @@
-"""The controller: receives agents' reports and telemetry, and sends them the decisions of its books.
+"""The controller. It receives reports and telemetry from agents, and sends them the decisions of its books.
 
 For: sockets, calls, clocks, and the liveness of agents. Not for: acting on reports (books.py). It is one
 asyncio loop, so the allocator gets one call at a time. TCP (gRPC) and UDP use the same port number. It stores
@@ -37,11 +37,11 @@ _SO_RCVBUFFORCE = 33
 
 _DATAGRAMS_AT_ONCE = 64
 _DATAGRAM_BYTES = 2 * datagrams.MAX_BYTES
-"""What is read of a datagram: enough to see that it is too large."""
+"""Number of bytes read of a datagram, enough to see that it is too large."""
 
 _REST = 4
-"""Rest after each time that reports were decided on, in multiples of what that took. Under load more reports
-are then decided on together, and deciding takes at most a fifth of the time."""
+"""Rest after each decision on reports, in multiples of the decision's time. Under load, more reports are then
+decided on together, and deciding takes at most a fifth of the time."""
 
 _LONGEST_REST_S = 1.0
 """Longest rest, s. While the machine or this process is suspended, deciding seems to take long."""
@@ -54,10 +54,10 @@ _End = tuple[grpc.StatusCode, str]
 class _Connection:
     """One agent's call.
 
-    certificate: its serial number. welcome: pieces to write first.
-    wake: set if there may be an order. idle: nothing is being written to it. order: made for it while it was
-        idle.
-    closing: why the controller ends the call.
+    certificate: serial number of its certificate. welcome: messages to write first.
+    wake: event that is set if there may be an order. idle: whether nothing is being written. order: order
+        made while it was idle.
+    closing: future with the reason for which the controller ends the call.
     """
 
     agent: str
@@ -77,12 +77,13 @@ class _Connection:
 class Controller:
     """Runs `allocator` for a deployment.
 
-    identity: read again for each connection.
-    revoked: returns serial numbers of revoked certificates; called several times a second.
-    on_latency: called with the seconds from sending a record to writing its last limit, as agents report
-        them.
-    clock: seconds, monotonic. books: the state.
-    gate, refusals: accepted and refused messages. telemetry_bytes: bytes of all received datagrams.
+    identity: function that returns the controller's identity; called for each connection.
+    revoked: function that returns the serial numbers of revoked certificates; called several times a second.
+    on_latency: function called with the times that agents report, from sending a record to writing its
+        last limit, s.
+    clock: function that returns monotonic seconds. books: the state.
+    gate: accepted datagrams. refusals: counts of refused messages. telemetry_bytes: size of all received
+    datagrams, bytes.
     """
 
     def __init__(
@@ -112,8 +113,8 @@ class Controller:
         self._port = 0
 
     async def run(self, listen: str, stop: asyncio.Event, on_ready: Callable[[int], None]) -> None:
-        """Serve at HOST:PORT (port 0: any) until `stop` is set. Call on_ready with the port. Raise
-        BackendError if the address cannot be used, and the errors of the allocator."""
+        """Serve at HOST:PORT (port 0: any) until `stop` is set. on_ready: function called with the port.
+        Raises BackendError if the address cannot be used, and the errors of the allocator."""
         self._failure = asyncio.get_running_loop().create_future()
         host, _, port = listen.rpartition(":")
         host = host.strip("[]")
@@ -196,15 +197,15 @@ class Controller:
     # --- telemetry -------------------------------------------------------------------------------
 
     def _drain(self, wire: socket.socket) -> None:
-        """Process received datagrams, but leave time for other work: a pass of the loop costs more than
-        reading a datagram."""
+        """Process the received datagrams, up to a limit that leaves time for other work. It reads several at
+        once, because a pass of the loop costs more than reading a datagram."""
         # Network errors are reported here, too; the next pass reads on.
         with suppress(OSError):
             for _ in range(_DATAGRAMS_AT_ONCE):
                 self.datagram_received(*wire.recvfrom(_DATAGRAM_BYTES))
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        """Take in a datagram. Anybody may have sent it."""
+        """Take a datagram. Anybody may have sent it."""
         self.telemetry_bytes += len(data)
         batch = self.gate.receive(data, str(addr[0]))
         if batch is None:
@@ -238,7 +239,7 @@ class Controller:
             await context.abort(code, why)
 
     async def _listen(self, connection: _Connection, context: Any) -> _End:
-        """Take reports in until the call is to end; return why."""
+        """Take reports until the call is to end. Returns the reason."""
         while True:
             try:
                 async with asyncio.timeout(service.SILENCE_S):
@@ -295,7 +296,7 @@ class Controller:
         return connection
 
     def _welcome(self, agent: str, session: int, key: bytes) -> list[Order]:
-        """Return the Welcome in pieces, of which the first has everything but the containers."""
+        """Return the Welcome in pieces. The first has everything but the containers."""
         order, rule = Order(), self.books.allocator.reclaim
         welcome = order.welcome
         welcome.session, welcome.key, welcome.telemetry_port = session, key, self._port
@@ -342,12 +343,12 @@ class Controller:
                 await context.write(order)
 
     def _reported(self, agent: str, report: Report) -> None:
-        # Telemetry that came before is decided on before.
+        # Telemetry that came earlier is decided on first.
         self._decide()
         self._guarded(lambda: self.books.reported(agent, report, self._clock()))
 
     def _ended(self, connection: _Connection, why: str) -> None:
-        """Note that a call is over: the agent is lost, unless another call has taken its place."""
+        """Record that a call is over. The agent is lost, unless it has another call by now."""
         self._close(connection)
         if self._connections.get(connection.agent) is connection:
             del self._connections[connection.agent]
@@ -374,7 +375,8 @@ class Controller:
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Decide once for everything that comes in this pass of the loop, or until deciding has rested."""
+        """Schedule one decision for all reports that come in this pass of the loop, or until the rest is
+        over."""
         if self._flushing is None:
             loop = asyncio.get_running_loop()
             self._flushing = loop.call_at(max(self._rested_s, loop.time()), self._flush)
@@ -389,7 +391,7 @@ class Controller:
         self._rested_s = ended_s + min(_REST * (ended_s - began_s), _LONGEST_REST_S)
 
     def _decide(self) -> None:
-        """Hand the telemetry that has come to the books."""
+        """Hand the received telemetry to the books."""
         batches, self._batches = self._batches, []
         if batches:
             self._guarded(lambda: self.books.telemetry(batches, self._clock()))

@@ -1,6 +1,6 @@
 """Telemetry on the wire: period records of one host, many per UDP datagram, signed and numbered.
 
-For: packing records, and verifying received datagrams; no socket in here. Not for: the reliable channel
+For: packing records, and verifying received datagrams, without sockets. Not for: the reliable channel
 (service.py). A datagram is a header, up to MAX_RECORDS records and the first 16 bytes of the HMAC-SHA256 (RFC
 2104) of both under the session's key, which the agent got over TLS. All is little-endian:
 
@@ -8,9 +8,9 @@ For: packing records, and verifying received datagrams; no socket in here. Not f
     record  id i64, end_ns i64, memory_bytes i64, quota_us u32, unused_us u32, usage_us u32, throttled_us u32,
             flags u32 (1 throttled, 2 idle)
 
-Quota, unused runtime and usage are µs per CFS period. A quota of 2^32 − 1 means that there is none; unused is
-then 0. Times are the agent's own CLOCK_MONOTONIC: the controller compares them with nothing but each other.
-The replay window is that of RFC 4303 (ESP), 3.4.3.
+Quota, unused runtime and usage are µs per CFS period. A quota of 2^32 − 1 means that there is none, and
+unused is then 0. Times are those of the agent's CLOCK_MONOTONIC, so the controller only compares them with
+each other. The replay window is that of RFC 4303 (ESP), 3.4.3.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from testbed.containers.remote.refusals import Kind, Refusals
 VERSION = 1
 KEY_BYTES = 32
 WINDOW = 1024
-"""How far a datagram's number may lag behind the newest of its session before it is refused as too old."""
+"""Largest lag of a datagram's number behind the newest one of its session. Older datagrams are refused."""
 
 RECORD = np.dtype(
     [
@@ -51,7 +51,7 @@ _MAC_BYTES = 16
 _NO_QUOTA = 2**32 - 1
 _THROTTLED, _IDLE = 1, 2
 MAX_BYTES = 1472
-"""Largest datagram, bytes: what fits an Ethernet frame unfragmented, 1500 less the IPv4 and UDP headers."""
+"""Largest datagram, bytes. It fits an Ethernet frame unfragmented: 1500 less the IPv4 and UDP headers."""
 
 _RECORD_BYTES = RECORD.itemsize
 MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // _RECORD_BYTES
@@ -64,8 +64,8 @@ MOST_BYTES = 1 << 50
 
 
 class Batch(NamedTuple):
-    """The records of one datagram that was accepted, as they came. sent_ns: when its agent sent it, by the
-    agent's clock."""
+    """The records of an accepted datagram. sent_ns: time at which the agent sent it, by the agent's clock,
+    ns. body: the packed records."""
 
     session: int
     sent_ns: int
@@ -86,8 +86,8 @@ class Sealer:
         self.sequence = 0
 
     def seal(self, records: Records, now_ns: int) -> list[bytes]:
-        """Return datagrams of at most MAX_RECORDS records each; none for no records. now_ns: when they are
-        sent."""
+        """Return datagrams of at most MAX_RECORDS records each; none if there are no records. now_ns: time of
+        sending, ns."""
         rows = _rows(records)
         sealed = []
         for first in range(0, len(rows), MAX_RECORDS):
@@ -114,14 +114,14 @@ class _Session:
         return self.highest - self.received
 
     def mac(self, body: bytes) -> bytes:
-        """Return what `_mac` does. Copying a hash that has taken the key in costs half of that."""
+        """Return the same as `_mac`. It copies a hash that has the key already, which costs half as much."""
         keyed = self._keyed.copy()
         keyed.update(body)
         return keyed.digest()[:_MAC_BYTES]
 
     def refusal(self, sequence: int) -> Kind | None:
-        """Return why a datagram of this sequence number must be refused; None = accept it, which is then
-        noted."""
+        """Return why a datagram with this sequence number must be refused. None: it is accepted, and the
+        number is recorded."""
         ahead = sequence - self.highest
         if ahead > 0:
             self._seen = 1 if ahead >= WINDOW else (self._seen << ahead | 1) & ((1 << WINDOW) - 1)
@@ -148,12 +148,13 @@ class Gate:
 
     @property
     def received(self) -> int:
-        """Datagrams accepted, over all sessions."""
+        """Number of datagrams accepted in all sessions."""
         return self._past_received + sum(session.received for session in self.sessions.values())
 
     @property
     def lost(self) -> int:
-        """Datagrams missing in the sequences, over all sessions. One that comes late is no longer missing."""
+        """Number of datagrams missing in the sequences of all sessions. A late datagram is no longer
+        missing."""
         return self._past_lost + sum(session.lost for session in self.sessions.values())
 
     def open(self, session: int, key: bytes) -> None:
@@ -161,7 +162,7 @@ class Gate:
         self.sessions[session] = _Session(key)
 
     def close(self, session: int) -> None:
-        """Refuse the session's datagrams from now on; its counts stay. Unknown sessions are ignored."""
+        """Refuse the session's datagrams from now on. Its counts stay. Unknown sessions are ignored."""
         ended = self.sessions.pop(session, None)
         if ended is not None:
             self._past_received += ended.received
@@ -224,8 +225,8 @@ def _us(amount: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
 
 
 def unpack(bodies: Iterable[bytes]) -> tuple[Records, Flags]:
-    """Return the records of accepted datagrams, in order, and bool[n]: the possible ones. A quota of inf
-    means none; its unused runtime is 0."""
+    """Return the records of accepted datagrams, in order, and bool[n]: whether each is possible. A quota of
+    inf means that there is none; its unused runtime is 0."""
     rows = np.frombuffer(b"".join(bodies), RECORD)
     ids, end_ns = rows["id"].astype(np.int64), rows["end_ns"].astype(np.int64)
     memory_bytes, flags = rows["memory_bytes"].astype(np.int64), rows["flags"].astype(np.uint32)

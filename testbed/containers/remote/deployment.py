@@ -1,4 +1,4 @@
-"""What is to run where: applications with their global limits, containers placed on agents, and watches.
+"""A deployment: applications with their global limits, containers placed on agents, and watches.
 
 For: the plain data that the controller is given. Not for: reading YAML (lab.containers.deployment).
 """
@@ -16,9 +16,11 @@ from testbed.containers.host.container import RuntimeName
 class Placed:
     """One container on one agent: a command to run, or an existing cgroup to attach to.
 
-    app: index of its application; attach: path below the cgroup mount by controller, or under "" one for all,
-    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown; runtime: runtime of a
-    command, see ContainerSpec.
+    app: index of its application.
+    attach: controller → path below the cgroup mount; the key "" stands for all controllers. Empty: the
+    command is run.
+    peak_cores, peak_bytes: profiled maxima; None: unknown.
+    runtime: runtime of a command, see ContainerSpec.
     """
 
     name: str
@@ -34,9 +36,9 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Cgroups that appear below `parent` on an agent, with a name like `pattern` (fnmatch), join application
-    `app`. In place of a path, `parent` may be a name (attach.names): then the containers of that name join.
-    peak_cores, peak_bytes: profiled maxima of each, None = unknown."""
+    """A watch: cgroups that appear below `parent` on an agent, with a name like `pattern` (fnmatch), join
+    application `app`. `parent` is a path, or a name (attach.names), whose containers then join. peak_cores,
+    peak_bytes: profiled maxima of each container; None: unknown."""
 
     agent: str
     app: int
@@ -54,7 +56,7 @@ class Deployment:
     containers: tuple[Placed, ...]
     watches: tuple[Watch, ...] = ()
 
-    # Asked for each agent and container: the answers are looked up, not searched for.
+    # These are read for each agent and container, so they are looked up and not searched for.
     _placed: Mapping[str, dict[str, Placed]] = field(init=False, repr=False, compare=False)
     _watched: Mapping[str, Sequence[Watch]] = field(init=False, repr=False, compare=False)
 

@@ -1,6 +1,6 @@
-"""The door: accepts TCP connections and passes their bytes on to gRPC, which listens on its own socket.
+"""The door accepts TCP connections and passes their bytes on to gRPC, which listens on its own socket.
 
-For: limits on waiting connections by number, address and time; gRPC has no limit per address, and keeps a
+For: limits on waiting connections by number, address and time. gRPC has no limit per address, and keeps a
 silent connection for minutes. Not for: TLS, which passes through unread (service.py), nor authorisation
 (controller.py). A connection waits until an agent has registered on it, and again after its call has ended.
 See docs/decisions/0032-a-door-before-grpc.md.
@@ -20,22 +20,23 @@ from testbed.containers.remote.refusals import Refusals
 from twinbed import BackendError
 
 WAIT_S = 5.0
-"""How long a connection may wait for its agent to register, s. That takes milliseconds, some network delays,
-and longer when hundreds of agents come at once."""
+"""Longest time that a connection may wait for its agent to register, s. Registering takes milliseconds and
+some network delays, and longer when hundreds of agents come at once."""
 
 _MOST_WAITING = 256
-"""Largest numbers of waiting connections, of known addresses and of others: enough for a burst, few enough to
-search."""
+"""Largest number of waiting connections of known addresses, and of others. It is enough for a burst, and
+small enough to search."""
 
 _FEWEST_WAITING = 8
 _ADDRESSES = 8
-"""Number of addresses needed to fill the waiting connections: each may have this fraction of them."""
+"""Number of addresses needed to fill the waiting connections. Each address may have 1/_ADDRESSES of them."""
 
 _DESCRIPTORS = 3
-"""Open files per connection: its own, and both ends of the one to gRPC."""
+"""Number of open files per connection: its own, and both ends of the one to gRPC."""
 
 _SPARE_DESCRIPTORS = 64
-"""Open files for everything else: gRPC's own, the metrics' readers, files that are read now and then."""
+"""Number of open files for everything else: gRPC's own, the metrics' readers, files that are read now and
+then."""
 
 _CHUNK_BYTES = 1 << 16
 _REST_S = 0.1
@@ -43,9 +44,9 @@ _BACKLOG = 512
 
 
 def room(agents: int) -> int:
-    """Return the largest numbers of waiting connections, of known addresses and of others, besides those of
-    `agents` agents. Raise this process's limit of open files as far as possible. Raise BackendError if it is
-    too low."""
+    """Return two numbers: the most waiting connections of known addresses, and of others, besides those of
+    `agents` agents. It raises this process's limit of open files as far as possible. Raises BackendError if
+    the limit is too low."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     free = most - sum(1 for _ in Path("/proc/self/fd").iterdir()) - _SPARE_DESCRIPTORS
@@ -70,9 +71,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 @dataclass(slots=True, eq=False)
 class _Guest:
-    """A connection. name: of its end of the connection to gRPC; origin: what counts as its address; calls:
-    calls of registered agents on it; since_s: when it began to wait; explained: whether it showed a good
-    certificate, or its end has been counted already."""
+    """A connection.
+
+    name: name of its end of the connection to gRPC. address: its real address. origin: its address as it is
+    counted (see `origin`). since_s: time at which it began to wait, s. calls: number of registered agents'
+    calls on it. explained: whether it showed a good certificate, or its end is counted already.
+    """
 
     name: str
     address: str
@@ -90,8 +94,8 @@ class _Guest:
 class Door:
     """Passes connections of `listener` on to gRPC at the Unix socket `inside`.
 
-    waiting: connections that may wait, of known addresses and of others (see `room`). An address is known
-    from which an agent has registered. Where too many wait, the one that waits longest is closed.
+    waiting: numbers of connections that may wait, of known addresses and of others (see `room`). An address
+    is known once an agent has registered from it. If too many wait, the one that waits longest is closed.
     """
 
     def __init__(self, listener: socket.socket, inside: Path, waiting: int, refusals: Refusals) -> None:
@@ -134,20 +138,20 @@ class Door:
         return "an address that has disconnected" if guest is None else guest.address
 
     def called(self, peer: str) -> None:
-        """Note that a call came, so the certificate is good."""
+        """Record that a call came, which shows that the certificate is good."""
         guest = self._guest(peer)
         if guest is not None:
             guest.explained = True
 
     def registered(self, peer: str, agent: str) -> None:
-        """Record that the agent has registered: the connection no longer waits, and its address is known."""
+        """Record that the agent has registered. The connection no longer waits, and its address is known."""
         guest = self._guest(peer)
         if guest is not None:
             guest.calls += 1
             self._known[agent] = guest.origin
 
     def ended(self, peer: str) -> None:
-        """Note that a registered agent's call is over: the connection waits again."""
+        """Record that a registered agent's call is over. The connection waits again."""
         guest = self._guest(peer)
         if guest is not None:
             guest.calls -= 1
@@ -206,7 +210,8 @@ class Door:
             )
 
     async def _attend(self, guest: _Guest, outer: socket.socket) -> None:
-        """Pass bytes on, both ways, until either side ends. gRPC hears of it with the first bytes."""
+        """Pass bytes on, both ways, until either side ends. gRPC learns of the connection with the first
+        bytes."""
         loop = asyncio.get_running_loop()
         try:
             outer.setblocking(False)
@@ -238,8 +243,8 @@ async def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 def origin(address: str) -> str:
-    """Return what counts as one address. For IPv6 it is the /64 network, which one machine may have to
-    itself. An IPv4 address that reached a listener on [::] counts as itself."""
+    """Return the address as it is counted. For IPv6 it is the /64 network, because one machine may have all
+    of it. An IPv4 address that reached a listener on [::] counts as itself."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv4Address):
         return address

@@ -14,12 +14,12 @@ def _ignore(_seconds: float) -> None:
 class Figures:
     """Counters of an agent since its start.
 
-    sessions: times that a controller welcomed it
-    records, datagrams, telemetry_bytes: sent telemetry
-    dropped: datagrams that the network did not accept
-    late: times that telemetry was read more than one CFS period late
-    orders: orders that it carried out
-    on_order: called with the time that each of them took, s
+    sessions: number of times that a controller welcomed it
+    records, datagrams, telemetry_bytes: numbers of records, datagrams and bytes of telemetry sent
+    dropped: number of datagrams that the network did not accept
+    late: number of times that telemetry was read more than one CFS period late
+    orders: number of orders carried out
+    on_order: function called with the time that each order took, s
     """
 
     sessions: int = 0

@@ -42,13 +42,16 @@ _log = logging.getLogger("twinbed.agent")
 class Hosting:
     """The host's containers, and the listener of their executor.
 
-    logs: folder for the commands' output, None = it is discarded.
-    audit: records each attached and detached container of another system, None = no record.
-    containers: by name. traps_oom: whether the controller's allocator wants tasks held at their memory limit.
-    on_ids: called with containers that got ids. on_trap: with one whose trap was armed.
-    on_killed: with one in which the OOM killer killed a process. on_gone: with one that left, and the reason.
-    on_quota: with the seconds of each quota write.
-    events: number of events by kind, including "refused" limits.
+    logs: folder for the commands' output; None: the output is discarded.
+    audit: record of other systems' containers that are attached and detached; None: no record.
+    containers: name → container. traps_oom: whether the controller's allocator wants tasks held at their
+    memory limit.
+    on_ids: function called with containers that got ids. on_trap: function called with a container whose trap
+    was armed.
+    on_killed: function called with a container in which the OOM killer killed a process. on_gone: function
+    called with a container that left, and the reason.
+    on_quota: function called with the time of each quota write, s.
+    events: kind → number of events, including "refused" limits.
     """
 
     def __init__(self, place: CgroupPlace, logs: Path | None, audit: Audit | None = None) -> None:
@@ -68,11 +71,11 @@ class Hosting:
     # --- which containers there are --------------------------------------------------------------
 
     def noted(self) -> list[Origin]:
-        """Return what this agent, or the one before it, noted last."""
+        """Return the containers that this agent, or the one before it, recorded last."""
         return list(self._place.recall().values())
 
     def converge(self, wanted: Sequence[Wanted], watched: Iterable[Origin]) -> Joined:
-        """Make the host's containers equal to the wanted and watched ones, and return these. Existing ones
+        """Make the host's containers equal to the wanted and watched ones, and return them. Existing ones
         stay unchanged. Containers started here that are no longer wanted are ended, and attached ones get
         their original limits back, even if a former agent started or attached them."""
         origins = {origin.name: origin for origin in (*map(Origin.of, wanted), *watched)}
@@ -97,7 +100,7 @@ class Hosting:
         return joined
 
     def appeared(self, origin: Origin) -> Joined:
-        """Attach a cgroup that a watch found; return it, or why that failed."""
+        """Attach a cgroup that a watch found. Returns the container, or the reason for the failure."""
         joined = Joined()
         if self._take(origin, None, joined):
             self._note()
@@ -122,7 +125,8 @@ class Hosting:
             _log.warning("container %s: %s", former.name, error)
 
     def _take(self, origin: Origin, recalled: Origin | None, joined: Joined) -> bool:
-        """Make, adopt or attach a container. Where that fails, note the problem in `joined`; return False."""
+        """Make, adopt or attach a container. If that fails, record the problem in `joined` and return
+        False."""
         group = None
         try:
             spec, adopted = origin.spec, False
@@ -149,8 +153,8 @@ class Hosting:
         return True
 
     def _tell(self, what: str, origin: Origin, group: HostGroup | None, why: str) -> None:
-        """Note the attachment in the audit file. limits: those that were found, and that the end of the
-        attachment puts back."""
+        """Record the attachment in the audit file, with the limits that were found. The end of the attachment
+        restores them."""
         if self._audit is None:
             return
         paths = " ".join(dict.fromkeys(origin.attach.values()))
@@ -161,7 +165,7 @@ class Hosting:
         self._audit.note(what, by="agent", **said)
 
     def _note(self) -> None:
-        """Keep notes for the next agent. Where there is no room for them the containers run on, and
+        """Store notes for the next agent. If there is no room for them, the containers run on, and
         `supervise` tries again."""
         try:
             self._place.remember(self._origins.values())
@@ -207,7 +211,7 @@ class Hosting:
         self.executor.write_requests(
             CpuRequests(np.array(list(requests), np.int64), np.array(list(requests.values()), np.float64))
         )
-        # Orders do not mark their answers: every raise of a held container releases it.
+        # Orders do not say which request they answer, so every raise releases a held container.
         self.executor.carry_out(_decision(order), answer=True)
         for id_, ordered in zip(order.memory.ids, order.memory.bytes, strict=True):
             container = self.executor.member(id_)
@@ -270,8 +274,8 @@ class Hosting:
         self.on_killed(container)
 
     def gone(self, container: HostedContainer, why: str) -> None:
-        """See Listener. It leaves: a container that was started here is ended, an attached one gets its
-        limits back."""
+        """See Listener. A container that was started here is ended. An attached one gets its original limits
+        back."""
         if self.containers.pop(container.name, None) is None:
             return
         origin = self._origins.pop(container.name)
@@ -292,7 +296,8 @@ class Hosting:
 
 
 def _decision(order: Order) -> Decision:
-    """Return the order as a decision. "No limit" travels as a large number, and becomes the kernel's own."""
+    """Return the order as a decision. "No limit" is sent as a large number, which becomes the kernel's value
+    for it."""
     cpu, memory = order.cpu, order.memory
     cores, sizes = np.array(cpu.cores, np.float64), np.array(memory.bytes, np.int64)
     cores[cores >= LARGE_CORES] = np.inf

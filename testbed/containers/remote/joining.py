@@ -1,7 +1,7 @@
-"""Containers that agents report and that are not members yet.
+"""Containers that agents have reported and that are not members yet.
 
-For: checking an agent's report about them against the deployment. Not for: letting them join, which depends
-on the allocator (books.py).
+For: checking an agent's report against the deployment. Not for: letting them join, which depends on the
+allocator (books.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from testbed.containers.remote.messages_pb2 import Present
 from testbed.containers.remote.refusals import Refusals
 
 _LONGEST_NAME = 300
-"""Characters of a container's name: a cgroup's has at most 255 bytes, and its watch's number comes before."""
+"""Longest name of a container, characters. A cgroup's name has at most 255 bytes, and the number of its watch
+comes before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,12 @@ class Newcomer:
 
     @property
     def peak_cores(self) -> float | None:
-        """Profiled maximum, None = unknown."""
+        """Profiled maximum; None: unknown."""
         return self.placed.peak_cores
 
     @property
     def peak_bytes(self) -> int | None:
-        """Profiled maximum, None = unknown."""
+        """Profiled maximum; None: unknown."""
         return self.placed.peak_bytes
 
 
@@ -75,7 +76,7 @@ class Newcomers:
 
 
 def in_force(present: Present) -> tuple[float, float]:
-    """Return its limits, LARGE_* for none and for a value that cannot be one."""
+    """Return its CPU limit, cores, and memory limit, bytes. No limit, or an impossible one, is LARGE_*."""
     cores, size = present.quota_cores, present.limit_bytes
     return (
         cores if 0 <= cores < LARGE_CORES else LARGE_CORES,
@@ -84,5 +85,5 @@ def in_force(present: Present) -> tuple[float, float]:
 
 
 def quoted(text: str) -> str:
-    """Return an agent's words for the log: short, on one line, and in quotation marks."""
+    """Return an agent's text for the log: short, on one line, and in quotation marks."""
     return repr(text[:_LONGEST_NAME])

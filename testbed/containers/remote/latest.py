@@ -17,10 +17,11 @@ from testbed.containers.remote.columns import Columns
 class Latest(Columns):
     """Columns of the last reports. Methods and columns take ids of members.
 
-    end_ns: end of the last record's period, by the agent's clock; −1 before the first one usage_cores: CPU
-    used in the last period, cores memory_bytes: memory at the end of the last period, bytes periods,
-    throttled_periods: periods reported, and those with throttling, since the container joined throttled_s:
-    throttled time since the container joined, s
+    end_ns: end of the last record's period, by the agent's clock, ns; −1 before the first record.
+    usage_cores: mean CPU use in the last period, cores.
+    memory_bytes: memory at the end of the last period, bytes.
+    periods, throttled_periods: numbers of periods, and of throttled ones, since the container joined.
+    throttled_s: throttled time since the container joined, s.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,8 @@ class Latest(Columns):
         self.end_ns.values[slots] = -1
 
     def forget_ends(self, ids: Ids) -> None:
-        """Take the next record whatever its time: a new process may count its periods from another moment."""
+        """Accept the next record whatever its time. A new process may count its periods from another
+        moment."""
         self.end_ns.values[slot(ids)] = -1
 
     def owners(self, slots: NDArray[np.int64]) -> set[int]:
@@ -50,7 +52,7 @@ class Latest(Columns):
         return self.owners(np.flatnonzero(there))
 
     def own(self, ids: Ids, speakers: NDArray[np.int64]) -> Flags:
-        """Return the ids that are containers of the agents that report them, bool[n]. Any id is allowed."""
+        """Return bool[n]: whether each id is a container of the agent that reports it. Any id is allowed."""
         slots = slot(ids)
         # As in Columns.find, without making lists of those that are members: nearly all are.
         own: Flags = self.ids.take(slots, mode="clip") == ids
@@ -74,7 +76,8 @@ class Latest(Columns):
 
 
 def rounds(ids: Ids, rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Split rows into rounds, in order, so that no round has two of one container. size: above each slot."""
+    """Split rows into rounds, in order, so that no round has two of one container. size: number above all
+    slots."""
     split: list[NDArray[np.int64]] = []
     first = np.empty(size, np.int64)
     while rows.size:

@@ -1,12 +1,12 @@
-"""Limits in transit to several hosts: it sends only limits whose sum stays within the global limit.
+"""Limits in transit to several hosts. Only limits whose sum stays within the global limit are sent.
 
 For: holding a raise back until the cuts that make room for it are in force elsewhere. Not for: deciding
 limits (the allocator), nor sending (controller.py). The allocator's state changes at once; hosts follow
 later, each at its own time, and a disconnected host does not follow at all. So each container counts with the
-largest limit that may be in force: the last one that its host confirmed, the one in transit, and the one that
-is cleared for sending. Their sum per application stays within the global limit, or within the allocator's
-decisions if they are larger (a policy without a global limit). Source: Escra (ICDCS 2022): the sum of limits
-is within the global limit, at run time too.
+largest limit that may be in force: the largest of the last one that its host confirmed, the one in transit,
+and the one cleared for sending. Their sum per application stays within the global limit, or within the
+allocator's decisions if they are larger (a policy without a global limit). Source: Escra (ICDCS 2022): the
+sum of limits is within the global limit, at run time too.
 
 At most one limit per container is in transit. A later decision replaces the waiting one until the host
 answers, so a slow host makes no queue grow. There is one array per quantity, indexed by the slot in the
@@ -27,17 +27,17 @@ from testbed.containers.remote.columns import Columns
 
 LARGE_CORES = 1e9
 LARGE_BYTES = 1 << 62
-"""What "no limit" counts as, cores and bytes: finite, so that sums stay numbers."""
+"""Value of "no limit", cores and bytes. It is finite, so that sums stay numbers."""
 
 _SLACK = 1e-9
-"""Relative tolerance: sums of floats are not exact."""
+"""Relative tolerance, because sums of floats are not exact."""
 
 Slots = NDArray[np.int64]
 
 
 class Changes(NamedTuple):
-    """Limits to be sent. ids: int64[n]; values: float64[n], cores or bytes; reasons: uint8[n], the
-    allocator's (control.allocator.model.Reason)."""
+    """Limits to be sent. ids: int64[n]. values: float64[n], cores or bytes. reasons: uint8[n], the
+    allocator's reasons (control.allocator.model.Reason)."""
 
     ids: Ids
     values: Floats
@@ -45,7 +45,7 @@ class Changes(NamedTuple):
 
 
 class Ledger(Columns):
-    """One resource's limits over all hosts. caps: the global limit of each application; large: the value that
+    """The limits of one resource on all hosts. caps: global limit of each application. large: value that
     counts as no limit. Amounts are float64, which holds whole bytes exactly up to 2^53."""
 
     def __init__(self, caps: Sequence[float], large: float) -> None:
@@ -58,7 +58,8 @@ class Ledger(Columns):
         self._sent = self.column(np.float64)
         self._reason = self.column(np.uint8)
         self._decided = self.column(np.bool_)
-        # A limit is open until it is cleared, cleared until it is sent, and flying until it is confirmed.
+        # A limit is open until it is cleared, then cleared until it is sent, and then flying until it is
+        # confirmed.
         self._open = self.column(np.bool_)
         self._cleared = self.column(np.bool_)
         self._flying = self.column(np.bool_)
@@ -82,7 +83,7 @@ class Ledger(Columns):
         return int(np.count_nonzero(self._candidates()))
 
     def join(self, ids: Ids, apps: NDArray[np.int64], in_force: Floats) -> None:
-        """Add containers. in_force: the limit that each runs with already, 0 where it does not run yet."""
+        """Add containers. in_force: limit with which each runs already; 0 if it does not run yet."""
         slots = self.add(ids)
         self._app.values[slots] = apps
         self._confirmed.values[slots] = np.minimum(in_force, self._large)
@@ -96,12 +97,13 @@ class Ledger(Columns):
         self._cleared.values[slots] = False
 
     def settle(self) -> Slots:
-        """Clear what may be sent: cuts at once, raises where they fit, the smallest first. Return the slots.
+        """Clear the limits that may be sent: cuts at once, raises if they fit, the smallest first. Returns
+        their slots.
 
         A raise that does not fit stays back. So does a limit for a host that is away, or while another one is
         on its way to the same container."""
         slots = np.flatnonzero(self._candidates())
-        # Asked for each agent that is sent an order; most of them have limits of one resource only.
+        # This runs for each agent that is sent an order. Most agents have limits of one resource only.
         self._sendable = slots.size > 0 or bool(self._cleared.values[: self.size].any())
         if slots.size == 0:
             return slots
@@ -120,8 +122,9 @@ class Ledger(Columns):
         return cleared
 
     def send(self, hosts: Sequence[Slots], most: int) -> list[Changes | None]:
-        """Return for each host, given by its slots, up to `most` of its cleared limits, cuts first. They
-        count as sent. None: no limit is sent there. Many hosts in one call cost a third of as many calls."""
+        """Return for each host up to `most` of its cleared limits, cuts first; None if there is none. They
+        then count as sent. hosts: slots of each host. One call for many hosts costs a third of a call for
+        each."""
         if not self._sendable or not hosts:
             return [None] * len(hosts)
         slots = np.concatenate(hosts)
@@ -162,8 +165,8 @@ class Ledger(Columns):
         self._flying.values[slots] = False
 
     def report(self, ids: Ids, values: Floats) -> Flags:
-        """Note that a host lowered limits by itself, bool[n]. False: a limit that is decided and not in force
-        yet will override that, or the limit was not lowered."""
+        """Record that a host lowered limits by itself. Returns bool[n]: False if the limit was not lowered,
+        or if a decided limit that is not in force yet will override it."""
         rows, slots = self.find(ids)
         values = values[rows]
         taken = ~self._busy(slots) & (values >= 0) & (values <= self._confirmed.values[slots])
@@ -173,15 +176,15 @@ class Ledger(Columns):
         return noted
 
     def part(self, ids: Ids) -> None:
-        """Record that a host is away: unsent limits of these containers are held until `resume`."""
+        """Record that a host is away. Unsent limits of these containers are held back until `resume`."""
         _, slots = self.find(ids)
         self._open.values[slots] |= self._cleared.values[slots]
         self._cleared.values[slots] = False
         self._away.values[slots] = True
 
     def resume(self, ids: Ids, in_force: Floats) -> None:
-        """Accept containers of a host that is back: messages in transit may be lost; in_force: limits in
-        force. The latest decision is sent again. A container without a limit (`large`) counts with that
+        """Accept containers of a host that is back. Messages in transit may be lost, so the latest decision
+        is sent again. in_force: limits in force. A container without a limit (`large`) counts with that
         decision, which must be in force there as soon as possible."""
         rows, slots = self.find(ids)
         in_force = in_force[rows]
@@ -211,7 +214,7 @@ class Ledger(Columns):
 
 
 def _running(groups: NDArray[np.int64], amounts: Floats) -> Floats:
-    """Return the running sums within groups, which are sorted."""
+    """Return the running sums of `amounts` within groups. groups: sorted numbers."""
     total = np.cumsum(amounts, dtype=np.float64)
     first = np.searchsorted(groups, groups)
     running: Floats = total - (total - amounts)[first]

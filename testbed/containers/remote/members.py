@@ -20,23 +20,23 @@ from testbed.containers.remote.ledger import Changes, Ledger
 from testbed.containers.remote.messages_pb2 import Joined, Named, Order, Report
 
 MOST_PER_ORDER = 1_000
-"""Names, and limits of each resource, in one order: it then stays well below a message's largest size, and an
-agent is not busy with it for long."""
+"""Largest number of names, and of limits of each resource, in one order. The order then stays well below a
+message's largest size, and an agent is not busy with it for long."""
 
 MOST_ON_THE_WAY = 64
-"""Number of orders sent ahead of an agent's answers. Later ones are collected here."""
+"""Largest number of orders sent ahead of an agent's answers. Later messages are collected here."""
 
 MOST_CONTAINERS = 100_000
-"""Largest number of containers of one agent, and of names not yet sent to it. The call of an agent beyond it
-is closed."""
+"""Largest number of containers of one agent, and of names not yet sent to it. The controller closes the call
+of an agent that has more."""
 
 _NOBODY = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A container of an agent, live or lost. incarnation: distinguishes its cgroup from others of the same
-    name; request_cores: its CPU request, None = none."""
+    """A container of an agent, live or lost. incarnation: number that distinguishes its cgroup from others of
+    the same name. request_cores: its CPU request, cores; None: it has none."""
 
     id: int
     agent: str
@@ -47,7 +47,7 @@ class Member:
 
 
 class Sent(NamedTuple):
-    """The limits in an order, None where it has none."""
+    """The limits in an order. number: the order's number. cpu, memory: limits; None: there are none."""
 
     number: int
     cpu: Changes | None
@@ -56,8 +56,8 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True)
 class Outbox:
-    """Messages for an agent besides limits, in order and without duplicates. named: by name; restart, kill:
-    ids; reclaims: request → application; rejected: names; caused_ns: see Order."""
+    """Messages for an agent besides limits, in order and without duplicates. named: name → container's id and
+    request. restart, kill: ids. reclaims: request → application. rejected: names. caused_ns: see Order."""
 
     named: dict[str, Named] = field(default_factory=dict)
     restart: dict[int, None] = field(default_factory=dict)
@@ -71,11 +71,12 @@ class Outbox:
 class AgentState:
     """One agent.
 
-    number: its index among the agents. instance: distinguishes its process from others of its name.
-    session: session of its call and its telemetry, 0 = none is open.
+    number: its index among the agents. instance: number that distinguishes its process from others of its
+    name.
+    session: session of its call and its telemetry; 0: none is open.
     complete: whether it has reported all containers since it last registered. joining: pieces of its report
         so far.
-    members: by name. due: whether there may be an order for it.
+    members: name → container. due: whether there may be an order for it.
     """
 
     name: str
@@ -99,7 +100,7 @@ class AgentState:
 
     @property
     def crowded(self) -> bool:
-        """Whether more messages wait than for an agent that reads."""
+        """Whether so many messages wait that the agent cannot be reading them."""
         outbox = self.outbox
         return max(len(outbox.named), len(outbox.rejected), len(outbox.reclaims)) > MOST_CONTAINERS
 
@@ -109,13 +110,13 @@ class AgentState:
         return np.array([member.id for member in self.members.values()], np.int64)
 
     def add(self, member: Member) -> None:
-        """Note a container, which the next order names."""
+        """Record a container. The next order names it."""
         self.members[member.name] = member
         self._slots = None
         self.name_again(member)
 
     def name_again(self, member: Member) -> None:
-        """Tell it the id of a container, and its CPU request."""
+        """Send the agent a container's id and CPU request."""
         self.outbox.named[member.name] = Named(
             name=member.name, id=member.id, app=member.app, request_cores=member.request_cores
         )
@@ -143,7 +144,7 @@ class AgentState:
 
     @property
     def listens(self) -> bool:
-        """Whether it may be sent an order: there may be one, and not too many answers are awaited."""
+        """Whether an order may be sent to it: there may be one, and not too many answers are awaited."""
         return self.due and len(self._on_the_way) < MOST_ON_THE_WAY
 
     @property
@@ -152,8 +153,8 @@ class AgentState:
         return len(self.outbox.named) <= MOST_PER_ORDER
 
     def write(self, order: Order, room: Order, cpu: Changes | None, memory: Changes | None) -> bytes | None:
-        """Return the next order with these limits, numbered. It counts as sent. None: there is nothing to
-        send. order: an empty message to use; room: another one, for lists of numbers."""
+        """Return the next order with these limits, serialised, which then counts as sent. None: there is
+        nothing to send. order: empty message to fill. room: another empty message, for lists of numbers."""
         outbox = self.outbox
         if outbox.named or outbox.rejected:
             for name in list(islice(outbox.named, MOST_PER_ORDER)):
@@ -174,8 +175,9 @@ class AgentState:
         return bytes(order.SerializeToString())
 
     def acknowledge(self, report: Report) -> list[Sent] | None:
-        """Return the limits of the orders that the agent has carried out by now: they are in force as
-        ordered, or as the agent reports. None, with no change, for an order that was not sent."""
+        """Return the limits of the orders that the agent has carried out by now. They are in force as
+        ordered, or as the agent reports. None, without any change: the report is about an order that was not
+        sent."""
         if report.applied > self._number:
             return None
         done: list[Sent] = []
@@ -190,18 +192,20 @@ class AgentState:
         return done
 
     def begin(self, instance: int, host_cores: float, session: int) -> None:
-        """Record that it has (re)registered: numbering restarts, and messages in transit are forgotten."""
+        """Record that it has registered (again). The numbering of orders restarts, and messages in transit
+        are forgotten."""
         self.silence()
         self.instance, self.host_cores, self.session = instance, host_cores, session
 
     def silence(self) -> None:
-        """Record that its call is over. Unconfirmed messages are forgotten, because they will not arrive."""
+        """Record that its call is over. Unconfirmed messages are forgotten, because their confirmation will
+        not come."""
         self.session, self.complete, self._number = 0, False, 0
         self.outbox, self.joining = Outbox(), Joined()
         self._on_the_way.clear()
 
     def _put_limits(self, order: Order, room: Order, cpu: Changes | None, memory: Changes | None) -> None:
-        """Add everything to the order that names containers by id."""
+        """Add to the order everything that names containers by id."""
         outbox = self.outbox
         if outbox.restart or outbox.kill or outbox.reclaims:
             order.restart.extend(outbox.restart)
@@ -223,18 +227,18 @@ class AgentState:
 
 
 def _fill(column: Any, numbers: Iterable[float]) -> None:
-    """Put numbers in place of those in a repeated field, which keeps its memory."""
+    """Replace the numbers in a repeated field, which keeps its memory."""
     del column[:]
     column.extend(numbers)
 
 
 def next_orders(states: Sequence[AgentState], cpu: Ledger, memory: Ledger) -> list[bytes | None]:
-    """Return each agent's next order, serialised: names before limits, and no limit before its container is
-    named. None: there is nothing to send, or its answers are awaited first.
+    """Return each agent's next order, serialised. Names come before limits, and no limit comes before its
+    container is named. None: there is nothing to send, or the agent's answers are awaited first.
 
-    All are made in the same two messages. After each 10,000 blocks that protobuf frees, of which a new order
-    takes seven, it returns all free memory of the process to the kernel. Getting that memory again cost a
-    controller of 1,000 agents a third of its time.
+    All orders are made in the same two messages. After each 10,000 blocks that protobuf frees, of which a new
+    order takes seven, it returns all free memory of the process to the kernel. Getting that memory again cost
+    a controller of 1,000 agents a third of its time.
     """
     listening = [state for state in states if state.listens]
     hosts = [state.slots if state.nearly_named else _NOBODY for state in listening]
@@ -248,7 +252,7 @@ def next_orders(states: Sequence[AgentState], cpu: Ledger, memory: Ledger) -> li
 
 @dataclass(slots=True)
 class Reclaim:
-    """One application's reclaim. awaited: agents that have not answered; limits: new limits by container,
+    """A reclaim of one application. awaited: agents that have not answered. limits: container → new limit,
     bytes."""
 
     app: int
@@ -256,7 +260,7 @@ class Reclaim:
     limits: dict[int, int] = field(default_factory=dict)
 
     def shrunk(self, at_s: float) -> Shrunk:
-        """Return all answers as one report."""
+        """Return all answers as one report to the allocator."""
         ids, limits = list(self.limits), list(self.limits.values())
         return Shrunk(np.array([self.app]), np.array(ids, np.int64), np.array(limits, np.int64), at_s)
 
@@ -276,7 +280,8 @@ class Reclaims:
         return self._numbers
 
     def answer(self, request: int, agent: str, limits: dict[int, int]) -> Reclaim | None:
-        """Note an agent's answer; return the reclaim when it was the last. Unknown requests are ignored."""
+        """Record an agent's answer. Returns the reclaim if this was the last answer. Unknown requests are
+        ignored."""
         reclaim = self._open.get(request)
         if reclaim is None or agent not in reclaim.awaited:
             return None
@@ -284,7 +289,7 @@ class Reclaims:
         return self._done(request, agent)
 
     def without(self, agent: str) -> list[Reclaim]:
-        """Note that an agent is lost and will not answer; return the reclaims that waited for it alone."""
+        """Record that an agent is lost and will not answer. Returns the reclaims that waited for it alone."""
         done = [self._done(number, agent) for number in list(self._open)]
         return [reclaim for reclaim in done if reclaim is not None]
 

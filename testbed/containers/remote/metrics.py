@@ -1,7 +1,7 @@
 """The figures of a controller and of an agent, as series of the table of metrics.
 
-For: the counter of each metric. Not for: counting, which the books, the gate, the refusals and the agent do;
-nor names and meanings (exporting/table.py). Functions here are called in the loop of the program, so their
+For: the value of each metric. Not for: counting (the books, the gate, the refusals and the agent count), nor
+names and meanings (exporting/table.py). Functions here are called in the loop of the program, so their
 results are consistent.
 """
 
@@ -20,7 +20,8 @@ from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.refusals import KINDS
 
 MOST_LISTED = 10_000
-"""Containers with series of their own. More would keep the loop and Prometheus busy at every scrape."""
+"""Largest number of containers with series of their own. More would keep the loop and Prometheus busy at
+every scrape."""
 
 
 def of_controller(controller: Controller) -> list[Series]:

@@ -1,9 +1,8 @@
 """Origins of an agent's containers: commands of its deployment, cgroups to attach to, watched directories and
 names.
 
-For: an agent's notes for comparing and finding containers again, and cgroups of other systems (Docker,
-Kubernetes). Not for: the containers themselves (host/hosted.py), nor attaching to a cgroup
-(cgroup/attached.py).
+For: comparing and finding an agent's containers again, and cgroups of other systems (Docker, Kubernetes). Not
+for: the containers themselves (host/hosted.py), nor attaching to a cgroup (cgroup/attached.py).
 """
 
 from __future__ import annotations
@@ -28,9 +27,12 @@ _log = logging.getLogger("twinbed.agent")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of one container. name: as in the deployment; command, environment: empty for an attached
-    cgroup; attach: path by controller, or under "" one for all; watch: the watch that found it, counted from
-    1, 0 = the deployment itself; runtime: what a command is run as, see ContainerSpec."""
+    """The origin of one container.
+
+    name: its name in the deployment. command, environment: empty for an attached cgroup. attach: controller →
+    path of the cgroup; the key "" stands for all controllers. watch: number of the watch that found it, from
+    1; 0: the deployment itself. runtime: runtime of a command, see ContainerSpec.
+    """
 
     name: str
     command: tuple[str, ...] = ()
@@ -41,31 +43,32 @@ class Origin:
 
     @classmethod
     def of(cls, wanted: Wanted) -> Origin:
-        """Return the origin that the controller requests."""
+        """Return the origin of a container that the controller wants."""
         return cls(
             wanted.name,
             tuple(wanted.command),
             dict(wanted.environment),
             dict(wanted.attach),
-            # Checked with the name by `spec`: it came over the network, too.
+            # `spec` checks it together with the name, because both came over the network.
             runtime=wanted.runtime or "process",  # type: ignore[arg-type]
         )
 
     @property
     def spec(self) -> ContainerSpec | None:
-        """The command, None for an attached cgroup. Raises ScenarioError for a name or command that cannot
-        be."""
+        """The command; None for an attached cgroup. Raises ScenarioError for an impossible name or
+        command."""
         if not self.command:
             return None
         return ContainerSpec(self.name, self.command, env=self.environment, runtime=self.runtime)
 
 
 class Watcher:
-    """Finds cgroups that appear and disappear: once a second, with one listing per watched directory or name.
+    """Finds cgroups that appear and disappear. A look takes one listing per watched directory or name.
 
-    root: the directory below which watched parents are, e.g. the mount point of a hierarchy; find: returns
-    the containers that a name means. What has another incarnation under the same name has disappeared, and
-    appeared. While an engine does not answer, the containers of a name count as unchanged.
+    root: directory below which watched parents are, such as the mount point of a hierarchy. find: function
+    that returns the containers that a name means. A container with another incarnation under the same name
+    has disappeared and appeared. While an engine does not answer, the containers of a name count as
+    unchanged.
     """
 
     interval_s = 1.0
@@ -79,7 +82,7 @@ class Watcher:
     def begin(self, watches: Sequence[tuple[str, str]], former: Iterable[Origin] = ()) -> list[Origin]:
         """Watch these (parent, pattern) from now on. Return the containers that exist now.
 
-        former: the former agent's containers, which count while an engine does not answer.
+        former: containers of the former agent. They count while an engine does not answer.
         """
         self._watches = list(watches)
         self._known = {origin.name: (origin, "") for origin in former if origin.watch} | self._known

@@ -2,7 +2,7 @@
 
 For: making groups that the next agent of the same name finds again after kill -9, and removing leftovers of
 an agent that does not return. Not for: the processes in them (hosting.py). The groups' run is a lasting one,
-so that clean-ups of other runs consider it alive; a lock held by the agent shows whether the agent itself is.
+so that clean-ups of other runs consider it alive; the agent's lock shows whether the agent itself is alive.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from twinbed import BackendError
 from twinbed.ownership import take
 
 STATE = Path("/run/twinbed/agents")
-"""Where agents keep their notes. A reboot empties it, as it removes cgroups."""
+"""Folder of the agents' notes. A reboot empties it, as it removes cgroups."""
 
 _NOTES = "containers.json"
 
 
 class CgroupPlace:
-    """Where the agent `name` has its groups: made for it, found again after a crash, or attached to. driver:
-    this machine's; state: folder for notes. Raises BackendError while another process is the agent of this
+    """The groups of the agent `name`: made for it, found again after a crash, or attached to. driver: this
+    machine's driver. state: folder for notes. Raises BackendError while another process is the agent of this
     name."""
 
     def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
@@ -61,7 +61,7 @@ class CgroupPlace:
         return self._driver.create(self._run, name)
 
     def adopt(self, name: str) -> Group | None:
-        """Return the group that a former agent of this name left behind; None where there is none."""
+        """Return the group that a former agent of this name left; None if there is none."""
         base = _noted(self._folder).get("base") or _base(self._driver)
         directories = {key: Path(directory) / MARK / self._run / name for key, directory in base.items()}
         if not all(directory.is_dir() for directory in directories.values()):
@@ -69,13 +69,13 @@ class CgroupPlace:
         return GroupV2(directories[UNIFIED]) if UNIFIED in directories else GroupV1(directories)
 
     def attach(self, paths: Mapping[str, str]) -> Group:
-        """Return another system's group, by Origin.attach. Raise BackendError, GroupGoneError if it does not
-        exist."""
+        """Return another system's group. paths: as in Origin.attach. Raises GroupGoneError if it does not
+        exist, else BackendError."""
         return attach(paths.get("") or paths, self._driver, self._run)
 
     def leave(self, origin: Origin) -> None:
-        """End a former agent's container: its own group is removed, another system's group gets its original
-        limits back. A missing group needs nothing. Raise TwinbedError."""
+        """End a former agent's container. Our own group is removed; another system's group gets its original
+        limits back. A missing group needs nothing. Raises TwinbedError."""
         with suppress(GroupGoneError):
             group = self.adopt(origin.name) if origin.command else self.attach(origin.attach)
             if group is not None:
@@ -108,7 +108,7 @@ class CgroupPlace:
         """Remove the notes after everything was removed."""
         self._driver.finish(self._run)
         oci.remove_run(self._run)
-        # Also a file that a killed agent was writing.
+        # A file that a killed agent was writing is removed, too.
         for file in self._folder.iterdir() if self._folder.is_dir() else []:
             file.unlink(missing_ok=True)
         for folder in (self._folder, self._folder.parent, RUN_ROOT):
@@ -123,14 +123,14 @@ class CgroupPlace:
 
 
 def agents(state: Path = STATE) -> dict[str, Path]:
-    """Return the agents that run on this machine or left something: their run → the file whose lock a living
-    agent holds."""
+    """Return run → lock file of the agents that run on this machine or left something. A living agent holds
+    the lock."""
     locks = [folder / LOCK for folder in (sorted(state.iterdir()) if state.is_dir() else [])]
     return {lasting_run(lock.parent.name): lock for lock in locks if lock.exists()}
 
 
 def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
-    """End and remove what agents left that do not run any more; return their names, sorted."""
+    """End and remove what dead agents left. Returns their names, sorted."""
     swept = []
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
         try:
@@ -145,8 +145,8 @@ def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
 
 
 def _base(driver: V1 | V2) -> dict[str, str]:
-    """Return the directories below which the driver makes groups: a later agent may be in another cgroup
-    itself."""
+    """Return controller → directory below which the driver makes groups. It is stored, because a later agent
+    may run in another cgroup."""
     if isinstance(driver, V2):
         return {UNIFIED: str(driver.base)}
     return {key: str(directory) for key, directory in driver.base.items()}

@@ -1,6 +1,6 @@
 """Counts of refused messages by kind, with at most one log line per kind and second.
 
-For: datagrams, certificates and messages that do not belong here. Not for: deciding refusals.
+For: datagrams, certificates and messages that are refused. Not for: deciding what is refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kind = Literal[
     "too old",
     "version",
 ]
-"""Every kind of refusal: none comes from outside, so their number is bounded."""
+"""Every kind of refusal. No kind comes from outside, so their number is bounded."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -45,7 +45,8 @@ class RefusedError(Exception):
 
 
 class Refusals:
-    """Counts refusals. counts: by kind, since the start; clock: seconds, monotonic."""
+    """Counts refusals. counts: kind → number since the start. clock: function that returns monotonic
+    seconds."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[Kind] = Counter()
@@ -54,7 +55,7 @@ class Refusals:
         self._logged: dict[Kind, tuple[float, int]] = {}
 
     def add(self, kind: Kind, detail: str, count: int = 1) -> None:
-        """Count a refusal; write `detail` to the log unless this kind was logged within the last second."""
+        """Count a refusal. Writes `detail` to the log, unless this kind was logged within the last second."""
         self.counts[kind] += count
         now = self._clock()
         at, told = self._logged.get(kind, (-LOG_INTERVAL_S, 0))

@@ -1,8 +1,8 @@
 """The certificates that the authority has issued to agents, and the revoked ones.
 
 For: the two lists in the authority's folder, and a reader that notices when the second changes. Not for:
-checking a certificate otherwise (TLS does it) and ending calls (controller.py). A line is a serial number in
-hexadecimal digits, then the agent's name. Lists are written whole, one writer at a time.
+other checks of a certificate (TLS makes them), nor ending calls (controller.py). A line is a serial number in
+hexadecimal digits, then the agent's name. Lists are written completely, by one writer at a time.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _log = logging.getLogger("twinbed.controller")
 
 
 def note_issued(folder: Path, name: str, serial: int) -> None:
-    """Note an agent's certificate, so that it can be revoked by name. Raises BackendError."""
+    """Record an agent's certificate, so that it can be revoked by name. Raises BackendError."""
     _add(folder, _ISSUED, {serial: name})
 
 
 def revoke(folder: Path, which: str) -> frozenset[int]:
-    """Revoke all certificates of the agent `which`, or the one with this serial number; return their serial
-    numbers. Raises ScenarioError where there is none, BackendError where the list cannot be written."""
+    """Revoke all certificates of the agent `which`, or the one with this serial number. Returns their serial
+    numbers. Raises ScenarioError if there is none, BackendError if the list cannot be written."""
     issued = _read(folder / _ISSUED)
     revoked = {serial: name for serial, name in issued.items() if name == which}
     if not revoked and _SERIAL.fullmatch(which.lower()):
@@ -67,7 +67,7 @@ class Revocations:
 
 
 def _version(path: Path) -> tuple[int, int] | None:
-    """Return what differs after each change, None = there is no file."""
+    """Return a value that differs after each change of the file; None: there is no file."""
     try:
         status = path.stat()
     except OSError:

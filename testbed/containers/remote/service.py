@@ -1,11 +1,11 @@
-"""The reliable channel: one gRPC call per agent, open for as long as the agent is there, with mutual TLS.
+"""The reliable channel: one gRPC call per agent with mutual TLS, open for as long as the agent runs.
 
 For: the call's name and messages, long lists in pieces, credentials and channel options of both sides. Not
 for: the messages (messages.proto), nor their use (controller.py, agent.py).
 docs/decisions/0013-one-stream-per-agent.md explains why it has generic handlers and no generated stubs.
 
 Both sides wait with `asyncio.timeout`. Python 3.11's `asyncio.wait_for` forgets a cancellation that comes
-with a message, and would continue a call that is over.
+together with a message. A call that is over would go on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ SILENCE_S = 3.5
 late."""
 
 CONNECT_S = 5.0
-"""How long an agent waits for TCP and TLS, s. gRPC itself waits 20 s for a controller that is silent."""
+"""Longest wait of an agent for TCP and TLS, s. gRPC itself waits 20 s for a silent controller."""
 
 PIECE_BYTES = 256 << 10
-"""Largest piece of a long list, bytes, well below a message's largest size; a single entry may be larger."""
+"""Largest piece of a long list, bytes. It is well below a message's largest size. A single entry may be
+larger."""
 
 _SERVICE, _METHOD = "twinbed.Control", "Attend"
 _MAX_MESSAGE_BYTES = 1 << 20
@@ -44,7 +45,7 @@ _Entry = TypeVar("_Entry", bound=Message)
 
 
 def _decoder(kind: Callable[[], Any]) -> Callable[[bytes], Any]:
-    """Return a decoder that gives None for invalid bytes; the other side then gets an error."""
+    """Return a decoder that returns None for invalid bytes. The other side then gets an error."""
 
     def decode(data: bytes) -> Any:
         message = kind()
@@ -68,8 +69,8 @@ decode_order = _decoder(Order)
 def server(
     attend: Callable[[Any, Any], Any], identity: Callable[[], Identity]
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
-    """Return a server that answers `attend(reports, context)`, and its credentials. identity: read again for
-    each connection, so that a renewed certificate needs no restart."""
+    """Return a server that answers `attend(reports, context)`, and its credentials. identity: function called
+    for each connection, so that a renewed certificate needs no restart."""
     handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, _encode_order)
     made = grpc.aio.server(options=_OPTIONS)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
@@ -101,7 +102,7 @@ def channel(address: str, identity: Identity) -> grpc.aio.Channel:
     """Return a connection to the controller at HOST:PORT. Nothing is sent before the first call."""
     credentials = grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
     named = ("grpc.ssl_target_name_override", SERVER_NAME)
-    # The agent itself reconnects: with a new call and a Hello, not with a new TCP connection alone.
+    # The agent itself reconnects, because a new TCP connection needs a new call and a Hello.
     own = ("grpc.use_local_subchannel_pool", 1)
     patience = ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_S))
     return grpc.aio.secure_channel(address, credentials, options=(*_OPTIONS, named, own, patience))

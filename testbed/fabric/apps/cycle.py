@@ -1,7 +1,7 @@
-"""Inject faults one after another while an application runs: down, up, and the next one.
+"""Inject faults one after another while an application runs. Each is repaired before the next one.
 
-For: `with Cycle(...)` around an application. Not for: making faults (faults.py). Source: our design. Nothing
-is broken before the first up_s are over, and nothing is broken after the block.
+For: `with Cycle(...)` around an application. Not for: making faults (faults.py). Source: our design. The
+first fault comes after up_s, and nothing is broken after the block.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _LOOK_EVERY_S = 0.5
 class Struck:
     """A fault that is over.
 
-    at_ns, cleared_ns: beginning and end (CLOCK_MONOTONIC, ns); before: what its uplink
-    carried just before (None if the fault had several uplinks).
+    at_ns, cleared_ns: beginning and end (CLOCK_MONOTONIC, ns). before: traffic of its uplink just before it
+    (None: the fault had several uplinks).
     """
 
     fault: Fault

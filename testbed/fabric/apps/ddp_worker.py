@@ -1,9 +1,9 @@
 """Run one process of a data-parallel training, PyTorch DDP over gloo: `python -m ….ddp_worker JOB.json`.
 
-For: training.py, which starts one in every application's namespace. Not for: a good model. Source: PyTorch's
-DistributedDataParallel. Batches follow from (seed, rank, iteration) alone and one thread computes, so a job
-computes the same to the bit whenever it runs, also from a checkpoint on. Exit codes: 0 all iterations done, 3
-the group failed.
+For: training.py, which starts one in every application's namespace. Not for: training a good model. Source:
+PyTorch's DistributedDataParallel. Batches follow from (seed, rank, iteration) alone, and one thread computes.
+So a job computes the same to the bit at every run, also from a checkpoint on. Exit codes: 0: all iterations
+are done; 3: the group failed.
 
 JOB.json is written by training.py. Every iteration writes a line of the record when it ends.
 """
@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 CLASSES = 10
 SIDE = 32
 GROUP_FAILED = 3
-"""Exit code if a peer is gone, or silent for longer than the group waits."""
+"""Exit code if a peer has ended, or is silent for longer than the group waits."""
 
 _NOISE = 4.0
 """Standard deviation of the noise that hides a pattern; the pattern's own is 1."""
@@ -74,7 +74,7 @@ class Batches:
 
 
 def train(spec: dict[str, Any], record: TextIO) -> None:
-    """Run every iteration that is left to do. Raises RuntimeError, as torch does, if the group fails."""
+    """Run the iterations that are left. Raises RuntimeError, as torch does, if the group fails."""
     torch.manual_seed(spec["seed"])
     model = DistributedDataParallel(Net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
@@ -130,7 +130,7 @@ def _say(record: TextIO, **line: object) -> None:
 
 
 def _end_with_the_starter() -> None:
-    """End this process when its standard input ends, which happens when the process that started it ends."""
+    """End this process when its standard input ends. That happens when the process that started it ends."""
     sys.stdin.read()
     os._exit(1)
 

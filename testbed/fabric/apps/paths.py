@@ -1,6 +1,6 @@
-"""Look at applications' paths: whether an endpoint answers another, and what a host's uplinks carry.
+"""Inspect applications' paths: whether an endpoint answers another, and how much a host's uplinks carry.
 
-For: waiting until a path is back, and telling a fault of a used path from one of a path that hashing left
+For: waiting until a path works again, and telling whether a fault hit a used path, or one that hashing left
 empty. Not for: measuring how long a path was gone (probe.py), or an application's throughput (streams.py).
 Source: proc(5), RFC 863 (discard). The kernel's counters include the overlay's headers, BFD and BGP.
 """
@@ -38,14 +38,14 @@ def answers(source: Endpoint, destination: Endpoint, *, within_s: float = 0.5) -
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Bytes per second that a host sends over an uplink, and that it receives there."""
+    """Rates of a host over an uplink, bytes per second: sent (out_per_s) and received (in_per_s)."""
 
     out_per_s: float
     in_per_s: float
 
 
 def carried(host: Host, uplink: Uplink, *, over_s: float = 0.5) -> Carried:
-    """Return the mean rates over the next over_s seconds."""
+    """Measure for over_s seconds, and return the mean rates."""
     before, began = _counters(host, uplink), time.monotonic()
     time.sleep(over_s)
     after, ended = _counters(host, uplink), time.monotonic()

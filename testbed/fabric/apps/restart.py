@@ -1,10 +1,10 @@
-"""Run a job with checkpoint and restart: it dies with its path and restarts from its last checkpoint.
+"""Run a job with checkpoint and restart. It dies with its path, and restarts from its last checkpoint.
 
-For: measuring the loss of a training without redundancy; the counterpart of twin.fabric.checkpoints. Not for:
-the job itself (training.py, ddp_worker.py); saving and loading are torch's own. Source: our design.
+For: measuring the loss of a training without redundancy. It is the counterpart of twin.fabric.checkpoints.
+Not for: the job itself (training.py, ddp_worker.py); saving and loading are torch's own. Source: our design.
 
-The supervisor knows what one in production knows: that a process ended with an error. It ends the others,
-waits until the path is back, and starts all of them again.
+The supervisor knows only what one in production knows: a process ended with an error. It ends the others,
+waits until the path works again, and starts all of them again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _LOOK_EVERY_S = 0.1
 class Life:
     """One start of a job until its end. Times are CLOCK_MONOTONIC, ns.
 
-    started_ns: its processes started; noticed_ns: the supervisor noticed the end;
-    back_ns: all processes were gone and the path was back (0: not asked); trained: what it recorded.
+    started_ns: time at which its processes started. noticed_ns: time at which the supervisor noticed the end.
+    back_ns: time at which all processes were gone and the path worked again (0: not asked).
+    trained: record of the life.
     """
 
     started_ns: int
@@ -40,10 +41,11 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What every death of a job cost, float64[n], s.
+    """The cost of each of n deaths of a job, float64[n], s.
 
-    detect_s: from the last iteration's end until the death was noticed; path_s: from then until the path was
-    back; start_s: from then until the processes computed again; redo_s: until lost iterations were redone.
+    detect_s: time from the last iteration's end until the death was noticed. path_s: time from then until the
+    path worked again. start_s: time from then until the processes computed again. redo_s: time from then
+    until the lost iterations were done again.
     """
 
     detect_s: Floats
@@ -65,7 +67,7 @@ def run_to_end(
     path_is_back: Callable[[], bool],
     within_s: float,
 ) -> list[Life]:
-    """Run a job to its end. Returns its lives; the last one finished. Raises BackendError after within_s."""
+    """Run a job to its end, and return its lives. Raises BackendError if it takes longer than within_s."""
     until = time.monotonic() + within_s
     lives: list[Life] = []
     while True:
@@ -84,8 +86,8 @@ def run_to_end(
 
 
 def losses(lives: Sequence[Life]) -> Losses:
-    """Return the loss at every death. If a job died again while redoing work, the rest counts for that
-    death.
+    """Return the loss at every death. If a job died again while it redid work, the rest of the work counts
+    for the later death.
     """
     rows = []
     reached = 0
@@ -103,7 +105,7 @@ def losses(lives: Sequence[Life]) -> Losses:
 
 
 def curve(lives: Sequence[Life]) -> Floats:
-    """Return float64[ranks, iterations]: the loss of every iteration, as it was computed last."""
+    """Return float64[ranks, iterations]: the training loss of every iteration, as it was computed last."""
     loss = np.full((len(lives[-1].trained.loss), lives[-1].trained.reached), np.nan)
     for life in lives:
         loss[:, life.trained.first : life.trained.reached] = life.trained.loss

@@ -22,15 +22,17 @@ INTERVAL_S = 0.1
 _LISTENS = b"Server listening"
 _PATIENCE_S = 30.0
 _STALLED = 0.05
-"""Share of the median rate below which an interval counts as stalled; buffers still deliver a little."""
+"""Share of the median rate below which an interval counts as stalled. It is above 0, because buffers still
+deliver a little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
     """iperf3's report of n intervals of about INTERVAL_S.
 
-    begin_s: beginning of each interval since iperf3's start, float64[n], s; rate_bps: float64[n];
-    retransmits: segments sent again; error: iperf3's message, empty if there is none.
+    begin_s: beginning of each interval since iperf3's start, float64[n], s. rate_bps: rate in each interval,
+    float64[n], bit/s. retransmits: number of segments sent again. error: iperf3's message; empty if there is
+    none.
     """
 
     begin_s: Floats
@@ -56,7 +58,7 @@ class Streams:
 def measure(
     source: Endpoint, destination: Endpoint, *, seconds: int, streams: int = 1, rate_bps: float | None = None
 ) -> Streams:
-    """Send for `seconds`. rate_bps: of every stream (None: as fast as possible).
+    """Send for `seconds`. rate_bps: rate of every stream, bit/s (None: as fast as possible).
 
     Raises BackendError if iperf3 is not installed or its report cannot be read.
     """

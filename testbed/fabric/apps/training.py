@@ -39,9 +39,10 @@ _CHECKPOINT = "checkpoint.pt"
 class Training:
     """A training job. Raises ScenarioError for an impossible value.
 
-    iterations: their number; batch: images per process and iteration; seed: of all chance; timeout_s: how
-    long gloo waits for a silent peer before the job fails (torch's default is 1,800 s); save_every:
-    iterations between two checkpoints (0: none); port: of the first process's rendezvous, in its namespace.
+    iterations: number of iterations. batch: images per process and iteration. seed: seed of all random
+    numbers. timeout_s: time for which gloo waits for a silent peer before the job fails, s (torch's default:
+    1,800). save_every: iterations between two checkpoints (0: none). port: port of the first process's
+    rendezvous, in its namespace.
     """
 
     iterations: int = 200
@@ -61,11 +62,13 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a job's processes recorded: n iterations from `first` on.
+    """The record of a job's processes: n iterations from `first` on.
 
-    ready_ns: when all processes could begin (0: never); ended_ns: when the last process finished each
-    iteration, int64[n]; loss: float64[ranks, n]; save_s: time of each checkpoint, float64[k]; digests: hash
-    of every rank's final model, () if the job did not finish; errors: a line of every rank that failed.
+    ready_ns: time at which all processes could begin (0: never).
+    ended_ns: int64[n], time at which the last process finished each iteration.
+    loss: float64[ranks, n], training loss. save_s: float64[k], duration of each checkpoint, s.
+    digests: hash of every rank's final model; () if the job did not finish.
+    errors: a line of every rank that failed.
     """
 
     first: int
@@ -83,7 +86,7 @@ class Trained:
 
     @property
     def reached(self) -> int:
-        """Number of iterations done since the beginning of the job."""
+        """Number of iterations done since the job's beginning."""
         return self.first + len(self.ended_ns)
 
 
@@ -96,7 +99,8 @@ class Job(AbstractContextManager["Job"]):
         self.folder = folder
 
     def wait(self, within_s: float) -> bool:
-        """Wait until all ended well (True) or one failed (False). Raises BackendError after within_s."""
+        """Wait until all processes ended well (True) or one failed (False). Raises BackendError after
+        within_s."""
         until = time.monotonic() + within_s
         poll = select.poll()
         pidfds = {
@@ -120,7 +124,7 @@ class Job(AbstractContextManager["Job"]):
         return not any(process.returncode for process in self._processes)
 
     def wait_computing(self, within_s: float) -> None:
-        """Return when an iteration is done or the job has ended. Raises BackendError after within_s."""
+        """Wait until an iteration is done or the job has ended. Raises BackendError after within_s."""
         until = time.monotonic() + within_s
         record = self.folder / f"{_stem(self._attempt, 0)}.jsonl"
         while all(process.poll() is None for process in self._processes):
@@ -137,7 +141,7 @@ class Job(AbstractContextManager["Job"]):
 def start(training: Training, places: Sequence[Endpoint], folder: Path, *, attempt: int = 0) -> Job:
     """Start a process at every endpoint. The job continues from the folder's checkpoint, if there is one.
 
-    attempt: number of the start in this folder, from 0; every start has its own records (`read`). Raises
+    attempt: number of the start in this folder, from 0. Every start has its own records (`read`). Raises
     BackendError if PyTorch is not installed.
     """
     _check_torch()
@@ -164,7 +168,7 @@ def run(training: Training, places: Sequence[Endpoint], folder: Path, *, within_
 
 
 def read(folder: Path, ranks: int, *, attempt: int = 0) -> Trained:
-    """Return an ended job's record. If it died, this has the iterations that all ranks finished."""
+    """Return the record of an ended job. If the job died, it has the iterations that all ranks finished."""
     records = [_lines(folder / f"{_stem(attempt, rank)}.jsonl") for rank in range(ranks)]
     steps = [[line for line in record if "iteration" in line] for record in records]
     done = min(map(len, steps))

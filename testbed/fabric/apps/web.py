@@ -31,7 +31,8 @@ _UP_WITHIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Ended requests. began_ns: int64[n], CLOCK_MONOTONIC; took_s: float64[n]; errors: of failed ones."""
+    """Requests that have ended. began_ns: int64[n], CLOCK_MONOTONIC, ns. took_s: float64[n], s. errors:
+    messages of failed requests."""
 
     began_ns: Whole
     took_s: Floats
@@ -62,8 +63,9 @@ def server(place: Endpoint, folder: Path, *, page_bytes: int = 16_384) -> Iterat
 class Clients(AbstractContextManager["Clients"]):
     """Clients at an endpoint that send requests while the block runs.
 
-    address: the server's; clients: their number; pause_s: between an answer and the next request; keep: one
-    connection for all requests of a client; patience_s: a request fails after this time without a byte.
+    address: the server's address. clients: number of clients. pause_s: pause between an answer and the next
+    request, s. keep: whether a client has one connection for all its requests. patience_s: time without a
+    byte after which a request fails, s.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Check the overlay's packets on the wire, captured at a host's uplink and decoded by Scapy.
 
-For: whether they are what VXLAN and the host's rules require. Not for: rates or gaps, because capturing costs
-too much; people's captures are capture.py's. Source: RFC 7348 (VXLAN), RFC 791 (IPv4), RFC 768 (a checksum of
-0 means none).
+For: checking that they are as VXLAN and the host's rules require. Not for: rates or gaps, because capturing
+costs too much, nor captures for people (capture.py). Source: RFC 7348 (VXLAN), RFC 791 (IPv4), RFC 768 (a
+checksum of 0 means none).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Flow = tuple[str, str, int, int, int]
 class Expected:
     """Expected fields of a packet from one host to another at an uplink.
 
-    uplink_mac: of the uplink; next_hop_mac: of the ToR's port; source, destination: the hosts; source_end,
-    destination_end: their endpoints; vni, port: of the tunnel.
+    uplink_mac: MAC address of the uplink. next_hop_mac: MAC address of the ToR's port. source, destination:
+    the hosts. source_end, destination_end: their endpoints. vni, port: VNI and UDP port of the tunnel.
     """
 
     uplink_mac: str
@@ -64,8 +64,9 @@ class Expected:
 class WireCheck:
     """Result of checking a tunnel's packets.
 
-    packets: their number; wrong: every kind of error once; source_ports: outer UDP ports of every inner flow;
-    payloads: of the inner UDP datagrams; ttls: outer TTLs; fragments_refused: outer packets with DF set.
+    packets: number of packets. wrong: each kind of error, once. source_ports: inner flow → its outer UDP
+    source ports. payloads: payloads of the inner UDP datagrams. ttls: outer TTLs. fragments_refused: number
+    of outer packets with DF set.
     """
 
     packets: int = 0
@@ -96,7 +97,7 @@ def taken(host: Host, uplink: Uplink) -> Iterator[list[bytes]]:
 
 
 def send(source: Endpoint, destination: Endpoint, *, flows: int, count: int) -> list[bytes]:
-    """Send `count` datagrams from each of `flows` source ports to a closed port. Return their payloads."""
+    """Send `count` datagrams from each of `flows` source ports to a closed port. Returns their payloads."""
     payloads = [
         f"flow {flow:4} datagram {index:4}".encode() for index in range(count) for flow in range(flows)
     ]

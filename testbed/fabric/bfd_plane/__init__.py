@@ -1,1 +1,1 @@
-"""Our own data plane of BFD: a compiled process behind bfdd's socket, which does packets and timers."""
+"""Our own data plane of BFD: a compiled process behind bfdd's socket that handles packets and timers."""

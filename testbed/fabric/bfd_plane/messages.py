@@ -34,8 +34,8 @@ _TTL = 255
 class Session:
     """A session of the data plane.
 
-    id: the local discriminator; local, peer: IPv4; timers: what this end sends and asks for; flags: those of
-    the protocol, 64 for one that is shut down.
+    id: local discriminator. local, peer: IPv4 addresses. timers: timers that this end uses and asks for.
+    flags: flags of the protocol; 64: the session is shut down.
     """
 
     id: int
@@ -55,7 +55,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The data plane's report of a session's state. at_s: when it was read (time.monotonic)."""
+    """The data plane's report of a session's state. at_s: time at which it was read (time.monotonic), s."""
 
     at_s: float
     id: int
@@ -66,12 +66,12 @@ class Change:
 
 
 def message(kind: int, body: bytes = b"", number: int = 0) -> bytes:
-    """Return a message of a kind. number: 0 for one that asks for no answer."""
+    """Return a message of a kind. number: number of the request; 0 asks for no answer."""
     return _HEADER.pack(_VERSION, 0, kind, number, _HEADER.size + len(body)) + body
 
 
 class Listener:
-    """What bfdd is to a data plane. path: of the socket on which it listens."""
+    """Plays bfdd's part towards a data plane. path: path of the socket on which it listens."""
 
     def __init__(self, path: Path) -> None:
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -110,7 +110,8 @@ class Listener:
         self._connection.sendall(data)
 
     def read(self, wait_s: float = 0.0) -> bool:
-        """Take what the data plane sent, after a wait for it. Returns whether the connection still stands."""
+        """Wait up to wait_s for the data plane, and read what it sent. Returns whether the connection still
+        stands."""
         assert self._connection is not None
         while select.select([self._connection], [], [], wait_s)[0]:
             received = self._connection.recv(_RECEIVED_BYTES)
@@ -131,7 +132,7 @@ class Listener:
         return {change.id: change.state for change in self.changes}
 
     def until(self, true: Callable[[], bool], within_s: float) -> bool:
-        """Read until a condition is true. Returns whether it became true in time."""
+        """Read until `true()` is true. Returns whether it became true in time."""
         deadline = time.monotonic() + within_s
         while not true():
             if time.monotonic() > deadline or not self.read(0.02):

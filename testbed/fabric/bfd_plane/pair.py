@@ -26,17 +26,18 @@ from testbed.fabric.ownership import namespace
 from twinbed import BackendError
 
 MOST_SESSIONS = 1024
-"""Sessions of one data plane (MOST in plane.c)."""
+"""Largest number of sessions of one data plane (MOST in plane.c)."""
 
 _FIRST = int(IPv4Address("198.18.0.0"))
-"""First address (RFC 2544: for measurements)."""
+"""First address of the ends (RFC 2544 reserves these addresses for measurements)."""
 
 _DEVICE = "cable"
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of the cable. addresses: one for each possible session; first: the first session's id."""
+    """One end of the cable. addresses: an address for each possible session. first: id of the first
+    session."""
 
     namespace: str
     addresses: tuple[str, ...]
@@ -51,7 +52,7 @@ class End:
         self.listener.send(Session(self.first + number, *addresses, timers, flags).message())
 
     def in_state(self, state: BfdState) -> int:
-        """Return how many sessions are in a state now."""
+        """Return the number of sessions that are in a state now."""
         self.listener.read()
         return list(self.listener.states().values()).count(state)
 
@@ -68,7 +69,7 @@ class End:
 
 @contextmanager
 def pair(sessions: int = 1, *, real_time: bool = True) -> Iterator[tuple[End, End]]:
-    """Yield two ends whose data planes run. sessions: how many both have addresses for.
+    """Yield two ends whose data planes run. sessions: number of sessions for which both have addresses.
 
     Raises BackendError if the data plane cannot be compiled, or namespaces cannot be made.
     """

@@ -1,8 +1,8 @@
-"""Start a data plane of BFD in a namespace, and read what it wrote down.
+"""Start a data plane of BFD in a namespace, and read its journal.
 
 For: a fabric whose plan has `bfd_plane`, and pairs of data planes without FRR. Not for: the program
-(plane.c). Source: our design. The processes carry the fabric's mark and go with it; a worker that dies is
-started again by its own parent.
+(plane.c). Source: our design. The processes carry the fabric's mark and end with it. If a worker dies, its
+parent starts it again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from testbed.fabric.model import Fabric, Host, Tor
 from testbed.fabric.ownership import state_folder
 
 PRIORITY = 80
-"""Real-time priority of the data plane, above bfdd's and the fast path's, which may wait."""
+"""Real-time priority of the data plane. It is above those of bfdd and the fast path, which may wait."""
 
 FREEZE_FLOOR_S = 0.005
-"""How late a wake-up may be before it counts as a freeze, s. This machine wakes 99.5 % within 0.1 ms."""
+"""Delay of a wake-up from which it counts as a freeze, s. The measured machine wakes 99.5 % within 0.1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,9 @@ class Freeze:
 class Down:
     """A session that was up went down.
 
-    at_ns: CLOCK_MONOTONIC; peer: IPv4; diagnostic: 1 nothing was heard, 3 the peer said so; silent_ns: since
-    the last packet; credit_ns: of it excused by freezes of this end.
+    at_ns: time, CLOCK_MONOTONIC. peer: IPv4 address. diagnostic: 1: nothing was heard; 3: the peer said so.
+    silent_ns: time since the last packet. credit_ns: part of it that freezes of this end excuse. All times
+    are in ns.
     """
 
     at_ns: int
@@ -60,8 +61,9 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a data plane in a namespace.
 
-    listener: bfdd's socket; journal: the file of events; tell: the fast path's socket; starter: a command
-    that starts the process and ends. Raises BackendError if it cannot be compiled or started.
+    listener: bfdd's socket. journal: file of events. tell: the fast path's socket (None: there is none).
+    starter: command that starts the process and ends. Raises BackendError if it cannot be compiled or
+    started.
     """
     floor_us = round(FREEZE_FLOOR_S * 1e6)
     arguments = (str(listener), str(journal), str(tell or "-"), str(PRIORITY * real_time), str(floor_us))
@@ -73,8 +75,9 @@ def start(
 
 
 def launch(fabric: Fabric, router: Host | Tor, listener: Path) -> None:
-    """Start a router's data plane, until the fabric goes. listener: its bfdd's socket."""
-    # A fast path may also come later, or for a while only.
+    """Start a router's data plane, which runs until the fabric is removed. listener: socket of the router's
+    bfdd."""
+    # A fast path may also start later, or run for a while only.
     tell = tell_socket(fabric, router) if isinstance(router, Host) else None
     process = start(
         router.namespace,
@@ -88,12 +91,12 @@ def launch(fabric: Fabric, router: Host | Tor, listener: Path) -> None:
 
 
 def journal_of(fabric: Fabric, router: Host | Tor) -> Path:
-    """Return the file of what happened to a router's data plane."""
+    """Return the journal of a router's data plane."""
     return state_folder(fabric.plan.name) / f"{router.namespace}.plane.log"
 
 
 def tell_socket(fabric: Fabric, host: Host) -> Path:
-    """Return the socket on which a host's fast path hears from the data plane."""
+    """Return the socket on which a host's fast path gets the data plane's reports."""
     return state_folder(fabric.plan.name) / f"plane-h{host.index}.sock"
 
 
@@ -104,7 +107,7 @@ def rows(journal: Path) -> list[dict[str, Any]]:
 
 
 def downs(journal: Path) -> list[Down]:
-    """Return how often sessions that were up went down, in order."""
+    """Return the times at which sessions that were up went down, in order."""
     return [
         Down(row["at_ns"], row["peer"], row["diag"], row["silent_ns"], row["credit_ns"])
         for row in rows(journal)

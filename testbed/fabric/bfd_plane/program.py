@@ -1,4 +1,4 @@
-"""Compile the data plane, once per source.
+"""Compile the data plane, once for each version of its source.
 
 For: the path of the program. Not for: starting it (processes.py). Source: our design. The program is kept in
 the user's cache, never in the project. `make system` runs this module, so that a fabric need not wait for it.
@@ -24,9 +24,10 @@ _CURE = "see make system"
 
 
 def program(cache: Path | None = None) -> Path:
-    """Return the compiled data plane, and compile it first if it is not in the cache.
+    """Return the path of the compiled data plane. Compiles it first if it is not in the cache.
 
-    cache: default ~/.cache/twinbed. Raises BackendError if there is no compiler, or it refuses the source.
+    cache: folder for the program; None: ~/.cache/twinbed. Raises BackendError if there is no compiler, or it
+    refuses the source.
     """
     root = cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "twinbed"
     digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(_FLAGS).encode()).hexdigest()[:16]

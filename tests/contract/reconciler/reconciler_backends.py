@@ -16,8 +16,8 @@ import simpy
 
 from control.reconciler.model import Representors, Table
 from control.reconciler.ports import Dump, Event, Instruction, RuleController
-from twin.fabric.forwarding import Host, Netlink
-from twin.fabric.tables import KernelTables, Row
+from tests.contract.reconciler.kernel_tables import KernelTables, Row
+from tests.contract.reconciler.simulated_agent import Host, Netlink
 
 OWNER, STRANGER = 0xB0B, 0xA11CE
 VNI, TUNNEL, REPRESENTOR = 100, 50, 10

@@ -25,6 +25,7 @@ from testbed.fabric.rules.bpf import ROOM, BpfRules
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.ingress import WAY_OUT
 from testbed.fabric.rules.port import Applier
+from tests.contract.reconciler.kernel_tables import Row
 from tests.contract.reconciler.reconciler_backends import (
     OWNER,
     REPRESENTOR,
@@ -36,7 +37,6 @@ from tests.contract.reconciler.reconciler_backends import (
     mac,
     vtep,
 )
-from twin.fabric.tables import Row
 from twinbed import BackendError
 
 HERE = (10 << 24) | 0xFFFF00

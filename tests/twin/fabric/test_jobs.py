@@ -17,7 +17,6 @@ from twin.fabric.jobs import (
     Job,
     iteration,
     iteration_s,
-    met,
     series,
     straggler,
     transformer_s,
@@ -167,16 +166,6 @@ def test_a_lost_uplink_is_slower_until_its_repair() -> None:
     slow = np.isclose(ran.duration_s, slow_s)
     assert np.all(slow | np.isclose(ran.duration_s, fast_s))
     assert slow.sum() == pytest.approx(10.0 / slow_s, abs=2)
-
-
-def test_only_connections_on_the_dead_uplink_meet_the_fault() -> None:
-    at_s, gap_s = np.arange(20_000.0), np.tile([0.2, 0.3], (20_000, 1))
-    spans = met(at_s, gap_s, connections=1, uplinks=2, seed=SEED)
-    # Neither direction with probability a quarter; IN, whose gap is longer, with a half.
-    assert len(spans) / len(at_s) == pytest.approx(0.75, abs=0.02)
-    lasted_s = spans[:, 1] - spans[:, 0]
-    assert np.mean(np.isclose(lasted_s, 0.3)) == pytest.approx(2 / 3, abs=0.02)
-    assert len(met(at_s, gap_s, connections=64, uplinks=2, seed=SEED)) == len(at_s)
 
 
 def test_the_slowest_of_many_is_what_drawing_them_says() -> None:

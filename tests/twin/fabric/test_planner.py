@@ -143,7 +143,9 @@ def test_the_tiered_form_is_the_simulation_s() -> None:
     tiers = (Tier("memory", 300.0, 0.5, 5.0, Loss.PROCESS), Tier("remote", 1800.0, 20.0, 60.0, Loss.PEERS))
     asked = plan(failures=causes, tiers=tiers, update_s=100.0, duration_s=300 * DAY_S)
     classes = [(0.8 * rate, 30 + 100 + 5.0, 0), (0.2 * rate, 30 + 100 + 60.0, 1)]
-    form = forms.tiered_ettr(classes, [(300.0, 0.5), (1800.0, 20.0)])
+    saves = [(300.0, 0.5), (1800.0, 20.0)]  # interval and save of a tier, s
+    lost = sum(per_s * (down_s + saves[tier][0] / 2) for per_s, down_s, tier in classes)
+    form = (1 - lost) / (1 + sum(save_s / interval_s for interval_s, save_s in saves))
     assert np.mean([of(asked, seed).ettr for seed in range(4)]) == pytest.approx(form, abs=0.004)
 
 

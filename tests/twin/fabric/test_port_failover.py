@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.fabric import Direction
-from twin.fabric import port_tables as tables
+from tests.twin.fabric import port_tables as tables
+from tests.twin.fabric.port_events import RECEIVES, SENDS, Event, Exchange, PortLoss, exchange
+from tests.twin.fabric.port_tables import DEVICE, Context, Device, Request, step
 from twin.fabric.model import QueuePair
-from twin.fabric.port_events import RECEIVES, SENDS, Event, Exchange, PortLoss, exchange
 from twin.fabric.port_failover import PortFailover, PortOutage, Story, story
-from twin.fabric.port_tables import DEVICE, Context, Device, Request, step
 from twin.fabric.rdma import stall_s
 from twin.fabric.retransmission import PLAIN, Adaptive, ladder
 from twin.fabric.transports import Rdma

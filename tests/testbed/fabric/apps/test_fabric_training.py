@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,6 @@ from testbed.fabric.apps.paths import answers, carried
 from testbed.fabric.apps.restart import Life
 from testbed.fabric.apps.training import Trained, Training
 from testbed.fabric.model import Endpoint, Fabric
-from testbed.fabric.ownership import NAMESPACES, processes_in
 from twinbed import BackendError, ScenarioError
 
 WITHIN_S = 90.0
@@ -127,8 +127,9 @@ def _killed_after(place: Endpoint, folder: Path, *, saves: int) -> Iterator[None
             if time.monotonic() > until:
                 return
             time.sleep(0.01)
-        for pid in processes_in(NAMESPACES / place.namespace):
-            os.kill(pid, signal.SIGKILL)
+        listed = subprocess.run(("ip", "netns", "pids", place.namespace), capture_output=True, check=True)
+        for pid in listed.stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()

@@ -18,9 +18,7 @@ import numpy as np
 import simpy
 
 from control.fabric import Direction
-from twin.fabric.model import Floats, Whole
-from twin.fabric.port_failover import PortFailover
-from twin.fabric.port_tables import (
+from tests.twin.fabric.port_tables import (
     DEVICE,
     FAILOVER_STATUSES,
     RECEIVER,
@@ -32,6 +30,8 @@ from twin.fabric.port_tables import (
     Table,
     step,
 )
+from twin.fabric.model import Floats, Whole
+from twin.fabric.port_failover import PortFailover
 from twin.fabric.retransmission import Ladder
 
 Process = Generator[simpy.Event, Any, Any]

@@ -1,9 +1,8 @@
 """An agent on a host, its kernel's tables and the netlink channel between them, in SimPy.
 
-For: driving a `RuleController` (control/reconciler) as a real host does: notifications that are lost,
-doubled, late and out of order, a socket that overflows, dumps that take time and are interrupted, rule
-changes that fail, crashes and restarts. Not for: the tables themselves (tables.py), nor what routing writes
-into them.
+For: the contract of a `RuleController` (control/reconciler) in virtual time. The host loses, doubles, delays
+and reorders notifications, overflows its socket, interrupts dumps, refuses rule changes, crashes and
+restarts. Not for: the tables themselves (kernel_tables.py), nor what routing writes into them.
 A dump reads table after table, each in two parts at two instants. An entry that is moved between the two may
 be missed, as in the kernel's walk over its hash table; the dump reports a table that changed meanwhile as
 interrupted (NLM_F_DUMP_INTR). Rule changes are made one after another.
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from control.reconciler.model import EvpnFdb, ForwardingState, Rules, Table
+from control.reconciler.model import ForwardingState, Rules, Table
 from control.reconciler.ports import (
     Add,
     ArmTimer,
@@ -38,7 +37,7 @@ from control.reconciler.ports import (
     Timer,
     TimerFired,
 )
-from twin.fabric.tables import FULL, KernelTables, Row
+from tests.contract.reconciler.kernel_tables import FULL, KernelTables, Row
 
 Watch = Callable[[Event, list[Instruction]], None]
 
@@ -122,15 +121,14 @@ class Host:
 
     # --- notifications -------------------------------------------------------------------------------
 
-    def _on_change(self, table: Table, row: Row, gone: bool) -> None:
+    def _on_change(self, table: Table) -> None:
         if self._controller is None:
             return
         link, random = self.netlink, self._random
         if random.random() < link.loss:
             self.messages_lost += 1
             return
-        entries = EvpnFdb(*(np.array([value]) for value in row)) if table is Table.EVPN_FDB else None
-        message = Changed(0.0, frozenset({table}), entries, gone)
+        message = Changed(0.0, frozenset({table}))
         for _ in range(2 if random.random() < link.duplication else 1):
             late_s = link.overtaken_s if random.random() < link.reordering else 0.0
             self._later(link.message_s + late_s, self._arrive, message)
@@ -154,7 +152,7 @@ class Host:
             self._feed(Overflowed(now_s))
         elif self._socket:
             message = self._socket.popleft()
-            self._feed(Changed(now_s, message.tables, message.entries, message.gone))
+            self._feed(Changed(now_s, message.tables))
         if self._socket or self._overflowed:
             self._reading = True
             self._later(self.netlink.read_s, self._read)

@@ -1,9 +1,9 @@
 """A host kernel's forwarding tables and tunnel rules, as netlink shows and changes them.
 
 For: the state that a controller of rules dumps and is notified of, and the rule changes that the kernel
-accepts or refuses. Not for: time, messages and the agent (forwarding.py). Rows lie in arrays and are found by
-key in constant time, so that a dump of 100,000 entries is a copy. A dump has no order, like the kernel's hash
-tables.
+accepts or refuses. Not for: time, messages and the agent (simulated_agent.py). Rows lie in arrays and are
+found by key in constant time, so that a dump of 100,000 entries is a copy. A dump has no order, like the
+kernel's hash tables.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from control.reconciler.model import (
 )
 
 Row = tuple[int, ...]
-Listener = Callable[[Table, Row, bool], None]
-"""A function called with a table, the row that was put or removed, and whether the row is gone."""
+Listener = Callable[[Table], None]
+"""A function called with the table that changed."""
 
 EVERY_ROW = slice(None)
 
@@ -114,13 +114,12 @@ class KernelTables:
     def put(self, table: Table, *row: int) -> None:
         """Add or change a forwarding entry, route or neighbour."""
         if self._tables[table].put(row):
-            self._tell(table, row, False)
+            self._tell(table)
 
     def remove(self, table: Table, *key: int) -> None:
         """Remove an entry, given the columns of its key in order. A missing entry is no error."""
-        row = self._tables[table].remove(key)
-        if row is not None:
-            self._tell(table, row, True)
+        if self._tables[table].remove(key) is not None:
+            self._tell(table)
 
     def fill(self, table: Table, columns: object) -> None:
         """Put all rows of a table."""
@@ -179,7 +178,7 @@ class KernelTables:
             self._tables[Table.RULES].remove((old[5],))
             self._release(old[4])
             if not quiet:
-                self._tell(Table.RULES, old, True)
+                self._tell(Table.RULES)
         return None
 
     def rules(self) -> Iterable[Row]:
@@ -196,7 +195,7 @@ class KernelTables:
     def _put_rule(self, row: Row, quiet: bool) -> None:
         self._tables[Table.RULES].put(row)
         if not quiet:
-            self._tell(Table.RULES, row, False)
+            self._tell(Table.RULES)
 
     def _bind(self, action: int, vni: int, remote: int) -> str | None:
         if self._actions.setdefault(action, (vni, remote)) != (vni, remote):
@@ -209,6 +208,6 @@ class KernelTables:
         if not self._bound[action]:
             del self._bound[action], self._actions[action]
 
-    def _tell(self, table: Table, row: Row, gone: bool) -> None:
+    def _tell(self, table: Table) -> None:
         for listener in self.listeners:
-            listener(table, row, gone)
+            listener(table)
