@@ -30,7 +30,9 @@ _TYPE = InstanceType("t4", "measured", 4, 16, gpus=1, gpu_model="T4")
 class Measured:
     """A model's measurements.
 
-    steps: of its steps. base: B0, samples. done: samples of a job at B0.
+    steps: of its steps.
+    base: B0, samples.
+    done: samples of a job at B0.
     batch, gained: batch sizes, samples, and the progress of a step of each in steps of B0, float64[m].
     """
 
@@ -166,7 +168,10 @@ def _gains(name: str, of: Measured) -> Iterator[list[str]]:
 class Played:
     """A search on measured cells.
 
-    name: of the model. by: what is least. found: the choice. trials, cells: how many.
+    name: of the model.
+    by: what is least.
+    found: the choice.
+    trials, cells: how many.
     start, taken, best: time or cost of the start, the choice and the best cell, s or $.
     """
 

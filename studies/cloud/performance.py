@@ -253,8 +253,9 @@ def _submissions(files: list[Path]) -> Titled:
 class Question:
     """What is asked of a public table.
 
-    evaluate: yields each evaluation's title and errors from the files
-    licence: source and licence; goal: what is aimed at
+    evaluate: yields each evaluation's title and errors from the files.
+    licence: source and licence.
+    goal: what is aimed at.
     """
 
     title: str

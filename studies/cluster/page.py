@@ -64,7 +64,10 @@ _PHILLY_JOBS = 2000
 class Cell:
     """Runs of one set of jobs under several policies.
 
-    name: of the scenario; cluster: its section; policies: of the runs; fairness: whether ρ is shown.
+    name: of the scenario.
+    cluster: its section.
+    policies: of the runs.
+    fairness: whether ρ is shown.
     """
 
     name: str

@@ -33,8 +33,12 @@ _SURF_USERS = 50
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Jobs with users. name: of the data; units: cores or GPUs of a machine; horizon_s: time from the first
-    submission to the last, s."""
+    """Jobs with users.
+
+    name: of the data.
+    units: cores or GPUs of a machine.
+    horizon_s: time from the first submission to the last, s.
+    """
 
     name: str
     use: Use

@@ -31,8 +31,11 @@ _BURST = 50
 
 @dataclass(slots=True)
 class Stopped:
-    """Stops of one length. stops: their number; own, peer: how often the stopped end, or its peer, gave the
-    session up."""
+    """Stops of one length.
+
+    stops: their number.
+    own, peer: how often the stopped end, or its peer, gave the session up.
+    """
 
     stop_s: float
     stops: int = 0

@@ -53,8 +53,9 @@ _ELSEWHERE = "during a fault elsewhere"
 class Seen:
     """What one road did.
 
-    gaps_s, stalls_s: of each fault, the worst flow's gap and the longest stall meanwhile; down: sessions that
-    went down without a fault of theirs, by cause; session_s: watched time of all sessions together.
+    gaps_s, stalls_s: of each fault, the worst flow's gap and the longest stall meanwhile.
+    down: sessions that went down without a fault of theirs, by cause.
+    session_s: watched time of all sessions together.
     """
 
     setting: Setting

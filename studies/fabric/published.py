@@ -46,8 +46,12 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A published figure and ours. source: as text; low, high: what ours has to be within; missed: why it is
-    not, or empty."""
+    """A published figure and ours.
+
+    source: as text.
+    low, high: what ours has to be within.
+    missed: why it is not, or empty.
+    """
 
     name: str
     what: str

@@ -41,8 +41,9 @@ _KERNEL_RTO_S = 0.2
 class Iterations:
     """The iterations of one run.
 
-    usual_s: mean of the iterations while nothing happens; mean_s: of all
-    longest_s: the longest within SETTLED_S of each fault that met the job, float64[m]
+    usual_s: mean of the iterations while nothing happens.
+    mean_s: of all.
+    longest_s: the longest within SETTLED_S of each fault that met the job, float64[m].
     """
 
     usual_s: float
@@ -118,7 +119,8 @@ def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 
 class Restarts:
     """A job that died and started again.
 
-    job_s: from the first iteration's begin to the last one's end; lost_s: the part that was not progress
+    job_s: from the first iteration's begin to the last one's end.
+    lost_s: the part that was not progress.
     """
 
     job_s: float

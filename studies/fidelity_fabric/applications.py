@@ -69,7 +69,8 @@ class Through:
 class OnOnePath:
     """A training with checkpoints whose hosts have one path only: it dies of a fault and starts again.
 
-    timeout_s: gloo's; save_every: iterations between two saves
+    timeout_s: gloo's.
+    save_every: iterations between two saves.
     """
 
     title: str

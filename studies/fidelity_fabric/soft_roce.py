@@ -76,7 +76,8 @@ class Hit:
 class Measured:
     """What was measured with BFD's timers.
 
-    injected: number of faults while the queue pair was at work; hits: those that cost it a round
+    injected: number of faults while the queue pair was at work.
+    hits: those that cost it a round.
     """
 
     bfd: BfdTimers
@@ -173,7 +174,8 @@ def _spread_ns(pings: PingPong) -> NDArray[np.float64]:
 class Trial:
     """A queue pair whose path was lost for gap_s.
 
-    error: the queue pair's error, None if it survived; after_s: from the loss until that was told
+    error: the queue pair's error, None if it survived.
+    after_s: from the loss until that was told.
     """
 
     gap_s: float

@@ -132,8 +132,12 @@ def _keep(store: Path, name: str, cell: Cell) -> None:
 
 
 class Compared(NamedTuple):
-    """A cluster's time to so many pushes. workers: their number; measured_s, predicted_s, dare_s: measured,
-    predicted by spotDNN, and by CM-DARE+, which knows no contention, s."""
+    """A cluster's time to so many pushes.
+
+    workers: their number.
+    measured_s, predicted_s, dare_s: measured, predicted by spotDNN, and by CM-DARE+, which knows no
+        contention, s.
+    """
 
     workers: int
     measured_s: float

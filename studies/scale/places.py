@@ -18,8 +18,11 @@ from twinbed import BackendError
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Names of namespaces. hub: of the scheduler; workers: the others; the hub's address is the first of
-    each link."""
+    """Names of namespaces.
+
+    hub: of the scheduler.
+    workers: the others; the hub's address is the first of each link.
+    """
 
     hub: str
     workers: tuple[str, ...]

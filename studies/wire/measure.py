@@ -49,8 +49,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A straight line by least squares. each: what one more container adds; low, high: its 95 % interval (t
-    distribution); fixed: what there is without containers."""
+    """A straight line by least squares.
+
+    each: what one more container adds.
+    low, high: its 95 % interval (t distribution).
+    fixed: what there is without containers.
+    """
 
     each: float
     low: float
