@@ -1,5 +1,6 @@
-"""What the controller's own work costs, without sockets: its books, its ledgers and Escra's decisions. Then
-the same of a whole controller as a process (whole_controller.py).
+"""CPU time of the controller's own work without sockets: its books, its ledgers and Escra's decisions.
+
+Then the same of a whole controller as a process (whole_controller.py).
 
 A period: every agent sends one record per container in signed datagrams. They are checked, decided on, and
 the limits that follow are put into orders, which all agents confirm. 5 % of the containers are throttled, and

@@ -1,7 +1,7 @@
-"""What the control loop costs on this machine's real containers: 100 of them at 100 ms under Escra.
+"""CPU time of the control loop's thread on 100 real containers of this machine at 100 ms under Escra.
 
-In CPU time of the loop's own thread. Baseline, in the same run: Escra's rule by whole arrays however few
-containers a report has. Needs root and cgroups; elsewhere it says so and has no figure.
+The baseline in the same run is Escra's rule over whole arrays, however few containers a report has. It needs
+root and cgroups; without them it prints a line and no figure.
 """
 
 from __future__ import annotations

@@ -71,8 +71,14 @@ def figures() -> Iterator[dict[str, object]]:
 
 @dataclass(frozen=True)
 class Case:
-    """A case to time. tables: the kernel's; representors: the devices of the rules; shuffled: rows are in
-    another order at every dump; settled: the same dump was handled before; target_ms: the goal, or None."""
+    """A case to time.
+
+    tables: tables of the kernel.
+    representors: devices of the rules.
+    shuffled: whether rows are in another order at every dump.
+    settled: whether the same dump was handled before.
+    target_ms: goal, ms, or None.
+    """
 
     tables: KernelTables
     representors: Representors

@@ -1,7 +1,7 @@
 """Listing and querying a store of 100,000 runs: in a folder, and on a real S3 server (moto's, in here).
 
-A run's tables are the same files everywhere; each has a manifest of its own. The baseline is reading every
-manifest again, on a store of 2,000 runs, scaled to as many.
+All runs share the same table files; each has a manifest of its own. The baseline is reading every manifest
+again, on a store of 2,000 runs, scaled to the same number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lab.runs.stores import store_at
 
 RUNS, FEW, REPEATS = 100_000, 2_000, 3
 _LINKS = 30_000
-"""Runs that share files: file systems allow so many links of a file."""
+"""Largest number of runs that share a file: file systems limit the links of a file."""
 _ASKED = "SELECT policy, count(*) AS runs, avg(mean_reserved_cores) AS cores FROM runs GROUP BY policy"
 _KEYS = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
 

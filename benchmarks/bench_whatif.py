@@ -39,7 +39,7 @@ _PLAIN = (
     "from twin.containers import simulation; simulation.new_leaps = lambda *_: None; "
     "from lab.cli.main import main; main()",
 )
-"""Words of a Python that runs every period by itself."""
+"""Arguments of a Python that simulates every period by itself."""
 
 
 def figures() -> Iterator[dict[str, object]]:
@@ -57,7 +57,7 @@ def figures() -> Iterator[dict[str, object]]:
 
 
 def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
-    """Wall seconds and peak MB of one `whatif` with all policies, then of one process per policy."""
+    """Return wall time, s, and peak MB of one `whatif` with all policies, then of a process per policy."""
     ours = _ask(trace, POLICIES, folder)
     apart = [_ask(trace, (policy,), folder) for policy in POLICIES]
     return (
@@ -92,7 +92,7 @@ def _figure(
 
 
 class _Cost(NamedTuple):
-    """What one process of `twinbed whatif` took: wall s, peak resident MB, MB in its store."""
+    """The cost of one process of `twinbed whatif`: wall time, s, peak resident MB, MB in its store."""
 
     wall_s: float
     rss_mb: float
@@ -102,7 +102,7 @@ class _Cost(NamedTuple):
 def _ask(
     trace: Path, policies: tuple[str, ...], folder: str, how: Sequence[str] = _USUAL, *more: str
 ) -> _Cost:
-    """Return what a process of its own takes."""
+    """Return the cost of asking in a process of its own."""
     with tempfile.TemporaryDirectory(dir=folder) as store:
         began = time.perf_counter()
         words = ["whatif", str(trace), "--policy", ",".join(policies), "--store", store, "--format", "json"]
@@ -135,7 +135,7 @@ def _trace(periods: int = PERIODS, count: int = CONTAINERS) -> UsageTrace:
 
 
 def _write(folder: Path) -> tuple[float, float]:
-    """Seconds to build and write one run's `periods`: ours, and through one long DataFrame."""
+    """Return the time to build and write one run's `periods`, s: ours, and through one long DataFrame."""
     trace = _trace()
     cpu = trace.cpu_cores.astype(np.float32)
     zeros = np.zeros(cpu.shape, np.float32)

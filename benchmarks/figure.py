@@ -1,4 +1,4 @@
-"""One performance figure, as `python -m benchmarks` prints it, and the timing of what is measured."""
+"""One performance figure, as `python -m benchmarks` prints it, and the timing of work."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def figure(
     target: str,
     **more: object,
 ) -> dict[str, object]:
-    """Return a JSON object with the figure and what it is compared with.
+    """Return a JSON object with the figure and its baseline.
 
-    baseline, baseline_value: the comparison in the same run, in the same unit. ratio: how many times better
-    the figure is (> 1: better). target: what was aimed at. more: what the figure depends on.
+    baseline, baseline_value: the comparison in the same run, in the same unit. ratio: factor by which the
+    figure is better (> 1: better). target: the aim. more: conditions of the figure.
     """
     return {
         "name": name,

@@ -23,9 +23,10 @@ Steps = Generator[simpy.Event, Any, None]
 class Job:
     """A job and its faults.
 
-    iteration_s: healthy, and with an attachment that lacks an uplink. edges: (faults of the whole fleet per
-    second, repair_s) of each cause at the edge. host_per_s: faults of all hosts per second. stall_s: what an
-    edge fault adds.
+    iteration_s: length of an iteration, s: healthy, and while an attachment lacks an uplink.
+    edges: for each cause at the edge: faults of the whole fleet per second, and repair time, s.
+    host_per_s: faults of all hosts per second.
+    stall_s: length of the job's stall at an edge fault, s.
     """
 
     iteration_s: tuple[float, float]

@@ -1,10 +1,9 @@
 """A whole controller as a process: gRPC with mutual TLS, the door, UDP, signatures, books and decisions.
 
-For: how much of a core it needs, which `bench_controller` prints. Not for: real agents, which need a host
-each. One process speaks for all agents over loopback: a call per agent, signed records of all its containers
-once a period, agents evenly spread over the period, and an answer to each order. 5 % of the containers are
-throttled, and 20 % leave runtime unused, other ones in each period. Run with a folder as its argument, it is
-the controller.
+For: its CPU use, which `bench_controller` prints. Not for: real agents, which need a host each. One process
+speaks for all agents over loopback: a call per agent, signed records of all its containers once a period,
+agents evenly spread over the period, and an answer to each order. 5 % of the containers are throttled, and
+20 % leave runtime unused, other ones in each period. With a folder as its argument it is the controller.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ class _Agent:
         self.ready = asyncio.Event()
 
     async def talk(self, address: str, pki: Path, gate: asyncio.Semaphore) -> None:
-        """Register, say what there is, and answer orders until the call ends. While many agents come, the
-        door may close a connection that waits; as a real agent does, this one comes again."""
+        """Register, report the containers, and answer orders until the call ends. If the door closes a
+        waiting connection because many agents come, this one connects again, as a real agent does."""
         identity = certificates.enroll(pki, self.name)
         while not self._registered:
             async with gate:
@@ -186,7 +185,7 @@ async def _drive(pki: Path, child: subprocess.Popen[str], count: int, each: int)
 
 
 def measure(count: int, each: int) -> dict[str, float]:
-    """Return what happened per second with `count` agents of `each` containers, and how many calls were lost.
+    """Return rates per second with `count` agents of `each` containers, and the number of lost calls.
 
     cpu_s: of the controller's process; sent, received: datagrams; reports: records that counted; orders: that
     agents received. Calls are lost where this process does not keep up with its agents, so that they are

@@ -173,6 +173,6 @@ class Ranking(Table):
 
 @dataclass(frozen=True, repr=False)
 class Advised(Table):
-    """An advice. histories: what it was made of."""
+    """An advice. histories: the histories that it was made from."""
 
     histories: tuple[Told, ...]

@@ -32,8 +32,9 @@ Settings = Mapping[str, object] | Sequence[str]
 def Store(location: str | Path | None = None) -> RunStore:  # noqa: N802 - users take it for a class
     """Return the store of runs at a folder or a URL (`s3://BUCKET/PREFIX`).
 
-    location: None for $TWINBED_STORE, else the folder of this user's data. `list()` of it is a frame of all
-    runs, and `open(ID)` a run with `metrics` and `frame(TABLE)`. Raises StoreError.
+    location: the folder or URL; None for $TWINBED_STORE, else the folder of this user's data. The store's
+    `list()` returns a frame of all runs, and `open(ID)` a run with `metrics` and `frame(TABLE)`. Raises
+    StoreError.
     """
     from lab.runs.stores import store_at
 
@@ -251,7 +252,7 @@ def recommend(
     """Rank clusters for a training job (a file, or a shipped one's name) by cost or time, with intervals.
 
     deadline_s: longest time of the job, s. budget_usd: its largest cost. budget_usd_h: largest price of the
-    cluster per hour. market: on-demand or spot. batches: sizes per worker to choose among. server: type of a
+    cluster per hour. market: on-demand or spot. batches: sizes per worker to choose from. server: type of a
     parameter server. catalogue, measurements: files of prices and of past runs, None for those in use.
     shipped_runs: whether the shipped measured jobs are past runs, too. top: rows of the ranking.
 
@@ -328,7 +329,7 @@ def advise(
 
     traces: files, folders, shipped recordings' names, or functions that return a history. policies:
     candidates, None for all. risk: largest accepted share of throttled periods, 0 to 1. seeds: number of
-    replays with other bursts. price: of what is reserved, `{"cpu_core_hour": 0.03}` and the like.
+    replays with other bursts. price: price of reservations, such as `{"cpu_core_hour": 0.03}`.
     hosts: number of hosts that the containers share in the rehearsal, and the cores of each; None for a host
     for each container. format, options: how trace files are read.
     """

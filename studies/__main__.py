@@ -1,7 +1,7 @@
 """`python -m studies NAME`: makes a results page again, or prints an experiment or a measurement.
 
-For: the one command line of the studies. Not for: what there is (tasks.py) or making it. Every failure that
-is expected ends it with one line and exit code 2.
+For: the one command line of the studies. Not for: the table of tasks (tasks.py) or their work. An expected
+failure ends it with one line and exit code 2.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "data": {"type": Path, "metavar": "FOLDER", "help": "the public data sets (default: $TWINBED_DATA)"},
     "store": {"type": Path, "metavar": "FOLDER", "help": "runs or measurements (default: by the code)"},
     "out": {"type": Path, "metavar": "FOLDER", "help": "where pages are written (default: docs/results)"},
-    "minutes": {"type": float, "metavar": "N", "help": "start nothing after so long"},
+    "minutes": {"type": float, "metavar": "N", "help": "start nothing after N minutes"},
     "only": {"nargs": "+", "metavar": "WHAT", "help": "parts, settings, cells, tables or gaps, by the task"},
     "repeats": {"type": int, "metavar": "N", "help": "runs of each cell on the testbed"},
     "duration": {"type": float, "metavar": "S", "help": "seconds of a run"},
     "page-only": {"action": "store_true", "help": "write the page and measure nothing"},
-    "note": {"metavar": "TEXT", "help": "a sentence on the page, from now on: what else the machine did"},
+    "note": {"metavar": "TEXT", "help": "sentence on the page from now on: the machine's other work"},
     "again": {"action": "store_true", "help": "repeat runs of the table of measured jobs"},
     "recommenders": {"nargs": "+", "metavar": "NAME", "help": "only these recommenders"},
     "programs": {"action": "store_true", "help": "leave out past jobs of the same program, too"},
-    "few": {"type": int, "metavar": "N", "help": "keep so many past jobs or loads, drawn"},
+    "few": {"type": int, "metavar": "N", "help": "draw N past jobs or loads, and leave out the others"},
     "seeds": {"type": int, "metavar": "N", "help": "searches of each job (default: 5)"},
     "past": {"nargs": "+", "metavar": "TABLE", "help": "tables whose jobs are past jobs, too"},
     "jobs": {"action": "store_true", "help": "print a line for each job, too"},
     "timeout": {"type": int, "metavar": "N", "help": "exponent of the ACK timeout"},
-    "sensitivity": {"action": "store_true", "help": "how the figures move when one assumption is changed"},
+    "sensitivity": {"action": "store_true", "help": "show how the figures move when one assumption changes"},
     "html": {"type": Path, "metavar": "FILE", "help": "write the experiment as one HTML page, too"},
     "format": {"dest": "form", "choices": list(Format), "help": "how the experiment is printed"},
 }
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="a task or an experiment; --list shows them")
-    parser.add_argument("--list", action="store_true", help="what there is, and what it needs")
+    parser.add_argument("--list", action="store_true", help="list the tasks and what they need")
     for option, settings in OPTIONS.items():
         parser.add_argument(f"--{option}", **settings)
     given = vars(parser.parse_args(arguments))

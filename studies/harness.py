@@ -1,4 +1,4 @@
-"""What all studies share: the command line's wishes, folders, the store of this code, and the page's frame.
+"""The parts that all studies share: options of the command line, folders, stores, and the frame of a page.
 
 For: studies.__main__ and every task. Not for: any figure, nor for judging one (studies.judge).
 """
@@ -20,26 +20,28 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
 STORES = ROOT / "build" / "studies"
 NO_DATA = "no data on this machine"
-"""What a row says when its public data set is not there."""
+"""Text of a row whose public data set is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line asks of a task. An option that was not given has its default.
+    """The options of a task on the command line. An option that was not given has its default.
 
-    name: of the task
-    data: folder of the public data sets; None: they are not on this machine
-    store: folder of runs or measurements; None: the one of this code under build/studies
-    out: folder that pages are written to
-    minutes: nothing is started after so many minutes
-    only: parts, settings, cells, tables or gaps, by the task; empty: all
-    repeats, duration: runs of each cell on the testbed; seconds of a run
-    page_only, note: write the page and measure nothing; a sentence that the page shows from now on
-    again: fill the second table of measured jobs, which repeats runs of the first one
-    few: past jobs, or loads of an application, that are drawn and kept; None: all
-    recommenders, programs, seeds, past, jobs: see studies.cloud.searches
-    sensitivity, html, form: see studies.experiments.page
-    timeout: exponent of the ACK timeout of soft RoCE
+    name: name of the task.
+    data: folder of the public data sets; None: they are not on this machine.
+    store: folder of runs or measurements; None: the one of this code under build/studies.
+    out: folder to which pages are written.
+    minutes: time after which nothing is started, minutes.
+    only: parts, settings, cells, tables or gaps, by the task; empty: all.
+    repeats: number of runs of each cell on the testbed.
+    duration: length of a run, s.
+    page_only: whether to write the page and measure nothing.
+    note: a sentence that the page shows from now on.
+    again: whether to fill the second table of measured jobs, which repeats runs of the first one.
+    few: number of past jobs, or of loads of an application, that are drawn and kept; None: all.
+    recommenders, programs, seeds, past, jobs: see studies.cloud.searches.
+    sensitivity, html, form: see studies.experiments.page.
+    timeout: exponent of the ACK timeout of soft RoCE.
     """
 
     name: str = ""
@@ -72,11 +74,11 @@ class Asked:
 
 
 class TimeIsUpError(TwinbedError):
-    """Raised when the minutes that were asked for are over. What was run or measured until then is kept."""
+    """Raised when the time of --minutes is over. All finished runs and measurements are kept."""
 
 
 def clock(minutes: float) -> Callable[..., None]:
-    """Return a progress function that raises TimeIsUpError after so many minutes."""
+    """Return a progress function that raises TimeIsUpError after `minutes` minutes."""
     end_s = time.monotonic() + 60 * minutes
 
     def check(*_: object) -> None:
@@ -87,9 +89,9 @@ def clock(minutes: float) -> Callable[..., None]:
 
 
 def store_of_code(name: str, parts: Sequence[str]) -> Path:
-    """Return the folder of the runs that the code as it is makes. Stores of other code are left alone.
+    """Return the folder of the runs of the present code. Stores of other code stay untouched.
 
-    parts: files and folders of the repository that a run depends on beside its scenario and calibration.
+    parts: files and folders of the repository on which a run depends beside its scenario and calibration.
     Raises InvariantError for a part that does not exist.
     """
     digest = hashlib.sha256()
@@ -115,7 +117,7 @@ def page(
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
-    """Return a Markdown table. left: how many columns from the left hold text; the others are figures."""
+    """Return a Markdown table. left: number of text columns at the left; the others are figures."""
     rules = ["---"] * left + ["---:"] * (len(header) - left)
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (header, rules, *rows))
 
@@ -126,12 +128,12 @@ def dash(value: float, form: str = ".3g") -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole and say where it is."""
+    """Write a file whole and print its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda file: file.write(text.encode()))
     say(str(path))
 
 
 def say(line: str) -> None:
-    """Write a line for those who wait to standard error."""
+    """Write a line of progress to standard error."""
     sys.stderr.write(line + "\n")

@@ -1,4 +1,4 @@
-"""When a figure of the source counts as reproduced, and when an aim of ours counts as reached.
+"""Decides whether a figure of the source counts as reproduced, and whether an aim of ours counts as reached.
 
 For: the one rule of every page. RULE was fixed before any result was seen and is printed with the results;
 its two factors are the only constants. Not for: computing figures. How near the twin is to the testbed is
@@ -14,10 +14,10 @@ from enum import StrEnum
 from studies.reference_figures import ReferenceFigure
 
 CHANGE_FACTOR = 1.5
-"""A change in percent is reproduced in size if ours is at most so many times larger or smaller."""
+"""Largest factor between our change in percent and the source's at which it is reproduced in size."""
 
 ABSOLUTE_FACTOR = 2.0
-"""The same for an absolute figure. It is wider because machine and application differ from the source's."""
+"""The same for an absolute figure. It is larger because machine and application differ from the source's."""
 
 RULE = (
     f"In size: same sign, and within a factor of {CHANGE_FACTOR:g} (changes) or {ABSOLUTE_FACTOR:g} "
@@ -73,10 +73,9 @@ def judge(reference: ReferenceFigure, mean: float, ci95: float) -> Judgement:
 def judge_between(
     reference: ReferenceFigure, low: tuple[float, float], high: tuple[float, float]
 ) -> Judgement:
-    """Judge an interval by its two ends (mean, half-width of the 95 % interval), the upper one maybe
-    infinite.
+    """Judge an interval by its two ends (mean, half-width of the 95 % interval); the upper may be infinite.
 
-    The verdict is what holds at both ends: the direction where only one end has the size, OPEN where the ends
+    The verdict must hold at both ends: it is DIRECTION if only one end has the size, and OPEN if the ends
     disagree on more. An interval has no ratio.
     """
     first, last = judge(reference, *low), judge(reference, *high)
@@ -90,7 +89,7 @@ def judge_between(
 
 
 def aim(reached: bool | None) -> str:
-    """Return what a table says of an aim of ours: `reached`, `missed`, or a dash where there is none."""
+    """Return the word for an aim of ours in a table: `reached`, `missed`, or a dash without an aim."""
     return "–" if reached is None else "reached" if reached else "missed"
 
 

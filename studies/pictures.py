@@ -1,7 +1,7 @@
 """Draws pictures of results pages from the tables that the pages print, so that both always agree.
 
-For: the writers of pages whose tables people would rather look at. Not for: figures that no page prints
-(lab.charts), nor for laying out a page.
+For: pages whose tables are easier to read as a chart. Not for: figures that no page prints (lab.charts), nor
+for laying out a page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WIDTH, _ROW = 190, 26
 _COLORS = {Verdict.SIZE: VERDICTS["inside limit"], Verdict.DIRECTION: SERIES[1], Verdict.NOT: SERIES[6]}
 _ABSENT = "–"
 _BOUND = re.compile(r"&lt;|>")
-"""What stands before a ratio that is almost 0."""
+"""Signs before a ratio that is a bound or almost 0."""
 
 
 def table_below(text: str, heading: str) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def table_below(text: str, heading: str) -> pd.DataFrame:
 
 
 def advice(text: str) -> alt.HConcatChart:
-    """Draw what became of each candidate's advice, set by set, from the page of advice."""
+    """Draw the results of each candidate's advice, set by set, from the page of advice."""
     frame = table_below(text, "## Histories that were not seen before")
     frame["set"] = frame["set"].where(frame["set"] != "").ffill()
     money = pd.to_numeric(frame["money a day (USD)"])

@@ -1,4 +1,4 @@
-"""The figures that the sources report, each with its place in the source. Ours are compared with them.
+"""The figures that the sources report, each with its place in the source, for comparison with ours.
 
 For: reading and checking reference_figures.toml (containers), reference_firm.toml, reference_fabric.toml and
 reference_cloud.toml. Not for: computing our figures (studies.experiments) or judging how near they come
@@ -28,13 +28,13 @@ _MORE = {"also", "also_where", "compared"}
 class ReferenceFigure:
     """One figure of the source.
 
-    experiment, key: the figure of ours that it is compared with
-    what, where: what the source measured, and its section, table or figure
+    experiment, key: our figure that is compared with it.
+    what, where: the quantity, and its section, table or figure in the source.
     kind: change (percent, A against B), absolute, at_most (an upper bound), or sign (+1 or −1: the source
-    says only which is greater)
-    low, high: the two ends of a range in `unit`; a single value is both ends
-    also, also_where: the value of another printing of the same figure, and where it is; None and "": none
-    compared: whether we compute the figure; one that we do not is recorded only
+        says only which is greater).
+    low, high: the two ends of a range in `unit`; a single value is both ends.
+    also, also_where: value and place of another printing of the same figure; None and "" without one.
+    compared: whether we compute the figure; otherwise it is only recorded.
     """
 
     experiment: str
@@ -51,7 +51,7 @@ class ReferenceFigure:
 
     @property
     def other_printing(self) -> ReferenceFigure | None:
-        """The figure as the other printing has it, or None."""
+        """The figure with the value of the other printing, or None."""
         if self.also is None:
             return None
         return replace(self, low=self.also, high=self.also, where=self.also_where, also=None, also_where="")
@@ -64,7 +64,7 @@ def reference_figures() -> tuple[ReferenceFigure, ...]:
 
 
 def source(experiment: str) -> str:
-    """Return the title of the experiment's source; of the first file's for one without a source figure."""
+    """Return the title of the experiment's source. Without a source figure it is the first file's title."""
     texts = [file.read_text(encoding="utf-8") for file in _FILES]
     own = [text for text in texts if any(figure.experiment == experiment for figure in parse(text))]
     return str(tomllib.loads((own or texts)[0])["source"])

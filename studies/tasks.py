@@ -1,4 +1,4 @@
-"""The one table of what `python -m studies NAME` makes. For: the command line. Not for: making anything."""
+"""The table of all tasks of `python -m studies NAME`. For: the command line. Not for: the tasks' work."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from studies.harness import Asked
 class Task:
     """A row of the table.
 
-    about: what it makes, in one line
-    needs: root, data or extras beside a checkout; empty: nothing
-    takes_about: how long, in words
-    options: names of the options that it takes beside `out`
-    function: `module:name` of what makes it; imported when asked for, because torch and others are slow
+    about: its result, in one line.
+    needs: root, data or extras beside a checkout; empty: nothing.
+    takes_about: its duration, in words.
+    options: names of the options that it takes beside `out`.
+    function: `module:name` of its function, which is imported when it is called, because torch and others
+        import slowly.
     """
 
     about: str
@@ -27,7 +28,7 @@ class Task:
     function: str
 
     def run(self, asked: Asked) -> int:
-        """Make it, and return the exit code."""
+        """Do the task, and return the exit code."""
         return int(resolve_name(self.function)(asked))
 
 
@@ -165,7 +166,7 @@ _EXPERIMENT = ("minutes", "store", "sensitivity", "html", "form")
 
 
 def task(name: str) -> tuple[str, Task]:
-    """Return the task of this name, or that of an experiment, with the name as it is spelt in the table.
+    """Return the task of this name, or of an experiment, with the name as the table spells it.
 
     Raises ScenarioError with the nearest name if there is none.
     """

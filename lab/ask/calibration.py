@@ -63,8 +63,10 @@ _Units = tuple[tuple[str, str], ...]
 class Calibration:
     """A machine's calibration.
 
-    name: name of the file's calibration. kernel, cpu: the machine that was measured.
-    date: date of the measurement, YYYY-MM-DD. values: the quantities by key.
+    name: name of the file's calibration.
+    kernel, cpu: the machine that was measured.
+    date: date of the measurement, YYYY-MM-DD.
+    values: the quantities by key.
     sha256: hash of the file, "" if not from a file.
     """
 

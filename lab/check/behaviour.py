@@ -1,4 +1,4 @@
-"""A short run of containers under an allocator on a backend, and what must be true of it for any policy.
+"""A short run of containers under an allocator on a backend, and the promises that every policy must keep.
 
 For: `twinbed policies check`, and the contract suite, which runs the same case on every backend. Not for: how
 backends carry decisions out (tests/contract).

@@ -44,8 +44,12 @@ Told = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check. promise: the promise that was checked; kept: whether it holds; detail: how
-    often, or where not."""
+    """The result of a check.
+
+    promise: the promise that was checked.
+    kept: whether it holds.
+    detail: how often it was checked, or where it does not hold.
+    """
 
     promise: str
     kept: bool

@@ -33,9 +33,11 @@ def _require(kept: bool, promise: str) -> None:
 class DrivenFleet:
     """Containers of applications under an allocator, which is started.
 
-    apps: application of each container. peaks: their profiled peaks. replicas: all are on one host, and every
-    application is one workload. spoil: arrays that the allocator was given are overwritten after the call.
-    may_be_unlimited: an infinite quota keeps the promises.
+    apps: application of each container.
+    peaks: their profiled peaks.
+    replicas: whether all are on one host, and every application is one workload.
+    spoil: whether arrays that the allocator was given are overwritten after the call.
+    may_be_unlimited: whether an infinite quota keeps the promises.
 
     The attributes `ids`, `app`, `cores`, `bytes`, `restarts` and `decisions` are the results, by id.
     """
@@ -69,7 +71,7 @@ class DrivenFleet:
         self.ids = self._admit(apps, allocator.start(applications, self._join(apps, peaks)))
 
     def join(self, apps: list[int], peaks: Peaks | None = None) -> list[int]:
-        """Return the ids of containers that appear."""
+        """Let containers of these applications appear, and return their ids."""
         ids = self._admit(apps, self.allocator.on_join(self._join(apps, peaks)))
         self.ids += ids
         return ids

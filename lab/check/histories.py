@@ -1,7 +1,7 @@
-"""What may happen to containers, step by step: the histories on which allocators are checked.
+"""The histories on which allocators are checked: steps in which containers join, leave, work and run short.
 
-For: `twinbed policies check` and the tests of every allocator that ships. Not for: what must hold then
-(lab.check.driven_fleet).
+For: `twinbed policies check` and the tests of every allocator that ships. Not for: the promises that are
+checked (lab.check.driven_fleet).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from lab.check.driven_fleet import DrivenFleet
 
 _MIB = 1 << 20
 APPLICATIONS = [Application("a", 3.0, 2 << 30), Application("b", 40.0, 300 * _MIB)]
-"""One is short of CPUs, the other of memory."""
+"""Two applications: one is short of CPUs, the other of memory."""
 STEPS = ["run", "run", "groups", "serve", "oom", "join", "leave"]
-"""Steps of a history, those twice that are to come more often."""
+"""Steps of a history to draw from; a repeated step is more likely."""
 
 
 def take(fleet: DrivenFleet, step: str, random: np.random.Generator, ghosts: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Checks a recommender and a trace reader: what their callers rely on, on made-up jobs and on a user's file.
+"""Checks the promises of a recommender on made-up jobs, and of a trace reader on a user's file.
 
 For: lab.check.checking. Not for: how good a ranking is, which `twinbed recommend` shows.
 """
@@ -64,7 +64,7 @@ def rankings(make: Own) -> Iterator[str]:
                 first, second = (make.make().recommend(asked) for _ in range(2))
             except OwnCodeError:
                 raise
-            except ScenarioError as error:  # It may lack what it needs, and says so.
+            except ScenarioError as error:  # A recommender may refuse a question that lacks what it needs.
                 why = str(error)
                 continue
             answered += 1

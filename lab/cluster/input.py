@@ -37,14 +37,14 @@ class ServersInput(Section):
     racks: PositiveInt = Field(default=1, description="Number of racks over which the servers are spread.")
     speed: PositiveFloat = Field(
         default=1.0,
-        description="Speed of this type beside the one on which durations were measured. A job whose model "
-        "is in `models` has its own.",
+        description="Speed of this type, relative to the type on which durations were measured. A job whose "
+        "model is in `models` has the speed that is given there.",
     )
     price_usd_h: NonNegativeFloat = Field(default=0.0, description="Price of a GPU-hour, USD.")
 
 
 class QueueInput(Section):
-    """A queue's part of the GPUs."""
+    """The share of the GPUs that a queue may use."""
 
     share: NonNegativeFloat = Field(
         description="Share of all GPUs that the queue is guaranteed under policy `yarn`, 0 to 1."
@@ -55,22 +55,25 @@ class QueueInput(Section):
 
 
 class GoodputInput(Section):
-    """A model's goodput, as in Pollux: b samples on a GPU take alpha_c + beta_c·b; K GPUs exchange in
-    alpha_r + beta_r·(K−2) in one server, alpha_n + beta_n·(K−2) between servers."""
+    """A model's goodput, as in Pollux.
 
-    alpha_c: PositiveFloat = Field(description="Time of a step's computing without samples, s.")
-    beta_c: PositiveFloat = Field(description="Time of a sample, s.")
-    alpha_n: NonNegativeFloat = Field(description="Exchange of two GPUs in different servers, s.")
-    beta_n: NonNegativeFloat = Field(default=0.0, description="More of it for each further GPU, s.")
-    alpha_r: NonNegativeFloat = Field(description="Exchange of two GPUs in one server, s.")
-    beta_r: NonNegativeFloat = Field(default=0.0, description="More of it for each further GPU, s.")
+    A GPU computes b samples in alpha_c + beta_c·b seconds. K GPUs exchange gradients in
+    alpha_r + beta_r·(K−2) seconds in one server, and in alpha_n + beta_n·(K−2) seconds between servers.
+    """
+
+    alpha_c: PositiveFloat = Field(description="Fixed computing time of a step, s.")
+    beta_c: PositiveFloat = Field(description="Additional computing time of each sample, s.")
+    alpha_n: NonNegativeFloat = Field(description="Exchange time of two GPUs in different servers, s.")
+    beta_n: NonNegativeFloat = Field(default=0.0, description="Additional time of each further GPU, s.")
+    alpha_r: NonNegativeFloat = Field(description="Exchange time of two GPUs in one server, s.")
+    beta_r: NonNegativeFloat = Field(default=0.0, description="Additional time of each further GPU, s.")
     gamma: Annotated[float, Field(ge=1, le=10)] = Field(
         default=1.0, description="Overlap of computing and exchange, 1 (none) to 10."
     )
     noise: PositiveFloat = Field(description="Noise scale of the gradients, samples.")
-    batch: PositiveInt = Field(description="Batch with which the model was tuned, samples of all GPUs.")
-    most_batch: PositiveInt = Field(description="Largest batch of all GPUs, samples.")
-    most_local: PositiveInt = Field(description="Largest batch that a GPU's memory holds, samples.")
+    batch: PositiveInt = Field(description="Batch size with which the model was tuned, samples of all GPUs.")
+    most_batch: PositiveInt = Field(description="Largest batch size, samples of all GPUs.")
+    most_local: PositiveInt = Field(description="Largest batch that fits a GPU's memory, samples.")
 
     @model_validator(mode="after")
     def _in_order(self) -> GoodputInput:
@@ -80,7 +83,7 @@ class GoodputInput(Section):
 
 
 class SyntheticInput(Section):
-    """Jobs drawn at random: Poisson arrivals, log-uniform durations, models drawn alike."""
+    """Jobs drawn at random: Poisson arrivals, log-uniform durations, equally likely models."""
 
     count: int = Field(ge=1, le=MOST_JOBS, description="Number of jobs.")
     per_hour: PositiveFloat = Field(description="Mean number of jobs that are submitted per hour.")
@@ -89,18 +92,18 @@ class SyntheticInput(Section):
     gpus: list[Annotated[int, Field(ge=1, le=1024)]] = Field(
         default=[1] * 14 + [2] * 2 + [4] * 3 + [8],
         min_length=1,
-        description="Gang sizes, drawn alike; a size that stands here more often is drawn more often.",
+        description="Gang sizes to draw from, each entry with equal probability; a size may be repeated.",
     )
 
 
 class LogInput(Section):
-    """Jobs of a log."""
+    """Jobs that were recorded in a scheduler's log."""
 
     path: str = Field(description="Path of the log, relative to the scenario file.")
     format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv", "kubernetes", "surf"] = Field(
         description="Its format; docs/how-to/ask-about-a-cluster.md describes them."
     )
-    skip: int = Field(default=0, ge=0, description="Number of jobs at its begin that are left out.")
+    skip: int = Field(default=0, ge=0, description="Number of jobs at its start that are left out.")
     count: int | None = Field(default=None, ge=1, description="Number of jobs that are used; null: all.")
     stretch: PositiveFloat = Field(
         default=1.0, description="Factor on the times between submissions; 0.5 doubles the load."
@@ -108,11 +111,11 @@ class LogInput(Section):
 
 
 class MeasuredInput(Section):
-    """Jobs as Gavel's generator draws them from a table of measured speeds."""
+    """Jobs drawn from a table of measured speeds, as Gavel's generator does."""
 
     path: str = Field(description="CSV of measured speeds, relative to the scenario file; it is not shipped.")
     source: str | None = Field(
-        default=None, description="Rows of this `source`, where the table has more than one."
+        default=None, description="Use only the rows with this `source`; needed if the table has several."
     )
     count: int = Field(ge=1, le=MOST_JOBS, description="Number of jobs.")
     per_hour: PositiveFloat | None = Field(
@@ -136,18 +139,18 @@ class FaultsInput(Section):
     """Servers that fail: at random moments, or by a trace."""
 
     per_server_day: NonNegativeFloat | None = Field(
-        default=None, description="Faults of each server per day; null: as in the trace."
+        default=None, description="Faults of each server per day; null: those of the trace."
     )
     repair_s: PositiveFloat = Field(
-        default=14_400.0, description="Time until it works again, s; a trace has its own times."
+        default=14_400.0, description="Time until a server works again, s; a trace has its own times."
     )
     trace: str | None = Field(
         default=None,
         description="CSV of StepFun's fault trace (InfiniteHBD), relative to the scenario file; null: none. "
-        "Each server has the faults of another one of its servers, drawn. It is not shipped.",
+        "Each server has the faults of a different server of the trace, drawn at random. It is not shipped.",
     )
     from_day: NonNegativeFloat = Field(
-        default=0.0, description="Day of the trace that is at begin_s; the trace has 348 days."
+        default=0.0, description="Day of the trace that corresponds to begin_s; the trace has 348 days."
     )
     begin_s: NonNegativeFloat = Field(default=0.0, description="First moment of faults, s.")
     end_s: PositiveFloat = Field(default=604_800.0, description="Last moment of faults, s; default: a week.")
@@ -165,23 +168,26 @@ class EmulationInput(Section):
     """How a machine's CPUs emulate the cluster: real jobs train, in compressed time."""
 
     compression: PositiveFloat = Field(
-        description="Seconds of the cluster per second of the machine. Jobs are that much "
-        "shorter; starts and restarts of real processes are not, and count that many times."
+        description="Seconds of the cluster per second of the machine. Jobs are shorter by this factor. "
+        "Real processes start and restart as fast as ever, so in the cluster that takes this many times "
+        "as long."
     )
     gpu_cores: Annotated[float, Field(ge=0.02, le=64)] = Field(
         description="CPU quota that emulates a GPU on which a job has speed 1, cores."
     )
     slurm: Literal["no", "runs", "decides"] = Field(
         default="no",
-        description="On the testbed, a real Slurm runs what the scheduler decides (runs), or decides itself "
-        "(decides), which the twin takes for policy fifo-backfill.",
+        description="Use of a real Slurm on the testbed: no; it runs what the scheduler decides (runs); it "
+        "decides itself (decides), for which the twin uses policy fifo-backfill.",
     )
 
 
 class WatchedInput(Section):
     """Which jobs count, by their place in the order of submission."""
 
-    first: int = Field(default=0, ge=0, description="First job that counts; those before warm the queue up.")
+    first: int = Field(
+        default=0, ge=0, description="Number of the first job that counts; earlier jobs only fill the queue."
+    )
     last: int | None = Field(
         default=None, ge=1, description="Number of the first job that no longer counts; null: all count."
     )
@@ -192,48 +198,49 @@ class ClusterInput(Section):
 
     servers: dict[str, ServersInput] = Field(min_length=1, description="Servers by GPU type.")
     queues: dict[str, QueueInput] = Field(
-        default_factory=dict, description="Quotas of queues by name; without any, queues share alike."
+        default_factory=dict, description="Quotas of queues by name; without quotas, queues share equally."
     )
     models: dict[str, dict[str, NonNegativeFloat]] = Field(
         default_factory=dict,
-        description="Speeds of a job by model and type beside the one on which durations were measured; 0: "
-        "cannot run. Jobs without a known model draw one of these.",
+        description="Speeds of a job by model and type, relative to the type on which durations were "
+        "measured; 0: it cannot run there. A job without a known model gets one of these at random.",
     )
     goodput: dict[str, GoodputInput] = Field(
         default_factory=dict,
-        description="Goodput by model, which gives its jobs' speed with other numbers of GPUs at their "
-        "best batches. Policy `pollux` heeds it; jobs of other models have their gang or nothing.",
+        description="Goodput by model. It gives the speed of a job on any number of GPUs at the best batch "
+        "size. Only policy `pollux` uses it; a job of another model gets its whole gang or nothing.",
     )
     synthetic: SyntheticInput | None = Field(default=None, description="Jobs drawn at random.")
     log: LogInput | None = Field(default=None, description="Jobs of a log.")
     measured: MeasuredInput | None = Field(default=None, description="Jobs drawn from measured speeds.")
     deadlines: list[PositiveFloat] = Field(
         default_factory=list,
-        description="Factors, drawn alike: a job is due so many times its time alone on its fastest type "
-        "after its submission; empty: no deadlines. Policy `gavel-cost` heeds them.",
+        description="Factors to draw from with equal probability. A job is due this many times its run time "
+        "alone on its fastest type after its submission; empty: no deadlines. Policy `gavel-cost` uses them.",
     )
     together: bool = Field(
-        default=False, description="Jobs run on as few servers as possible or wait; false: spread if need be."
+        default=False, description="Jobs wait for as few servers as possible; false: they spread if need be."
     )
     spread_speed: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="Speed of a gang on more servers than it needs beside one together; null: 0.9, or as "
-        "measured.",
+        description="Speed of a gang on more servers than it needs, relative to its speed on as few as "
+        "possible; null: as measured, else 0.9.",
     )
     pair_speed: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
-        description="Share of its speed alone that a job keeps beside another one on the same GPUs, where "
-        "nobody measured it; null: none can. Policies `gavel-sharing` and `gandiva` heed it.",
+        description="Speed of a job that shares its GPUs with another job, relative to its speed alone, for "
+        "pairs that were not measured; null: they cannot share. Policies `gavel-sharing` and `gandiva` use "
+        "it.",
     )
     sync_s: NonNegativeFloat = Field(
         default=10.0,
-        description="Time of each round in which the copies of a forked job exchange what they learnt, s. "
+        description="Time in each round in which the copies of a forked job exchange their parameters, s. "
         "Policy `hadar-e` forks jobs. An assumption.",
     )
     round_s: PositiveFloat = Field(default=360.0, description="Length of a scheduler's round, s.")
     at_events: bool = Field(
         default=True,
-        description="Schedulers that can are asked at each arrival, end and fault; false: all in rounds.",
+        description="Schedulers that can decide at each arrival, end and fault; false: all decide in rounds.",
     )
     restart_s: NonNegativeFloat = Field(
         default=30.0, description="Time without progress after a job's servers changed, s. An assumption."
@@ -241,7 +248,7 @@ class ClusterInput(Section):
     checkpoint_s: PositiveFloat = Field(
         default=600.0, description="Work between two saves, s; a fault loses later work. An assumption."
     )
-    faults: FaultsInput | None = Field(default=None, description="Servers that fail; null: none does.")
+    faults: FaultsInput | None = Field(default=None, description="Faults of servers; null: no server fails.")
     emulation: EmulationInput | None = Field(
         default=None,
         description="How this machine emulates the cluster on the testbed; models are then names of "
@@ -250,7 +257,8 @@ class ClusterInput(Section):
     )
     watched: WatchedInput = Field(default=WatchedInput(), description="Which jobs count in the metrics.")
     fairness: bool = Field(
-        default=True, description="Simulate an equally divided cluster, too, for the finish-time fairness."
+        default=True,
+        description="Simulate an equally divided cluster, too, which finish-time fairness compares with.",
     )
     settings: Annotated[dict[str, dict[str, Any]], AfterValidator(_known)] = Field(
         default_factory=dict, description=f"Settings of schedulers, by family: {', '.join(SETTINGS)}."

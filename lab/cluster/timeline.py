@@ -1,4 +1,4 @@
-"""What happened in a run of a cluster, as tracks of a timeline: jobs on servers, and the queue.
+"""The events of a cluster run as tracks of a timeline: jobs on servers, and the queue.
 
 For: `Kind.timeline`. Not for: writing a file (lab.runs.timeline).
 """

@@ -50,9 +50,10 @@ _CURES = {
 class Access:
     """Access to a server.
 
-    url: its address, with the path of its API authorization: value of the header, "" for none ca_file:
-    certificates that sign the server's, None = the system's timeout_s: longest wait for a connection or the
-    next bytes, s
+    url: its address, with the path of its API.
+    authorization: value of the header, "" for none.
+    ca_file: certificates that sign the server's; None for the system's.
+    timeout_s: longest wait for a connection or the next bytes, s.
     """
 
     url: str
@@ -219,7 +220,7 @@ def _secret(text: str, where: str) -> str:
 
 
 def _said(body: bytes) -> str:
-    """Return a server's error text in the form of Prometheus and similar servers; "" for other texts."""
+    """Return the error text of an answer in Prometheus' form; "" for an answer of another form."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

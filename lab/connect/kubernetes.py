@@ -37,7 +37,7 @@ _ATTEMPTS = 5
 
 
 class Cluster:
-    """The cluster of the current kubeconfig, or of the service account of this pod. client: None = made."""
+    """The cluster of the current kubeconfig, or of this pod's service account. client: None makes one."""
 
     kind = "kubernetes"
 
@@ -100,7 +100,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
-    """See Target. name: NAMESPACE/POD/CONTAINER; pod, container: as the API server told them."""
+    """See Target. name: NAMESPACE/POD/CONTAINER; pod, container: the API server's answers about them."""
 
     name: str
     cluster: Cluster
@@ -108,7 +108,7 @@ class PodContainer:
     container: Container
 
     def read(self) -> dict[str, float]:
-        """See Target. A request that is not set counts as no limit, too: nothing to compare with."""
+        """See Target. A request that is not set counts as no limit, because there is nothing to compare."""
         resources = self._resources()
         return {
             quantity: amount(resources[group][name]) if name in resources[group] else math.inf
@@ -140,12 +140,12 @@ class PodContainer:
         self._patch({group: {name: record[group].get(name)}})
 
     def floor_bytes(self) -> int:
-        """See Target. The API does not tell what a container uses: the kubelet itself refuses a limit below
-        that (KEP-1287)."""
+        """See Target. It is 0 here: the API does not tell a container's use, and the kubelet refuses a limit
+        below that (KEP-1287)."""
         return 0
 
     def counters(self) -> Counters:
-        """See Target: restarts, and the last one for want of memory."""
+        """See Target: number of restarts, and whether the last one was for lack of memory."""
         status = self._status()
         if status is None:
             return Counters(0, 0, 0, 0, "")
@@ -168,7 +168,7 @@ class PodContainer:
 
         metadata = self.pod.metadata
         assert metadata is not None
-        # The uid makes it a conflict where another pod of the same name has come since.
+        # With the uid, a patch of a newer pod of the same name is a conflict.
         body = {
             "metadata": {"uid": metadata.uid},
             "spec": {"containers": [{"name": self.container.name, "resources": resources}]},

@@ -1,4 +1,4 @@
-"""What a container run is judged by: requests, slack, throttling, lateness, OOMs, churn, reservations, price.
+"""The metrics of container runs: requests, slack, throttling, lateness, OOMs, churn, reservations, price.
 
 For: keys, titles, units and definitions, which docs/reference/metrics.md prints. Not for: computing them
 (lab.containers.run.figures).
@@ -26,14 +26,14 @@ LATENCY_QUANTILES = {
 
 
 def _lower(key: str, title: str, unit: str, decimals: int, section: str, definition: str) -> Metric:
-    """Return a metric of which less is better, and which each container has too."""
+    """Return a metric of which less is better. Each container has it, and the run as a whole."""
     return Metric(key, title, unit, decimals, "lower", definition, section, per_container=True)
 
 
 def _request(
     key: str, title: str, unit: str, decimals: int, definition: str, *, may_be_bound: bool = False
 ) -> Metric:
-    """Return a metric of what clients see, which the run as a whole has."""
+    """Return a metric of the clients' requests. Only the run as a whole has it."""
     return Metric(key, title, unit, decimals, "lower", definition, "requests", may_be_bound=may_be_bound)
 
 

@@ -1,4 +1,4 @@
-"""What happened in a run of containers, as tracks of a timeline: limits, use, throttling, events, requests.
+"""The events of a container run as tracks of a timeline: limits, use, throttling, events, requests.
 
 For: `Kind.timeline`. Not for: writing a file (lab.runs.timeline).
 """
@@ -30,7 +30,7 @@ def tracks(run: Run) -> Tracks:
 
 
 def _counters(run: Run) -> Iterator[Counter]:
-    """Yield the counters, which change at the begin of a row of the series."""
+    """Yield the counters, which change at the start of a row of the series."""
     base = run.frame("periods", ["container", "period"])
     rows = {
         str(name): index
@@ -55,7 +55,7 @@ def _events(run: Run) -> Iterator[Moments]:
 
 
 def _requests(run: Run) -> Iterator[Spans]:
-    """Yield the requests that ended: one without an answer has no latency, and no end."""
+    """Yield the requests that were answered; the others have no end."""
     if "requests" not in run.tables:
         return
     frame = run.frame("requests", ["at_s", "kind", "latency_s", "status"])

@@ -57,9 +57,9 @@ _AHEAD = 2
 class Dask:
     """The engine `dask`.
 
-    address: of the scheduler, `HOST:PORT` or with `tcp://` or `tls://`; empty: workers of this machine are
-    started
-    jobs: number of workers that are started here
+    address: address of the scheduler, `HOST:PORT`, `tcp://…` or `tls://…`; empty: workers of this machine
+        are started.
+    jobs: number of workers that are started here.
     """
 
     def __init__(self, address: str = "", jobs: int = 1) -> None:
@@ -174,7 +174,7 @@ class _Session:
             key=f"twinbed-{self._name}-{self._submitted}",
             priority=-self._submitted,
             workers=usable,
-            # Those may die, and others may join. A worker with other code reports it and returns the unit.
+            # Workers may die, and others may join. A worker with other code reports it and returns the unit.
             allow_other_workers=bool(usable),
             pure=False,
         )
@@ -306,7 +306,7 @@ class _Session:
 
 
 def _nothing() -> None:
-    """Start no workers: those of another machine are not ours to start."""
+    """Start no workers: those of another machine are started by its user."""
 
 
 def _close(cluster: Any) -> None:

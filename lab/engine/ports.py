@@ -22,17 +22,17 @@ Places = Mapping[str, str]
 """Path of a file as the unit names it → the path at which the worker finds its content."""
 
 Work = Callable[[Asked, Places, Progress], Done]
-"""What is done with a unit: a function of a module. It may be called again for the same unit, and two workers
-may even call it at the same time, so it must end the same. What it returns is small."""
+"""The work on a unit: a function of a module. It may be called again for the same unit, even by two workers
+at the same time, so its result must be the same each time. The result must be small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit(Generic[Asked]):
     """One piece of work.
 
-    asked: what `work` is called with; it is pickled
-    group: units of a group take about equally long
-    files: paths that the work reads; a file travels to the worker by its content, a folder must be there
+    asked: argument of `work`; it is pickled.
+    group: name of the unit's group; units of a group take about equally long.
+    files: paths that the work reads. The content of a file is sent to the worker; a folder must be there.
     """
 
     asked: Asked
@@ -44,9 +44,11 @@ class Unit(Generic[Asked]):
 class Outcome(Generic[Done]):
     """Result of an attempt at a unit.
 
-    number: of the unit, as it was submitted done: result of the work; None if it failed error: its error if
-    it failed lost: the worker died with all of its units; any of them may be the cause seconds: time that the
-    work took, s
+    number: number with which the unit was submitted.
+    done: result of the work; None if it failed.
+    error: the error if it failed.
+    lost: whether the worker died with all of its units, any of which may be the cause.
+    seconds: time that the work took, s.
     """
 
     number: int
@@ -61,7 +63,7 @@ class Session(Protocol):
 
     @property
     def width(self) -> int:
-        """How many units should be under way, so that no worker waits."""
+        """The number of units that should be under way, so that no worker waits."""
         ...
 
     def submit(self, number: int, unit: Unit[Any]) -> None:

@@ -17,7 +17,7 @@ from twinbed import InvariantError, ScenarioError, TraceError
 Asked = TypeVar("Asked")
 
 ATTEMPTS = 3
-"""How often a unit is tried. A machine may fail once or twice; a unit that fails three times is at fault."""
+"""Attempts at a unit. A machine may fail once or twice; a unit that fails three times is at fault."""
 
 _SAME_AGAIN = (ScenarioError, TraceError, InvariantError)
 """Errors of the question, of the input and of our code: the next attempt would end the same."""
@@ -33,10 +33,10 @@ def run(
 ) -> Generator[Outcome[Done], None, None]:
     """Yield the result of each unit, in the order in which they end. A failed unit is repeated first.
 
-    Every group's first unit begins first; then units of the groups whose units were shortest. wanted: called
-    before a unit begins; units of a group that is not wanted are left out. Close the iterator to stop all
-    work. Raises BackendError if the engine is lost. Errors of `progress` and KeyboardInterrupt pass through.
-    In all these cases no unit is left running.
+    The first unit of every group comes first, then units of the groups with the shortest units. wanted: takes
+    the group of a unit before it begins; units of groups that are not wanted are left out. Close the iterator
+    to stop all work. Raises BackendError if the engine is lost; errors of `progress` and KeyboardInterrupt
+    pass through. In all these cases no unit is left running.
     """
     with engine.session(work, progress) as session:
         yield from _Course(session, units, wanted).outcomes()
@@ -63,9 +63,9 @@ class _Course:
                     yield outcome
 
     def _fill(self) -> bool:
-        """Begin what there is room for, and return whether anything is under way."""
+        """Begin as many units as there is room for, and return whether any unit is under way."""
         if self._suspects:
-            # A unit that kills its worker is found by being alone.
+            # A lost unit is repeated alone, which shows whether it kills its worker.
             if not self._under_way:
                 self._begin(self._suspects.popleft())
             return True

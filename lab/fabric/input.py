@@ -48,7 +48,7 @@ class TopologyInput(Section):
 
 
 class FaultsInput(Section):
-    """What breaks at the edge, and when."""
+    """Faults at the edge of the fabric."""
 
     kind: Literal["none", "single", "round_robin", "flapping", "random"] = Field(
         default="round_robin",
@@ -62,18 +62,18 @@ class FaultsInput(Section):
     uplink: int | None = Field(
         default=None,
         ge=0,
-        description="The host's uplink there; null: the first path that the measurement takes.",
+        description="Uplink of that host; null: the first path that the measurement takes.",
     )
     one_way: Literal["out", "in"] | None = Field(
         default=None,
-        description="The only direction that a single fault takes, seen from the host; null: both.",
+        description="The only direction that a single fault silences, seen from the host; null: both.",
     )
     per_day: dict[Literal["port", "link", "nic", "tor"], NonNegativeFloat] = Field(
         default_factory=dict, description="Random faults: faults of each single device per day, by kind."
     )
     silent: bool = Field(default=True, description="Links keep their carrier, so a fault is not reported.")
     at_s: PositiveFloat | None = Field(
-        default=None, description="Begin of the first fault, s; null: the middle (`single`), or after `up_s`."
+        default=None, description="Start of the first fault, s; null: the middle (`single`), or after `up_s`."
     )
     down_s: PositiveFloat = Field(default=20.0, description="Length of a fault, s.")
     up_s: PositiveFloat = Field(
@@ -100,7 +100,9 @@ class CollectiveInput(Section):
     operation: Literal[
         "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"
     ] = Field(default="all_reduce", description="The operation, by its name in nccl-tests.")
-    message_bytes: PositiveInt = Field(default=2_000_000_000, description="Size as nccl-tests counts it, B.")
+    message_bytes: PositiveInt = Field(
+        default=2_000_000_000, description="Message size as nccl-tests counts it, B."
+    )
     repeats: PositiveInt = Field(default=800, description="Number of operations, one after another.")
 
 
@@ -115,16 +117,18 @@ class CheckpointInput(Section):
 class TrainingInput(Section):
     """A training job on hosts with one GPU each, iteration after iteration."""
 
-    parameters: PositiveFloat = Field(description="Parameters of the model.")
-    layers: PositiveInt = Field(default=1, description="Layers of the model.")
+    parameters: PositiveFloat = Field(description="Number of parameters of the model.")
+    layers: PositiveInt = Field(default=1, description="Number of layers of the model.")
     micro_batches: PositiveInt = Field(default=1, description="Micro-batches per iteration and replica.")
     micro_batch_s: PositiveFloat = Field(
-        description="Forward and backward pass of one micro-batch on one GPU alone, s."
+        description="Time of the forward and backward pass of one micro-batch on one GPU alone, s."
     )
     activation_bytes: NonNegativeFloat = Field(
-        default=0.0, description="Activations of a micro-batch between two layers, B."
+        default=0.0, description="Size of a micro-batch's activations between two layers, B."
     )
-    gradient_bytes: PositiveFloat = Field(default=4.0, description="Gradient of one parameter, B.")
+    gradient_bytes: PositiveFloat = Field(
+        default=4.0, description="Size of the gradient of one parameter, B."
+    )
     data: PositiveInt = Field(default=1, description="Degree of data parallelism.")
     pipeline: PositiveInt = Field(default=1, description="Degree of pipeline parallelism.")
     tensor: PositiveInt = Field(default=1, description="Degree of tensor parallelism.")
@@ -156,9 +160,9 @@ class TrainingInput(Section):
 class TierInput(Section):
     """A kind of checkpoint."""
 
-    name: str = Field(description="For example peer, disk or remote.")
+    name: str = Field(description="Name of this kind, for example peer, disk or remote.")
     survives: Literal["process", "reboot", "node", "peers"] = Field(
-        description="The greatest loss after which it is there: `process` (the host's own memory), `reboot` "
+        description="The greatest loss that it survives: `process` (the host's own memory), `reboot` "
         "(its disk), `node` (a peer's memory), `peers` (a remote store: everything)."
     )
     save_s: NonNegativeFloat = Field(description="Time that the job waits for a save, s.")
@@ -182,26 +186,26 @@ class PlanInput(Section):
     )
     inspection: bool = Field(
         default=True,
-        description="Failures are found by inspection (ByteRobust's times). If not, a dead network is found "
-        "when queue pairs give up, anything else after `undetected_s`.",
+        description="Inspection finds failures, in ByteRobust's times. Without it, a dead network is found "
+        "when queue pairs give up, and any other failure after `undetected_s`.",
     )
     undetected_s: PositiveFloat = Field(
         default=600.0,
-        description="Time to find a failure without it, s; what inspection finds later than that is as late.",
+        description="Time to find a failure without inspection, s; at least the time that inspection needs.",
     )
     switch_share: float = Field(
-        default=0.2, ge=0, le=1, description="Share of switches in failures of switches and cables. Assumed."
+        default=0.2, ge=0, le=1, description="Share of switches in failures of switches and cables; assumed."
     )
     tiers: list[TierInput] = Field(default_factory=_tiers, description="Checkpoints.", min_length=1)
     intervals_s: dict[str, PositiveFloat] = Field(
         default_factory=dict,
-        description="Work between two saves by tier, s: `{remote: 1800.0}`; of other tiers the "
-        "first-order best for what they serve.",
+        description="Work between two saves by tier, s: `{remote: 1800.0}`. The other tiers have the "
+        "first-order optimum for the failures that they serve.",
     )
     warm: int | None = Field(
-        default=None, ge=0, description="Nodes that stand by initialised; null: ByteRobust's pool."
+        default=None, ge=0, description="Number of initialised standby nodes; null: ByteRobust's pool."
     )
-    cold: int = Field(default=16, ge=0, description="Spare nodes that must start first.")
+    cold: int = Field(default=16, ge=0, description="Number of spare nodes that must start first.")
     requeue_s: NonNegativeFloat | None = Field(
         default=None, description="Time to restart all nodes, s; null: ByteRobust's at this size."
     )
@@ -209,21 +213,25 @@ class PlanInput(Section):
         default=None, description="Time to restart in place, s; null: ByteRobust's at this size."
     )
     standby_gain: float = Field(
-        default=10.87, ge=1, description="Times by which warm nodes are faster than `requeue_s` (ByteRobust)."
+        default=10.87,
+        ge=1,
+        description="Factor by which warm nodes are faster than `requeue_s` (ByteRobust).",
     )
     cold_gain: float = Field(
-        default=5.36, ge=1, description="Times by which they are faster than cold nodes (ByteRobust)."
+        default=5.36, ge=1, description="Factor by which warm nodes are faster than cold nodes (ByteRobust)."
     )
     start_fails: float = Field(
         default=0.0, ge=0, lt=1, description="Probability that a start fails, as in a restart storm."
     )
     updates_per_day: NonNegativeFloat = Field(
-        default=0.0, description="Changes of the code that need a restart; they wait a day for a failure."
+        default=0.0,
+        description="Changes of the code per day that need a restart; each waits up to a day for a failure.",
     )
     replica_groups: PositiveInt | None = Field(
         default=None,
-        description="Groups of replicas that leave the job and join it again: a failure costs one of them "
-        "`rejoin_s`, and all a step, but one of a switch or of the state itself; null: it ends the job.",
+        description="Number of replica groups that leave the job and join it again. A failure costs its "
+        "group `rejoin_s` and all others a step; failures of a switch or of the state end the job. null: "
+        "every failure ends the job.",
     )
     rejoin_s: NonNegativeFloat = Field(
         default=60.0, description="Time until a group of replicas has joined again, s. An assumption."
@@ -281,9 +289,9 @@ class FleetInput(Section):
     )
     plan: PlanInput | None = Field(
         default=None,
-        description="Plan for all failures: spares, restarts and checkpoints. Of this section it uses "
-        "`gpus`, `days`, `repair_s`, `flows` and `price_gpu_hour`, and `iteration_s` for `replica_groups`; "
-        "null: iterations, and faults of the edge.",
+        description="Plan for all failures: spares, restarts and checkpoints. It uses only these keys of "
+        "this section: `gpus`, `days`, `repair_s`, `flows`, `price_gpu_hour`, and `iteration_s` for "
+        "`replica_groups`. null: single iterations and faults of the edge are simulated.",
     )
 
 
@@ -302,8 +310,8 @@ class NcclInput(Section):
     )
     receiver_lag_s: NonNegativeFloat = Field(
         default=0.0,
-        description="How much later than a sender its receiver notices a dead port, s (`nccl-recovery`). "
-        "Ready messages stop when data stop, so it may be as late as the queue pair's own error.",
+        description="Time between the sender and the receiver noticing a dead port, s (`nccl-recovery`). "
+        "Ready messages stop when data stop, so it may be as long as until the queue pair's own error.",
     )
 
     @model_validator(mode="after")
@@ -324,12 +332,12 @@ class NcclInput(Section):
 
 
 class FabricInput(Section):
-    """A fabric, its faults, and one measurement: exactly one of sends, collective, training and fleet."""
+    """A fabric, its faults, and exactly one measurement: sends, collective, training or fleet."""
 
     topology: TopologyInput = Field(default=TopologyInput(), description="Hosts and switches.")
     faults: FaultsInput = Field(default=FaultsInput(), description="What breaks, and when.")
     fast_path: bool = Field(
-        default=False, description="Hosts turn away from a dead uplink by themselves, before BGP does."
+        default=False, description="Hosts leave a dead uplink by themselves, before BGP reacts."
     )
     retry_profile: Annotated[RetryProfile, Field(strict=False)] = Field(
         default=RetryProfile.CX6_20_43,
@@ -346,8 +354,7 @@ class FabricInput(Section):
     )
     values: Values = Field(
         default_factory=dict,
-        description="Values that replace single ones of the calibration, and of `nccl`: "
-        "`control: {hold_s: 0}`.",
+        description="Values that replace values of the calibration and of `nccl`: `control: {hold_s: 0}`.",
     )
     sends: SendsInput | None = Field(default=None, description="Measure RDMA sends.")
     collective: CollectiveInput | None = Field(default=None, description="Measure collectives.")
@@ -364,7 +371,7 @@ class FabricInput(Section):
 
     @property
     def replaced(self) -> Replaced:
-        """Values that replace single ones of the calibration: NCCL's, then the scenario's own."""
+        """Values that replace values of the calibration: NCCL's, then the scenario's own."""
         if self.nccl is None:
             return self.values
         return {**self.values, "queue_pair": self.nccl.queue_pair() | dict(self.values.get("queue_pair", {}))}

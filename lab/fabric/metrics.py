@@ -59,9 +59,9 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
     ("effective_share", "Effective training time", "1", 4, "higher",
      "Fleets: share of the time spent on training progress that was kept, at the pace of a healthy fleet."),
     ("effective_share_run", "Effective, queue left out", "1", 4, "higher",
-     "Fleets with a plan: the same of the time in which the job did not wait for nodes."),
+     "Fleets with a plan: the same share, of the time in which the job did not wait for nodes."),
     ("goodput_share", "Goodput", "1", 4, "higher",
-     "Fleets with a plan: training progress that was kept, of what a run without failures makes."),
+     "Fleets with a plan: training progress that was kept, divided by that of a run without failures."),
     ("between_deaths_s", "Time between deaths", "s", 0, "higher",
      "Fleets with a plan: simulated time over the number of deaths."),
     *(

@@ -77,8 +77,8 @@ def defaults(version: str) -> Settings:
 def settings(version: str, variables: Settings) -> Settings:
     """Return a version's defaults with the given variables in their place.
 
-    Raises ScenarioError as `defaults` does, for a variable that this version has not, or that NCCL sets
-    itself, and for a value of another type.
+    Raises ScenarioError as `defaults` does, for a variable that this version lacks or that NCCL sets itself,
+    and for a value of another type.
     """
     folded = defaults(version)
     for name, value in variables.items():

@@ -1,4 +1,4 @@
-"""What others measured of a training job, as questions to the twin's fabric: traces, nccl-tests.
+"""Turns measurements of a real training job (traces, nccl-tests) into questions to the fabric twin.
 
 For: `twinbed traces import kineto`, `chakra` and `nccl-tests`. Not for: reading the files (traces.readers).
 """

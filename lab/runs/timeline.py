@@ -31,10 +31,12 @@ _US = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A quantity over time. process: the group of tracks; name, unit: of the quantity.
+    """A quantity over time.
 
-    at_s, value: float64[n], time of each change, s, and new value. A value holds until the next one; NaN
-    leaves the quantity unchanged.
+    process: name of the group of tracks.
+    name, unit: name and unit of the quantity.
+    at_s: time of each change, s, float64[n].
+    value: value from then until the next change, float64[n]; NaN leaves the quantity unchanged.
     """
 
     process: str
@@ -46,10 +48,12 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Spans of time. process, track: where they are drawn; name: of every span; begin_s, end_s: [n], end ≥
-    begin.
+    """Spans of time.
 
-    Spans of a track may overlap. about: further columns that the viewer shows, [n] each.
+    process, track: group and track in which they are drawn; spans of a track may overlap.
+    name: name of every span.
+    begin_s, end_s: start and end, s, float64[n], end ≥ begin.
+    about: further columns that the viewer shows, [n] each.
     """
 
     process: str
@@ -74,8 +78,10 @@ Tracks = Sequence[Counter | Spans | Moments]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Contents of a written file. events: number of events in it; left_out: number of events for which it had
-    no room.
+    """Contents of a written file.
+
+    events: number of events in it.
+    left_out: number of events for which it had no room.
     """
 
     events: int

@@ -96,8 +96,7 @@ def usage(store: RunStore) -> pd.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Removed objects. runs: ids; bytes: bytes of these runs; leftovers: number of leftovers of dead
-    writers."""
+    """Removed objects. runs: ids; bytes: their size; leftovers: number of leftovers of dead writers."""
 
     runs: tuple[str, ...]
     bytes: int

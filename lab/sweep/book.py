@@ -24,7 +24,8 @@ from lab.sweep.plan import Plan
 from twinbed import StoreError
 
 _EVERY_S, _EVERY_ROWS = 5.0, 2_000
-"""Age and number of rows at which a part is written: the loss at a kill against the number of files."""
+"""Age, s, and number of rows at which a part is written. More often would lose less at a kill, but make more
+files."""
 
 
 class Book:
@@ -62,7 +63,7 @@ class Book:
                 self._shelf.remove(name)
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Note rows down, at the latest after _EVERY_S with the next call."""
+        """Add rows. They are written at the first call after _EVERY_S, or when there are _EVERY_ROWS."""
         self._new += rows
         self._rows += rows
         if len(self._new) >= _EVERY_ROWS or time.monotonic() - self._written_s > _EVERY_S:
@@ -118,10 +119,14 @@ _AnyNote = TypeVar("_AnyNote")
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The question of a sweep.
+    """The question of a sweep, as the store has it.
 
-    id: id of its plan; title: title of its scenario; kind: name of its row in lab.kinds; keys: varied keys;
-    labels: the keys' values and policy by cell; seeds: number of seeds
+    id: id of its plan.
+    title: title of its scenario.
+    kind: name of its row in lab.kinds.
+    keys: varied keys.
+    labels: the keys' values and policy by cell.
+    seeds: number of seeds.
     """
 
     id: str
@@ -136,8 +141,9 @@ class Noted:
 class Course:
     """Progress of a sweep.
 
-    frame: one row per point, policy and seed, as in Swept; failures: as in Swept
-    whole: whether no process makes runs of it: no part exists beside its compacted tables
+    frame: one row per point, policy and seed, as in Swept.
+    failures: as in Swept.
+    whole: whether no process makes runs of it: no part exists beside its compacted tables.
     """
 
     frame: pd.DataFrame
@@ -183,11 +189,15 @@ def course(root: Path, sweep: Noted, metrics: Sequence[str]) -> Course:
 class Tuning:
     """Progress of a tuning, in words; lab.sweep.tuned stores it after each batch of trials.
 
-    id: of its question; title: of its scenario; aim: what is made best within which limits done, trials:
-    numbers of trials; ended: whether its best was run with other seeds, or none was found header, lines: the
-    table of the best and the Pareto front; notes: how sure it is axes: titles of the metric and of the first
-    limit's, none without a limit points: of each trial with all seeds both means, its values, and whether it
-    is on the front
+    id: id of its question.
+    title: title of its scenario.
+    aim: the metric that is optimised, and its limits.
+    done, trials: number of finished trials, and of all.
+    ended: whether the best trial was run with other seeds, or no trial kept the limits.
+    header, lines: the table of the best trial and the Pareto front.
+    notes: sentences on how certain the result is.
+    axes: titles of the metric and of the first limit's metric; empty without a limit.
+    points: for each trial with all seeds the means of both, its values, and whether it is on the front.
     """
 
     id: str
@@ -207,7 +217,7 @@ _TUNINGS = ".tunings"
 
 
 def note_tuning(tuning: Tuning, store: RunStore) -> None:
-    """Write down how far a tuning is."""
+    """Store the progress of a tuning."""
     store.shelf(_TUNINGS).write(f"{tuning.id}.json", json.dumps(asdict(tuning)).encode())
 
 

@@ -50,7 +50,7 @@ def figures(
 ) -> Iterator[tuple[str, Figure]]:
     """Yield headings and charts: metrics over a key, heat maps, and the first two against each other.
 
-    runs: as Swept has them; keys: those that vary.
+    runs: rows of Swept.frame. keys: the keys that vary.
     """
     frame = means(runs, keys, metrics)
     if frame.empty:

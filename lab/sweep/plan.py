@@ -34,8 +34,10 @@ _DIGITS = 10
 class Cell:
     """A point under a policy.
 
-    point: number of the point; policy: as the scenario has it, without what the point changes in it
-    spec: of its runs, whose seed is replaced; owner: number of the first cell that asks the same
+    point: number of the point.
+    policy: the policy as the scenario names it, without the point's changes.
+    spec: specification of its runs, whose seed is replaced.
+    owner: number of the first cell that asks the same question.
     """
 
     point: int
@@ -125,7 +127,7 @@ class Plan:
 
     @cached_property
     def owned(self) -> dict[int, list[int]]:
-        """Number of a point → numbers of the owners that are made with it. Points without are left out."""
+        """Number of a point → numbers of its cells that are owners. Points without owners are left out."""
         table: dict[int, list[int]] = {}
         for owner in self.sharers:
             table.setdefault(self.cells[owner].point, []).append(owner)

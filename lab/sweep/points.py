@@ -27,8 +27,11 @@ MOST_SEEDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One combination of values. values: key → value, the same keys in all points; scenario: with these
-    values fixed."""
+    """One combination of values.
+
+    values: key → value; all points have the same keys.
+    scenario: the scenario with these values.
+    """
 
     values: Mapping[str, Value]
     scenario: Scenario

@@ -41,7 +41,7 @@ def means(frame: pd.DataFrame, varied: Sequence[str], metrics: Sequence[Metric])
     """Return one row per point and policy: the keys, policy, seeds (their number), and for each metric KEY
     (the mean over the seeds) and KEY_ci95 (half-width of its 95 % interval, NaN with fewer than two seeds).
 
-    frame: as Swept has it; varied: the keys that vary.
+    frame: as Swept.frame. varied: the keys that vary.
     """
     keys = [*varied, "policy"]
     rows = []

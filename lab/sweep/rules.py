@@ -20,7 +20,7 @@ from lab.runs.metric import Metric
 from twinbed import ScenarioError
 
 LEAST_SEEDS = 5
-"""Seeds that a cell has in any case: intervals of fewer values are too uncertain themselves to stop by."""
+"""Least number of seeds of a cell: the intervals of fewer values are too uncertain for a decision."""
 
 _UNTIL = re.compile(r"\s*ci\(\s*([\w.]+)\s*\)\s*<=?\s*([0-9.]+(?:e-?[0-9]+)?)\s*(%?)\s*")
 _LIMIT = re.compile(r"\s*([\w.]+)\s*(<=|>=|<|>)\s*(-?[0-9.]+(?:e[+-]?[0-9]+)?)\s*")
@@ -39,7 +39,7 @@ def metric_named(kind: Kind, text: str, where: str) -> Metric:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """A stop rule. metric: key; share: largest half-width of the mean's 95 % interval, over the mean."""
+    """A stop rule. metric: its key. share: largest half-width of the mean's 95 % interval, over the mean."""
 
     metric: str
     share: float
@@ -63,7 +63,7 @@ class Until:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a metric must keep. sign: 1 if it may be at most `bound`, -1 if at least."""
+    """A limit of a metric. sign: 1 if the metric may be at most `bound`, -1 if it must be at least that."""
 
     metric: str
     sign: int

@@ -1,6 +1,6 @@
-"""Carries out a sweep: every unit on an engine, noted down as it ends.
+"""Carries out a sweep: runs every unit on an engine, and stores its rows when it ends.
 
-For: `sweep`. Not for: what there is to do (plan.py) or showing it (result.py, page.py).
+For: `sweep`. Not for: the units (plan.py) or showing the result (result.py, page.py).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Told = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """How a sweep ended.
+    """The result of a sweep.
 
-    frame: one row per point, policy and seed: the keys that vary, policy, seed, run, the metrics, and seconds
-    failures: one row per unit that failed: the keys that vary, seed, reason
-    left_out: number of units that the stop rule made needless
+    frame: one row per point, policy and seed: the keys that vary, policy, seed, run, metrics, seconds.
+    failures: one row per unit that failed: the keys that vary, seed, reason.
+    left_out: number of units that the stop rule made unnecessary.
     """
 
     plan: Plan
@@ -85,7 +85,7 @@ def sweep(
 
 
 class _Course:
-    """What a sweep has so far."""
+    """The progress of a sweep."""
 
     def __init__(self, plan: Plan, store: RunStore, book: Book, until: Until | None) -> None:
         self._plan, self._store, self._book, self._until = plan, store, book, until
@@ -110,7 +110,7 @@ class _Course:
         )
 
     def note(self, point: int, seed: int, outcome: Outcome[list[str]]) -> None:
-        """Write down how a unit ended."""
+        """Record the end of a unit."""
         if outcome.error is not None:
             reason = " ".join(str(outcome.error).split()) or type(outcome.error).__name__
             self.failures.append({**self._plan.points[point].values, "seed": seed, "reason": reason})

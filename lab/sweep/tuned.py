@@ -90,7 +90,7 @@ def noted(
     *,
     ended: bool = False,
 ) -> Tuning:
-    """Return how far a tuning is, for the explorer. Arguments as of `result`."""
+    """Return the progress of a tuning, for the explorer. The arguments are those of `result`."""
     shown = result(question, trials, best_of(question, trials), again, metrics)
     header, _, lines = grid(shown)
     points: list[tuple[float, float, str, bool]] = []
@@ -122,7 +122,7 @@ def _about(question: Question) -> str:
 
 
 def _front(question: Question, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials with all seeds that none beats in the metric and the limits' metrics together."""
+    """Return the trials with all seeds that no other beats in the metric and the limits' metrics together."""
     whole = [trial for trial in trials if not trial.pruned and not trial.failure]
     if not whole:
         return []

@@ -31,7 +31,7 @@ from lab.sweep.sweep import sweep
 from twinbed import ScenarioError
 
 BATCH = 8
-"""Trials that are proposed together. It is no option: another number would be another search."""
+"""Number of trials that are proposed together. It is not an option, because it changes the search."""
 FIRST_SEEDS = 3
 """Number of seeds after which a clearly worse trial is ended: a test with fewer seeds has no power."""
 WORSE = 0.05
@@ -46,8 +46,9 @@ _DIGITS = 4
 class Range:
     """The range of a key.
 
-    choices: values without an order; without choices, the value is from low to high
-    log: in steps of a factor; whole: whole numbers only
+    choices: values without an order; if empty, the value is from low to high.
+    log: whether the logarithm of the value is searched.
+    whole: whether only whole numbers are proposed.
     """
 
     key: str
@@ -91,9 +92,13 @@ class Range:
 class Question:
     """The question of a tuning.
 
-    scenario: with one policy; metric: the metric to optimise; sign: 1 to minimise it, -1 to maximise; limits:
-        limits to keep
-    over: keys and their ranges; trials: number of values tried; seeds: seeds of every trial
+    scenario: scenario with one policy.
+    metric: key of the metric to optimise.
+    sign: 1 to minimise it, -1 to maximise it.
+    limits: limits to keep.
+    over: keys and their ranges.
+    trials: number of trials.
+    seeds: seeds of every trial.
     """
 
     scenario: Scenario
@@ -106,7 +111,7 @@ class Question:
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics that matter, that to be made best first."""
+        """The keys of the metrics that matter; the one to optimise comes first."""
         return list(dict.fromkeys([self.metric, *(limit.metric for limit in self.limits)]))
 
 
@@ -114,8 +119,11 @@ class Question:
 class Trial:
     """A trial of values.
 
-    number: in the order of proposal; values: by key; figures: metric → one value per seed that was run
-    pruned: it was ended early because it was clearly worse; failure: error of a run, or ""
+    number: number in the order of proposal.
+    values: value by key.
+    figures: metric → one value per seed that was run.
+    pruned: whether it was ended early because it was clearly worse.
+    failure: error of a run, or "".
     """
 
     number: int
@@ -190,7 +198,7 @@ def best(question: Question, trials: Sequence[Trial]) -> Trial | None:
 
 
 def checked(question: Question, trial: Trial, store: RunStore, engine: Engine) -> Trial:
-    """Return the trial run with as many other seeds, which were not used to choose it."""
+    """Run the trial with as many other seeds, which were not used to choose it, and return it."""
     first = max(question.seeds) + 1
     others = range(first, first + len(question.seeds))
     return _measured(replace(question, seeds=others), [trial], others, store, engine)[0]

@@ -30,8 +30,11 @@ _TYPE = InstanceType("t4", "measured", 4, 16, gpus=1, gpu_model="T4")
 class Measured:
     """A model's measurements.
 
-    steps: of its steps. base: B0, samples. done: samples of a job at B0.
-    batch, gained: batch sizes, samples, and the progress of a step of each in steps of B0, float64[m].
+    steps: the measured steps.
+    base: batch size B0, samples.
+    batch: batch sizes, samples, float64[m].
+    gained: progress of a step with each of them, in steps of B0, float64[m].
+    done: samples of a whole job at B0.
     """
 
     steps: Steps
@@ -42,7 +45,7 @@ class Measured:
 
     @property
     def noise(self) -> float:
-        """The noise scale that gives the progress which was made with the largest batch."""
+        """The noise scale, samples, that gives the measured progress with the largest batch."""
         batch, gained = self.batch[-1], self.gained[-1]
         scale = batch / self.base
         return float((gained * batch - batch) / (scale - gained))
@@ -56,7 +59,7 @@ def make(asked: Asked) -> int:
 
 
 def read(folder: Path, model: str) -> Measured:
-    """Return what was measured of a model."""
+    """Return the measurements of a model from the data set's folder."""
     rows = []
     for row in _rows(folder / "pollux_placements.csv", model):
         gpus = [int(digit) for digit in row["placement"]]
@@ -115,7 +118,7 @@ def document(measured: dict[str, Measured]) -> str:
         "## Step times",
         table(("model", "steps", "mean error", "median", "90th percentile", "gamma"), fits),
         table(("model", *_COEFFICIENTS, "noise"), [_coefficients(name, of) for name, of in measured.items()]),
-        "Coefficients in s, noise scale in samples: what `goodput` in a cluster scenario takes.",
+        "Coefficients are in s and the noise scale in samples, as for `goodput` in a cluster scenario.",
         "## Progress of a step, in steps of B0",
         table(("model", "batch", "measured", "model", "error"), gains),
         "The noise scale of a model is the one that gives the progress made with its largest batch, so the "
@@ -126,13 +129,13 @@ def document(measured: dict[str, Measured]) -> str:
         ),
     ]
     conditions = (
-        "Cells: one GPU in each machine, as measured, by GPUs and batch; where a cell was measured twice the "
-        "mean counts. Time until the goal is steps times the measured step; cost is GPU-hours. The start is "
-        "one GPU at the batch B0 or the next larger one that was measured. More GPUs "
-        "save most of the time that is saved. Trials are not in these times; a "
-        "trial is 20 steps. The search knows steps and noise scale of what it tried, nothing else.",
-        "The fit is judged on the steps that it was made from. K1 and K2 are an abstract's, of other jobs on "
-        "CPUs, and the search is a reading of it.",
+        "A cell is a number of GPUs, one in each machine, and a batch size; the mean counts if a cell was "
+        "measured twice. The time until the goal is the number of steps times the measured step; the cost is "
+        "GPU-hours. The start is one GPU with B0, or with the next larger batch that was measured. Most of "
+        "the time is saved by more GPUs. The times do not include trials; a trial has 20 steps. The search "
+        "knows only steps and noise scale of the cells that it tried.",
+        "The fit is judged on the steps from which it was made. K1 and K2 come from an abstract about other "
+        "jobs on CPUs, and the search is our reading of that abstract.",
         "K3 (mean JCT of Pollux' workload 6) is not shown: its jobs are not in the data, which lack two of "
         "its six models. Source: petuum/adaptdl, branch osdi21-artifact (Apache-2.0).",
     )
@@ -166,8 +169,11 @@ def _gains(name: str, of: Measured) -> Iterator[list[str]]:
 class Played:
     """A search on measured cells.
 
-    name: of the model. by: what is least. found: the choice. trials, cells: how many.
+    name: name of the model.
+    by: the objective of the search.
+    found: the chosen configuration.
     start, taken, best: time or cost of the start, the choice and the best cell, s or $.
+    trials, cells: number of trials and of measured cells.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Predictions of left-out workloads beside what was measured, and the figures of their errors.
+"""Predictions of left-out workloads beside the measurements, and the figures of their errors.
 
 For: performance.py and steptimes.py. Not for: predicting.
 """
@@ -22,7 +22,7 @@ class Judged:
     """Predictions of n points.
 
     error: predicted / measured − 1, float64[n].
-    inside: whether the 90 % interval holds what was measured, bool[n].
+    inside: whether the 90 % interval holds the measured value, bool[n].
     """
 
     error: Real
@@ -53,7 +53,7 @@ class Goal:
 
 
 _ENOUGH = 10
-"""Least number of points of which the share in intervals is told."""
+"""Least number of points for which the share in intervals is given."""
 COLUMNS = ("workloads", "points", "median", "p90", "mean", "goal", "verdict", "in 90 % interval", "85–95 %")
 
 
@@ -82,7 +82,7 @@ def pooled(by_workload: Errors) -> Judged:
 
 
 def cells(by_workload: Errors, goal: Goal) -> Sequence[object]:
-    """Return a row's cells under COLUMNS. Raises nothing: without points every figure is a dash."""
+    """Return a row's cells under COLUMNS. Without points every figure is a dash."""
     all_points = pooled(by_workload)
     if not all_points.error.size:
         return [0, 0, *["–"] * (len(COLUMNS) - 2)]

@@ -1,7 +1,7 @@
 """The source's figures on our own table of measured jobs: rows left out, an unseen application, VGG's bills.
 
-For: the experiments C1, C2 and C4, the page's part on that table, and what runs measured twice leave any
-predictor to know. Not for: judging predictors by cross-validation (lab.cloud.predicting) or measuring
+For: the experiments C1, C2 and C4, the page's part on that table, and the best accuracy that the noise of
+repeated runs allows. Not for: judging predictors by cross-validation (lab.cloud.run.predicting) or measuring
 (measuring.py).
 """
 
@@ -53,12 +53,12 @@ def rows() -> Examples:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What runs that were measured twice say of the noise, and so of any predictor that knows only means.
+    """The noise of runs that were measured twice, and the best result of a predictor that knows only means.
 
-    differences: |second / first − 1| of the time, float64[n]
-    ceiling: the R² that such a predictor reaches on the whole table, by objective
-    told_well: number of applications whose top five it tells well (Judged.good): the mean over noises drawn
-    as large as the differences' median
+    differences: |second / first − 1| of the time, float64[n].
+    ceiling: R² of such a predictor on the whole table, by objective.
+    told_well: number of applications whose top five it finds (Judged.good), by objective: the mean over
+        random noises as large as the median of the differences.
     """
 
     differences: Real
@@ -67,7 +67,7 @@ class Again:
 
 
 def again() -> Again | None:
-    """Return what the second measurements say of the noise; None where there are none. Raises as `rows`."""
+    """Return the noise by the second measurements; None if there are none. Raises as `rows`."""
     if not AGAIN.exists():
         return None
     known, second = rows(), data_set.load(AGAIN, JOBS, load())
@@ -75,7 +75,7 @@ def again() -> Again | None:
     pairs = [(place[key], row) for row, key in enumerate(_keys(second)) if key in place]
     first, other = np.array(pairs, np.int64).reshape(-1, 2).T
     differences = np.abs(second.time_s[other] / known.time_s[first] - 1)
-    # Two runs differ by two noises, a run from its mean by one.
+    # Two runs differ by two noises; a run differs from its mean by one.
     spread = float(np.median(differences)) / _MEDIAN_OF_NORMAL / np.sqrt(2)
     ceiling, told_well = {}, {}
     for by in Objective:
@@ -173,7 +173,7 @@ def bills(_seed: int = 0) -> dict[str, float]:
 
 
 def section(models: Sequence[str] = _QUICK, seed: int = 0) -> Iterator[str]:
-    """Yield the page's part: what predictors are worth on the table that ships, beside their targets."""
+    """Yield the page's part: accuracy of predictors on the table that ships, beside their targets."""
     known = rows()
     judged = predicting.evaluate(known, models, seed)
     physical = [item for item in judged if item.model == PHYSICAL]
@@ -206,7 +206,7 @@ def _collected() -> str:
 
 
 def repeated() -> Iterator[str]:
-    """Yield what repeated measurements say of the noise, if the table of repeats ships."""
+    """Yield a paragraph on the noise of repeated measurements, if the table of repeats ships."""
     noise = again()
     if noise is not None:
         median, high = np.quantile(noise.differences, (0.5, 0.9))
@@ -214,7 +214,7 @@ def repeated() -> Iterator[str]:
         told_well = " and ".join(f"{noise.told_well[by]:.1f} ({by})" for by in Objective)
         yield (
             f"{len(noise.differences)} of these runs were measured once more "
-            f"(`studies/cloud/measured_again.csv`). They took {median:.1%} more or less time in the median, "
+            f"(`studies/cloud/measured_again.csv`). Their time differed by {median:.1%} in the median and by "
             f"{high:.1%} at the 90th percentile. With that noise a predictor that knew every run's mean "
             f"would have an R² of {ceiling}, and tell {told_well} applications well."
         )

@@ -1,8 +1,8 @@
 """Real runs of the shipped jobs over emulated types, numbers of workers and batch sizes: a table that grows.
 
-For: `python -m studies measure`, on a quiet machine as root: ground truth with machine and date. A run is a
-row of a CSV file, written as it comes. What the file holds is not run again, so a collection may be stopped
-and goes on later. The order is shuffled (the same each time), so a part is a fair sample. Not for: running
+For: `python -m studies measure`, on a quiet machine as root: true times with machine and date. Each run
+becomes a row of a CSV file when it ends. Runs in the file are not repeated, so a collection may be stopped
+and continued later. The order is shuffled (the same each time), so a part is a fair sample. Not for: running
 (testbed.cloud.emulated) or a user's jobs (`twinbed profile`).
 """
 
@@ -100,9 +100,9 @@ def collect(
 ) -> int:
     """Measure what the table at `path` lacks, and return how many runs it holds at the end.
 
-    folder: where the jobs' commands run; on_run: called with the number of runs in the table, of all runs,
-    and the last run's name. A run that fails is a row, too: its outcome says why. Raises BackendError if the
-    machine refuses.
+    folder: where the jobs' commands run. on_run: called with the number of runs in the table, the number of
+    all runs, and the last run's name. A failed run is a row, too; its outcome is the reason. Raises
+    BackendError if the machine refuses.
     """
     held = _keys(path)
     total = sum(len(cell.types) for cell in wanted)

@@ -1,8 +1,8 @@
 """docs/results/cloud.md: job performance, recommenders and predictors beside their targets, C1–F4 beside
 sources.
 
-For: `python -m studies cloud`. Not for: evaluating (performance.py, recommenders.py and measured.py say what
-is known and asked). A row says so if its data set is not there.
+For: `python -m studies cloud`. Not for: evaluating (performance.py, recommenders.py, measured.py). A row
+states it if its data set is missing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def document(paragraphs: list[str]) -> str:
         f"direction and {differ} are not.",
     )
     conditions = (
-        "Every table row says where its data come from and under which licence. A row says so where a public "
-        "data set is not on the machine that made the page. The targets are aims of this project.",
+        "Every table row names the source and the licence of its data. A row states it if its public data "
+        "set was missing on the machine that made the page. The targets are aims of this project.",
         f"**When a figure of a source counts as reproduced.** {RULE} A ± B: the mean and half of the 95 % "
         "interval over the seeds.",
     )

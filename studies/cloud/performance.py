@@ -4,13 +4,13 @@ For: the error of twin.cloud.scaling (step times over GPUs and nodes), twin.clou
 accelerator) and a forest over submitted runs; the page's part and `python -m studies job-performance`. Not
 for: the models, nor for reading tables (traces.readers.training). The targets are aims of this project.
 
-Scaling: of a job are known all its batch sizes on one GPU of one accelerator, and ONE point elsewhere (the
-probe: the middle batch size at one placement); every other point is asked. Accelerator, placement and the
-model's shape are chosen on the other jobs only. The model gets the asked points without their times.
-Transfer: of a row are known its time on the anchor, the anchor's profile by operation, its batch and image
-size; its time on the target is asked. Submissions: of a run are known benchmark, global batch size,
-accelerator (the words of its name), how many on how many nodes, round and submitter; its time is asked. What
-the run shows only at its end (samples to converge) is not used.
+Scaling: the model knows a job's step times with all batch sizes on one GPU of one accelerator, and ONE
+further point (the probe: the middle batch size at one placement). It predicts all other points without seeing
+their times. Accelerator, placement and the model's shape are chosen on the other jobs only.
+Transfer: the model knows a row's time on the anchor, the anchor's profile by operation, and the batch and
+image size. It predicts the time on the target. Submissions: the model knows a run's benchmark, global batch
+size, accelerator (the words of its name), number of accelerators and nodes, round and submitter. It predicts
+the time without data that the run shows only at its end (samples to converge).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def steps_of(*tables: MeasuredSteps) -> tuple[Steps, Names]:
 
 
 def plan(accelerator: str, cell: Cell) -> Plan:
-    """Return what is known: alone on `accelerator`; at the cell its middle batch size. Else nothing is."""
+    """Return the known points: all alone on `accelerator`, and at the cell the middle batch size."""
     name, nodes, gpus, most = cell
 
     def known(job: Steps) -> NDArray[np.bool_]:
@@ -104,15 +104,15 @@ def jobs_left_out(
 ) -> Errors:
     """Return the predictions of every job. Order of plans, shape and interval are chosen on other families.
 
-    A job follows the best plan that suits it; where none of the others' does, one of its own placements. Jobs
-    that never ran on one accelerator, and those of which nothing is left to ask, are not judged.
+    A job follows the best plan of other families that suits it, else one with its own placement. A job that
+    never ran on a single accelerator, and one without a further point, is not judged.
     """
     by_job: dict[str, Judged] = {}
     for family in sorted(set(families)):
         others = steps.take(families != family)
         plans = candidates(others)
         rest = families[families != family]
-        # One other family has nothing to be left out but its jobs.
+        # With a single other family, its jobs are left out one by one.
         choice = choose(others, rest if len(set(rest)) > 1 else others.job, plans, shapes)
         model = Scaling(others, choice.shape)
         for job in steps.take(families == family).by_job():
@@ -125,7 +125,7 @@ def jobs_left_out(
 
 
 def features(table: Submissions) -> Real:
-    """Return what is known before a run, float64[n, f]: sizes in logs, names as columns of zeros and ones."""
+    """Return the features known before a run, float64[n, f]: logs of sizes; names as columns of 0 and 1."""
     words = [
         frozenset(re.findall(r"[a-z]+\d+[a-z]*|\d+[a-z]*|[a-z]+", name.lower())) for name in table.accelerator
     ]
@@ -158,7 +158,7 @@ def speed_ups(table: Submissions) -> Errors:
     """Return the predictions of speed-ups by benchmark, submitters left out.
 
     In each round, a submitter's systems with the same accelerator form a group. The smallest system of a
-    group is known, and the speed-ups of the others over it are asked.
+    group is known, and the speed-ups of the others over it are predicted.
     """
     off, part = _off(table, "submitter")
     columns = (table.round, table.submitter, table.benchmark, table.accelerator)
@@ -192,7 +192,7 @@ def _off(table: Submissions, by: str) -> tuple[Real, NDArray[np.int64]]:
 
 
 def _by_benchmark(table: Submissions, off: Real, part: NDArray[np.int64]) -> Errors:
-    """Return the rows of the PARTS by benchmark. A row's interval is from the other parts."""
+    """Return the predictions of all rows by benchmark. A row's interval comes from the other parts."""
     width = np.full(off.size, np.inf)
     for number in range(PARTS):
         others = np.abs(off[(part != number) & (part < PARTS)])
@@ -251,10 +251,13 @@ def _submissions(files: list[Path]) -> Titled:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a public table.
+    """A question to a public table.
 
-    evaluate: yields each evaluation's title and errors from the files
-    licence: source and licence; goal: what is aimed at
+    title: the question in words.
+    evaluate: yields each evaluation's title and errors from the files.
+    files: the table's files below the folder of public data sets.
+    licence: source and licence.
+    goal: aims for the errors.
     """
 
     title: str
@@ -340,7 +343,7 @@ def _files(question: Question, data: Path | None) -> list[Path] | None:
 
 
 def section(data: Path | None, questions: Sequence[Question] = tuple(QUESTIONS.values())) -> Iterator[str]:
-    """Yield the page's part: a row for each evaluation, or one that says that the data is not there."""
+    """Yield the page's part: a row for each evaluation, or one that states that the data are missing."""
     rows: list[Sequence[object]] = []
     for question in questions:
         files = _files(question, data)
@@ -351,10 +354,10 @@ def section(data: Path | None, questions: Sequence[Question] = tuple(QUESTIONS.v
     yield "## Job performance on public measurements"
     yield table(("asked", "data", *COLUMNS), rows, left=2)
     yield (
-        "Errors are predicted / measured − 1: median and p90 of their sizes, and their signed mean; of "
-        "tokens per second and pipelines those of the step's time, so plus is too slow. Every workload is "
-        "left out whole (of submitted runs: every submission, or submitter), and what is chosen is chosen on "
-        "the others; so are the 90 % intervals. The text in brackets says what is known."
+        "Errors are predicted / measured − 1: median and p90 of their sizes, and their signed mean. For "
+        "tokens per second and pipelines they are errors of the step's time, so plus means too slow. Every "
+        "workload is left out whole (for submitted runs every submission or submitter). All choices and the "
+        "90 % intervals come from the other workloads. The text in brackets names the known data."
     )
 
 

@@ -1,4 +1,4 @@
-"""Models in pipelines: BigScience's iterations and Llama 3's fall of speed, by laws learned on other jobs.
+"""Predicts models in pipelines, BigScience's iterations and Llama 3's loss of speed, by laws of other jobs.
 
 For: rows S2 and S3 of the page. Not for: pipelines themselves (twin.fabric.jobs), nor the laws
 (twin.cloud.steptime). Sources: Llama 3 (arXiv 2407.21783) table 4, its first two rows.
@@ -27,9 +27,9 @@ _TFLOPS = (430.0, 400.0)
 
 
 def bigscience(folder: Path, others: Runs) -> Iterator[tuple[str, Errors]]:
-    """Yield the errors of BigScience's runs with the saturation that other models' runs taught.
+    """Yield the errors of BigScience's runs.
 
-    The GPUs' pace is from BigScience's other numbers of nodes, the saturation from `others`.
+    The GPUs' pace comes from BigScience's runs on other numbers of nodes, their saturation from `others`.
     """
     model = StepTimes(others)
     for title, chosen in (

@@ -24,15 +24,15 @@ from traces.readers import prices
 
 NOTICE = PRICES.with_name("NOTICE")
 FIRST_DAY = "2023-02-20"
-"""First snapshot of coroot's prices; the least price of all its snapshots is said to hold from it on."""
+"""Day of coroot's first snapshot. The least price of all snapshots counts from this day on."""
 LEAST_SHARE = 1 / 3
-"""An on-demand price of Azure below this share of its type's median over regions is a slip upstream: some v6
-types cost an eighth in one region."""
+"""Least on-demand price of Azure that is believed, as a share of its type's median over regions. Lower prices
+are errors upstream: some v6 types cost an eighth in one region."""
 _GOOGLE = "Cyclenerd/google-cloud-pricing-cost-calculator pricing.yml (Apache-2.0)"
 _COROOT = "coroot/cloud-pricing (Apache-2.0)"
 _SIZES = "sizes: Spare Cores (CC-BY-SA-4.0)"
 _SHARES = {"f1-micro": 0.2, "g1-small": 0.5, "e2-micro": 0.25, "e2-small": 0.5, "e2-medium": 1.0}
-"""vCPUs' worth of time that Google's shared-core types may use for long (Google's machine families page)."""
+"""Sustained CPU time of Google's shared-core types, in vCPUs (Google's page on machine families)."""
 _GOOGLE_GPUS = {
     "a100": "NVIDIA A100 40GB",
     "a100-80gb": "NVIDIA A100 80GB",
@@ -56,11 +56,11 @@ _AZURE_GPUS = {
     r"_H100_v5$": "NVIDIA H100",
     r"_H200_v5$": "NVIDIA H200",
 }
-"""GPUs of Azure's types by their names (Microsoft's naming conventions). Other types with GPUs have a part of
-one, or none that is known."""
+"""GPU models of Azure's types by their names (Microsoft's naming conventions). Other types with GPUs have a
+part of a GPU, or an unknown model."""
 _NOT_NVIDIA = {"V520": "AMD V520", "HL-205": "Habana HL-205"}
 _SIZED = ("A100", "V100")
-"""Models that there are with memories of several sizes."""
+"""GPU models that exist with several sizes of memory."""
 _FULL_RATE = ("n1", "n2", "n2d", "c2", "c2d", "t2d")
 """Google's families with 2 Gbit/s per vCPU from 10 to 32 (Google's page on network bandwidth); E2 has up to
 16."""
@@ -71,7 +71,7 @@ def make(asked: Asked) -> int:
     path = asked.store or PRICES
     frame = built(asked.public_data())
     table.write(path, frame, NOTICE.read_text(encoding="utf-8"))
-    # A row that cannot be is found here, and not by whoever uses it.
+    # An impossible row fails here, and not at its first use.
     table.listings(table.read(path))
     types = frame.groupby("provider")["name"].nunique().to_dict()
     print(f"{path}: {len(frame)} prices in {path.stat().st_size} bytes; types: {types}")
@@ -109,7 +109,7 @@ def built(data: Path) -> pd.DataFrame:
 
 
 def _slips(frame: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which of Azure's rows are of a type and region whose price is a slip upstream."""
+    """Return which of Azure's rows have a type and region whose price is an error upstream."""
     key = ["name", "region"]
     listed = frame[(frame["provider"] == "azure") & (frame["market"] == "on-demand")]
     median = listed.groupby("name")["price_per_h"].transform("median")
@@ -159,7 +159,7 @@ def _google(folder: Path) -> pd.DataFrame:
     assumed = (kind.isin(_FULL_RATE) | (kind == "e2")) & (types["vcpus"] >= 2)
     types["network_bps"] = np.where(assumed, rate * 1e9, np.nan)
     types["disk_gib"] = np.nan
-    # A type with accelerators that no column counts has a size that is not known.
+    # The size of a type is unknown if no column counts its accelerators.
     known = (types["gpus"] > 0) | ~kind.isin(("a2", "a3", "a4", "a4x", "g2", "g4"))
     types = types[known & (types["gpus"] % 1 == 0) & types["vcpus"].notna() & types["memory_gib"].notna()]
     frame = _long(prices.read(folder / "gcp_price_changes.csv.gz")).merge(

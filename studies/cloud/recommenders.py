@@ -1,9 +1,8 @@
-"""Recommenders on public measurements: the page's part, beside targets and baselines, and their figures
-printed.
+"""Recommenders on public measurements, beside targets and baselines: a part of the page, and printed.
 
 For: docs/results/cloud.md and `python -m studies recommenders`. Not for: playing searches (searches.py) or
-reading tables (tables.py). If data have no stated licence, the page gives only means over jobs, from which no
-measurement can be read. The targets are aims of this project.
+reading tables (tables.py). For data without a stated licence the page has only means over jobs, which reveal
+no measurement. The targets are aims of this project.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ _COMPARED = (OURS, "cherrypick", "random")
 class Data:
     """A public table that is searched.
 
-    licence: of its source
-    seeds: searches of each job by a seeded recommender
-    programs: whether past jobs of the same program are left out, too
-    few: number of past jobs that are kept; None: all
+    table: key of TABLES.
+    licence: licence of its source.
+    seeds: number of searches of each job by a seeded recommender.
+    programs: whether past jobs of the same program are left out, too.
+    few: number of past jobs that are kept; None: all.
     """
 
     table: str
@@ -74,7 +74,7 @@ class Aim:
 
 
 def trials(judged: Sequence[Judged]) -> float:
-    """Return the mean number of trials to within 10 % of the cheapest; infinite if a search never was."""
+    """Return the mean number of trials to within 10 % of the cheapest; infinite if a search fails."""
     counts = np.array([search.trials for search in judged])
     return float(np.where(np.isfinite(counts), counts, np.inf).mean())
 
@@ -114,7 +114,7 @@ def section(data: Path | None, names: Sequence[str] = tuple(RECOMMENDERS)) -> It
         except TraceError:
             continue
         if measured is not None:
-            # A recommender that reads no history does the same as on the whole table.
+            # Without a history a recommender does the same as on the whole table.
             asked = [name for name in names if name == OURS or not item.programs]
             seeds, programs, few = range(item.seeds), item.programs, item.few
             judged[item] = {
@@ -133,9 +133,9 @@ def section(data: Path | None, names: Sequence[str] = tuple(RECOMMENDERS)) -> It
         f"jobs and {SCOUT.seeds} seeds."
     )
     yield (
-        "How transfer chooses was settled with these data in sight, so this is no blind test (decisions "
-        "0024, 0027, 0029). The scales of its loss, chosen for each job on the others, make Scout's searches "
-        "0.1 trials longer, CherryPick's 0.2, Lynceus's none (0029)."
+        "The rules of transfer were chosen with these data in sight, so this is no blind test (decisions "
+        "0024, 0027, 0029). If the scales of its loss are chosen for each job on the others, searches are "
+        "longer by 0.1 trials on Scout, by 0.2 on CherryPick and by none on Lynceus (0029)."
     )
 
 

@@ -1,18 +1,18 @@
-"""What FC²'s Scala-Opt chooses in its experiments F1–F4, and what the choice costs against Time-Opt's.
+"""The choices of FC²'s Scala-Opt in its experiments F1–F4, and their cost against Time-Opt's.
 
-For: the experiments' figures, and `use_bps`: how much of a parameter server's port FC²'s network takes on
-each EC2 type, the b_t of Scala-Opt, which the source measured and does not print. Not for: the rules
-(control.recommender.fc2), nor any other network. Source: FC² (Ta, Cluster Computing 22, 2019) §8: types,
-server and cap.
+For: the experiments' figures, and `use_bps`: the rate at which a worker with FC²'s network uses a parameter
+server's port on each EC2 type. This is b_t of Scala-Opt, which the source measured and does not print. Not
+for: the rules (control.recommender.fc2), nor any other network. Source: FC² (Ta, Cluster Computing 22, 2019)
+§8: types, server and cap.
 
 The network is TensorFlow's CIFAR-10 tutorial (that of cuda-convnet, as FC² names it): 1,068,298 parameters
 and 19.5 million multiply-adds per image; a training step is three times those. The network's size is from
 memory. GPUs: batch latencies of a network of nearly the same size (CIFAR10_CNN, 32 px) on the same GPUs, from
 PROFET (CLOUD 2022, MIT). CPUs: the peak of AVX2 cores at the clock that follows from their ECU, times the
 share of the peak that such a network reached on one core (measured with PyTorch on an EPYC core at 2.6 GHz,
-2026-11-21: 44.2 GFLOP/s at batch 64, 48.8 at 128). No number here is fitted to FC²'s figures. But its counts
-were known when the form was chosen among a few that physics allows (both directions of a port or one, the
-clocks of burstable types), so F1–F4 are no blind test.
+2026-11-21: 44.2 GFLOP/s at batch 64, 48.8 at 128). No number here is fitted to FC²'s figures. But FC²'s
+counts were known when the form was chosen among a few that physics allows (both directions of a port or one,
+the clocks of burstable types), so F1–F4 are no blind test.
 """
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ GPU_LATENCIES_S = {
 class Choice:
     """One experiment of FC² at a batch size.
 
-    types, server: worker types to choose from, and the parameter server's type
-    source: type and number of workers that the source's Scala-Opt chose
+    types: worker types to choose from.
+    server: type of the parameter server.
+    batch: samples per worker and step.
+    source: type and number of workers that the source's Scala-Opt chose.
     """
 
     experiment: str
@@ -157,7 +159,7 @@ def work(listing: Listing, batch: int) -> Work:
 
 
 def use_bps(listing: Listing, batch: int, server_bps: float) -> float:
-    """Return what one worker takes of the port of a server of its own, bit/s, as in FC²'s benchmark."""
+    """Return the rate at which one worker uses the port of a server of its own, bit/s, as FC² measures it."""
     step = work(listing, batch)
     return float(server_traffic_bps(_alone_s(listing, step, batch, server_bps), step.bytes))
 

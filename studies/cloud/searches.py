@@ -1,5 +1,4 @@
-"""Searches played on measured tables: how many trials they take, what regret is left, what a ranking is
-worth.
+"""Plays searches on measured tables, and judges their trials, their regret and their rankings.
 
 For: judging every recommender by the same trials, each job (or program) left out in turn. Not for: the tables
 (tables.py), nor the page's part (recommenders.py).
@@ -45,12 +44,12 @@ MOST_REGRET = 5.0
 """Regret of a search whose first trials all failed."""
 
 Answer = Callable[[int], tuple[float, float, bool]]
-"""Runs a candidate: seconds, US dollars, and whether it ended as it should."""
+"""Runs a candidate: seconds, US dollars, and whether it succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutPast:
-    """A recommender that gets no past jobs. The difference shows what a history is worth."""
+    """A recommender without past jobs. Its difference to the recommender itself is the worth of a history."""
 
     of: Recommender
 
@@ -86,9 +85,9 @@ _SEEDED = ("transfer-alone", *(name for name in _SEARCHES if METHODS[name].seede
 class Played:
     """A search that was played.
 
-    observed: its trials in order
-    stopped: after how many trials it wished to stop; None if it never did
-    best: the candidate that it would take then
+    observed: its trials in order.
+    stopped: number of trials after which it wished to stop; None if it never did.
+    best: the candidate that it would take then.
     """
 
     observed: Observations
@@ -100,11 +99,11 @@ class Played:
 class Judged:
     """One search of one job.
 
-    trials: until one was within WITHIN of the cheapest; NaN: never
-    regret: of the best of the first LOOK trials, as a share of the cheapest
-    auc, auc_untried: of ranking the top configurations after LOOK trials, over all candidates and over the
-    untried ones
-    covered: share of the true times of untried candidates in the 90 % interval
+    trials: number of trials until one was within WITHIN of the cheapest; NaN: never.
+    regret: regret of the best of the first LOOK trials, as a share of the cheapest.
+    auc, auc_untried: AUC of ranking the top configurations after LOOK trials, over all candidates and over
+        the untried ones.
+    covered: share of the true times of untried candidates in the 90 % interval.
     """
 
     table: str
@@ -121,7 +120,7 @@ class Judged:
 def play(
     searcher: Searcher, answer: Answer, *, most: int, enough: Callable[[Observations], bool] | None = None
 ) -> Played:
-    """Play a search for at most `most` trials, or until `enough` says so, or until it stops by itself.
+    """Play a search until it stops, `enough` returns true, or there were `most` trials.
 
     Raises InvariantError if it repeats a trial.
     """
@@ -137,7 +136,7 @@ def play(
 
 
 def answers(table: History, job: int) -> Answer:
-    """Return a function that gives one job's entries, one at a time."""
+    """Return a function that answers trials with one job's entries of the table."""
     return partial(table.run, job)
 
 
@@ -180,9 +179,10 @@ def judge(
 ) -> Iterator[Judged]:
     """Judge the recommender `name` on each job, or on some `jobs`, with the other jobs' runs as its history.
 
-    programs: leave out the job's whole program
-    few: keep only so many past jobs, drawn once for each job
-    more: further histories
+    programs: whether to leave out the job's whole program.
+    few: number of past jobs that are kept, drawn once for each job; None: all.
+    more: further histories.
+    most: largest number of trials of a search.
     Raises ScenarioError for an unknown name.
     """
     if name not in RECOMMENDERS:
@@ -197,7 +197,7 @@ def judge(
 
 
 def _searchers(of: Recommender, request: Request, seeds: Sequence[int]) -> Iterator[tuple[int, Searcher]]:
-    """Yield a search for each seed. What is learned from past jobs is learned once: no seed changes it."""
+    """Yield a search for each seed. Learning from past jobs is done once, because no seed changes it."""
     first = of.searcher(request, seeds[0])
     for seed in seeds:
         yield (
@@ -209,7 +209,7 @@ def _searchers(of: Recommender, request: Request, seeds: Sequence[int]) -> Itera
 def past(
     table: Table, job: int, *, programs: bool, few: int | None = None, more: Sequence[History] = ()
 ) -> History | None:
-    """Return the history for a job: (few of) the other jobs (of other programs), and more tables."""
+    """Return the history for a job: other jobs, fewer or of other programs only if asked for, and `more`."""
     history = table.history
     kept = [
         row

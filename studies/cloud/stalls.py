@@ -1,8 +1,8 @@
-"""docs/results/stalls.md: where the time of the shipped jobs goes here, beside the twin; K4 and K5.
+"""docs/results/stalls.md: stalls of the shipped jobs on this machine, beside the twin; K4 and K5.
 
-For: `python -m studies stalls`: it measures what studies/cloud/measured_stalls.jsonl lacks, then writes the
-page. Not for: a user's job (`twinbed profile --stalls`). A row of the file is a job; it is written when it is
-measured. K4 and K5 are of the abstract of Stash (ICDCS 2023).
+For: `python -m studies stalls`: it measures the jobs that studies/cloud/measured_stalls.jsonl lacks, then
+writes the page. Not for: a user's job (`twinbed profile --stalls`). A row of the file is a measured job. K4
+and K5 are claims of the abstract of Stash (ICDCS 2023).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from twinbed import ScenarioError
 
 MEASURED = Path(__file__).with_name("measured_stalls.jsonl")
 TYPE = "n1-highcpu-32"
-"""The emulated type: the largest in the table of measured jobs of which two fit on two cores."""
+"""The emulated type: the largest in the table of measured jobs of which two machines fit on two cores."""
 WORKERS = 2
 NOISE = 0.9
 """Quantile of the differences between repeated runs of the table of measured jobs: its noise."""
@@ -95,12 +95,12 @@ def document(held: Sequence[Profiled]) -> str:
     firsts = Counter(fix_first(stalls(job.timings)) for job in held)
     inside, network = worst[Stall.INTERCONNECT], [1 + share for share in worst[Stall.NETWORK]]
     answer = (
-        f"Of {len(held)} of our seven jobs, the interconnect takes up to {inside[0]:.0%} of the time (twin: "
+        f"In {len(held)} of our seven jobs, the interconnect takes up to {inside[0]:.0%} of the time (twin: "
         f"{inside[1]:.0%}), and the network makes {WORKERS} workers up to {network[0]:.1f} times as slow "
         f"(twin: {network[1]:.1f}).",
         f"The median error of the twin's times is {np.median(np.abs(errors)):.1%}.",
-        f"To be fixed first is {', '.join(f'the {stall} for {firsts[stall]}' for stall in Stall)}; "
-        f"{firsts[None]} have no stall beyond noise.",
+        f"The stall to fix first is {', '.join(f'the {stall} for {firsts[stall]}' for stall in Stall)} "
+        f"jobs; {firsts[None]} jobs have no stall beyond noise.",
     )
     heads = ("job", "stall", "verdict", "measured, s", "measured", "noise, s", "twin, s", "twin")
     figures_of_source = (
@@ -111,15 +111,16 @@ def document(held: Sequence[Profiled]) -> str:
     parts = (
         "## Stalls",
         table(heads, lines, left=3),
-        "Shares are of the run that has the stall; the network's is of RUN1, so 400 % is five times as slow.",
+        "A share is the stall's part of the run in which it occurs. The network's share is relative to RUN1, "
+        "so 400 % means five times as slow.",
         "## Runs",
         table(("job", "run", "measured, s", "twin, s", "error"), of_runs, left=2),
-        "The twin is told RUN0. The other runs follow from layers, bytes and links.",
+        "The twin gets RUN0 as an input. It predicts the other runs from layers, bytes and links.",
         "## K4 and K5",
         table(("figure", "source", "measured", "twin"), figures_of_source, left=2),
         "The source's jobs ran on GPUs of AWS, ours on emulated CPUs, so ours need not meet its figures.",
-        f"K5 on our table of measured jobs: same job, workers and batch, slower by more than {noise:.0%}, "
-        "which is the 90th percentile of what repeated runs differ by.",
+        "K5 on our table of measured jobs: pairs with the same job, workers and batch size whose dearer type "
+        f"is slower by more than {noise:.0%}, the 90th percentile of the differences of repeated runs.",
         table(
             ("dearer type", "cheaper, faster type", "jobs", "cases", "times, at most"), _named(pairs), left=3
         ),
@@ -133,18 +134,18 @@ def _conditions(job: Profiled) -> tuple[str, str]:
         f"Each worker is a process with the quota of {TYPE} at a scale of 1/48: {job.cores:.3f} cores, and "
         f"{job.network_bps / 1e6:.0f} Mbit/s for the network. There are {WORKERS} workers, on "
         f"{facts.get('cpu_model', '')}, kernel {facts.get('kernel', '')}. α and β come from all-reduces of "
-        "three sizes between the same workers under the same quota, times of reading from the file itself.",
-        "Only the abstract of the source was read. Readings of ours: samples are counted per worker. A run "
-        "is made at least twice, and up to five times while its repeats are over 1 s apart; their median "
-        f"counts. Each repeat is a new start and has {STEPS} steps, so most take a second or two, and stalls "
-        "of a few percent cannot be told from noise. Runs are not split into copying, waiting and computing: "
-        "nothing is copied to a device here, and the differences need no split.",
+        "three sizes between the same workers under the same quota, reading times from the file itself.",
+        "Only the abstract of the source was read. These are our readings of it: Samples are counted per "
+        "worker. A run is made at least twice, and up to five times while its repeats differ by over 1 s; "
+        f"their median counts. Each repeat is a new start with {STEPS} steps, so most take a second or two, "
+        "and stalls of a few percent cannot be distinguished from noise. Runs are not split into copying, "
+        "waiting and computing: nothing is copied to a device here, and the differences need no split.",
     )
 
 
 def dear_pairs(noise: float) -> list[Pair]:
-    """Return job and types of each pair in the table of measured jobs whose dearer type is slower by more
-    than so large a share, with as many workers and as large a batch."""
+    """Return the pairs of types in the table of measured jobs whose dearer type is slower by more than the
+    share `noise`, with the same job, number of workers and batch size."""
     known = rows()
     types, pairs = known.candidates, []
     keys = list(zip(known.job.tolist(), types.count.tolist(), types.batch.tolist(), strict=True))

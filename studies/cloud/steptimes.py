@@ -1,8 +1,8 @@
 """Tokens per second of language models by number of nodes: jobs, sizes and GPUs left out.
 
-For: S1's rows of the page. Not for: the model (twin.cloud.steptime). A job's probes are its runs on the two
-least numbers of GPUs (of two, the lesser), whether or not one of them is a single node; its other runs are
-asked. What is left out is never learned from, probes excepted.
+For: S1's rows of the page. Not for: the model (twin.cloud.steptime). The probes of a job are its runs on the
+two smallest numbers of GPUs (of only two numbers, the smaller); its other runs are predicted. The model
+learns nothing from left-out runs except from the probes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEFT_OUT = {"a job": JOB, "a size": ("model",), "a GPU": ("gpu",)}
 
 
 def probed(known: Runs) -> Iterator[tuple[str, Errors]]:
-    """Yield the predictions with probes by what was left out, in all and by regime."""
+    """Yield the predictions with probes, for each kind of left-out runs, in all and by regime."""
     for title, quantities in _LEFT_OUT.items():
         points = _left_out(known, quantities, probed=True)
         yield f"{title} left out", _errors(points)
@@ -29,7 +29,7 @@ def probed(known: Runs) -> Iterator[tuple[str, Errors]]:
 
 
 def unprobed(known: Runs) -> Iterator[tuple[str, Errors]]:
-    """Yield the predictions of the same runs without probes, by what was left out."""
+    """Yield the predictions of the same runs without probes, for each kind of left-out runs."""
     for title, quantities in _LEFT_OUT.items():
         yield f"{title} left out", _errors(_left_out(known, quantities, probed=False))
 

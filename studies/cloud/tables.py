@@ -1,8 +1,8 @@
 """Public measurements of jobs on cloud configurations, as tables that searches are played on.
 
-For: Scout, CherryPick, Lynceus, TrimTuner and C3O, as they lie in the folder of public data sets. Not for:
-playing (searches.py). What a table does not say of a machine comes from the EC2 list of 2017-11-12 in the
-same folder. A run that timed out, crashed or missed its accuracy is not ok.
+For: Scout, CherryPick, Lynceus, TrimTuner and C3O in the folder of public data sets. Not for: playing
+(searches.py). Sizes and prices that a table lacks come from the EC2 list of 2017-11-12 in the same folder. A
+run that timed out, crashed or missed its accuracy is not ok.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from control.jobs import Candidates, History
 from twinbed import TraceError
 
 GOAL_ACCURACY = 0.85
-"""The accuracy that Lynceus's and TrimTuner's trainings are for; a run below it failed."""
+"""The accuracy that Lynceus's and TrimTuner's trainings must reach; a run below it failed."""
 
 _LEAST_IMAGES = 6000
-"""Images of the smallest TrimTuner sample that is used; the smaller one never reaches the goal."""
+"""Number of images in TrimTuner's smallest sample that is used; the smaller one never reaches the goal."""
 
 _SETTINGS = ("learning_rate", "synchronous")
 
@@ -30,7 +30,9 @@ _SETTINGS = ("learning_rate", "synchronous")
 class Table:
     """Jobs × configurations.
 
-    program: for each job of the history the program that it runs; other jobs run it on other data
+    name: name of the table.
+    history: times and costs of the runs.
+    program: for each job of the history its program; several jobs run the same program on different data.
     """
 
     name: str

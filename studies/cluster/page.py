@@ -2,8 +2,8 @@
 
 For: `python -m studies cluster`. Not for: running (lab.runs) or deciding (control.scheduler). H1 to H4 are
 Gavel's simulated figures (Narayanan et al., OSDI 2020, its notebooks), H8 is Tiresias' (README of its
-simulator; Gu et al., NSDI 2019), H9 Hadar's (abstract, IPDPS 2024). Runs are kept; the same command goes on
-where it stopped.
+simulator; Gu et al., NSDI 2019), H9 is Hadar's (abstract, IPDPS 2024). Runs are stored, so the same command
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WATCHED = (800, 1000)
 """Jobs that count in H1 to H3. The source watches 4000 to 5000, which takes five times as long."""
 
 _BAND = 0.1
-"""A figure is reproduced if it is so near the source's."""
+"""Largest relative difference from the source's figure that counts as reproduced."""
 
 _H1 = {
     "fifo": (25.38, 99.19, None),
@@ -64,7 +64,10 @@ _PHILLY_JOBS = 2000
 class Cell:
     """Runs of one set of jobs under several policies.
 
-    name: of the scenario; cluster: its section; policies: of the runs; fairness: whether ρ is shown.
+    name: name of the scenario.
+    cluster: its section `cluster`.
+    policies: policies of the runs.
+    fairness: whether finish-time fairness (ρ) is computed.
     """
 
     name: str
@@ -74,7 +77,7 @@ class Cell:
 
 
 def make(asked: Asked) -> int:
-    """Run what is not in the store yet, and write the page with what there is."""
+    """Make the runs that the store lacks until the time is over, and write the page with all stored runs."""
     asked_cells = cells(asked.public_data())
     store = RunStore(asked.store or harness.store_of_code("cluster", _CODE))
     check = harness.clock(asked.minutes)
@@ -156,8 +159,8 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
             ("policy", "load", "mean JCT (h)", "below yarn (×)", "below fifo (×)", "preemptions"),
             [row for load in ("0.8", "1.2") for row in _philly_rows(load, made.get(f"philly-{load}", {}))],
         ),
-        "A miss here is one of data: the gain is that of one load and one set of jobs, and ours are others. "
-        "Hadar is not run on Philly, where our reading of it takes minutes a run; H1 has it.",
+        "The gain depends on load and jobs, and ours are not the sources', so a miss here says little. Hadar "
+        "is not run on Philly, because a run of our reading takes minutes there; H1 has it.",
     ]
     text = "\n".join(parts)
     near, far = text.count("| yes |"), text.count("| no |")
@@ -168,9 +171,9 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
         "came before those watched.",
     )
     conditions = (
-        "Marks: figures of H1 to H4 were read in Gavel's notebooks and H8 in a README; H9 is an abstract's, "
-        "and our Hadar is a reading of it. One seed; nothing was tuned to a figure. A dash: not run yet; the "
-        "command goes on where it stopped.",
+        "Figures of H1 to H4 are from Gavel's notebooks and H8 from a README. H9 is from an abstract, and "
+        "our Hadar is a reading of it. There is one seed, and nothing was tuned to a figure. A dash means "
+        "that a run is missing; the same command makes it.",
         f"H1 to H3: 36 V100, 36 P100 and 36 K80, rounds of 360 s, no restart costs, jobs {WATCHED[0]} to "
         f"{WATCHED[1]} (source: 4000 to 5000), speeds of 17 job types (source: 26; the table lacks ResNet-50 "
         "and the recommender, and several GPUs for two models). The mean of a queue that grows without end "

@@ -23,18 +23,23 @@ LOADS = (0.5, 0.8, 0.95)
 """Use of all users over what is reserved."""
 
 DISCOUNTS = (0.4, 0.6)
-"""What reserving for one and for three years saves, roughly, with the large providers. An assumption."""
+"""Approximate discounts of the large providers for reserving one and three years. An assumption."""
 
 TOLERANCE = 15.0
 _PRICINGS: tuple[Literal["usage", "flat"], ...] = ("usage", "flat")
 _SURF_USERS = 50
-"""SURF's week names no users. Its jobs are dealt to so many, the k-th with weight 1/k. An assumption."""
+"""Number of users for SURF's jobs, whose data name none; the k-th user has weight 1/k. An assumption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Jobs with users. name: of the data; units: cores or GPUs of a machine; horizon_s: time from the first
-    submission to the last, s."""
+    """Jobs with users.
+
+    name: name of the data.
+    use: the jobs by user.
+    units: number of cores or GPUs of a machine.
+    horizon_s: time from the first submission to the last, s.
+    """
 
     name: str
     use: Use
@@ -100,9 +105,9 @@ def document(sets: Sequence[Data]) -> str:
     parts = [
         "## H10: who leaves",
         table((*header, "unit-hour, first → last", "wait, first → last (h)", "use, last"), rows, left=4),
-        "A unit-hour costs 1 on demand. Impatient: those of the users who leave who waited too long; the "
-        "others would pay less elsewhere. ↑: dearer in the end. The wait is the mean over users. The last "
-        "round is the one after which nobody leaves, or nobody is left.",
+        "A unit-hour costs 1 on demand. Impatient: number of leaving users who waited too long; the other "
+        "leaving users would pay less elsewhere. ↑: the price rose. The wait is the mean over users. After "
+        "the last round nobody leaves, or nobody is left.",
         "## Where everybody stays",
         table(("data", "fewest machines", "load", "least discount, usage", "least discount, flat"), stable),
         "The fewest machines are those with which no user's mean wait is above the tolerance. With more, "
@@ -111,11 +116,12 @@ def document(sets: Sequence[Data]) -> str:
     conditions = (
         f"Tolerance: a mean wait of {TOLERANCE:g} times the mean run time of the user's own jobs. Waiting "
         "has no price. Load: the use of all users over what is reserved from the first submission to the "
-        "last. Jobs run first come, first served, without backfilling. Marks: H10 is an abstract's, and all "
+        "last. Jobs run first come, first served, without backfilling. H10 is from an abstract, and all "
         "rules here are readings of it.",
-        "Philly: 40,222 jobs, its 11 virtual clusters are the users, machines of 8 GPUs, of which a job "
-        "takes any. SURF: 4,407 jobs of 16 cores in a week, machines of 16 cores; it names no users, so its "
-        f"jobs are dealt to {_SURF_USERS} users, the k-th with weight 1/k, with three seeds. "
+        "Philly: 40,222 jobs of 11 virtual clusters, which are the users; machines have 8 GPUs, and a job "
+        "may use any of them. SURF: 4,407 jobs of 16 cores in a week on machines of 16 cores; the data name "
+        f"no users, so its jobs are dealt to {_SURF_USERS} users, the k-th with weight 1/k, with three "
+        "seeds. "
         "Sources: philly-traces (CC-BY-4.0), SURF by way of OpenDC (MIT).",
     )
     return harness.page("sharing", "Shared clusters: who stays", answer, parts, conditions)

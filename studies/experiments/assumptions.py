@@ -11,7 +11,7 @@ from studies.experiments.model import Change, Edit, changes
 
 
 def demand(**settings: Any) -> Edit:
-    """Return an edit that draws every handler's CPU demand otherwise (`distribution`, `cv`), mean kept."""
+    """Return an edit that changes `distribution` or `cv` of every handler's CPU demand, but not its mean."""
 
     def of_handler(handler: dict[str, Any]) -> dict[str, Any]:
         kept = {key: value for key, value in handler.items() if key not in ("distribution", "cv")}
@@ -50,7 +50,7 @@ PART = (
     "vary.services.app=[media_microservice, hipster_shop, teastore]",
     "vary.services.arrivals=[exponential]",
 )
-"""The part that changes are tried on: the whole experiment under every change would be thousands of runs."""
+"""The part of the experiment on which changes are tried. The whole would be thousands of runs."""
 
 MICROSERVICES: tuple[Change, ...] = (
     *changes(
@@ -128,4 +128,4 @@ FROM_SOURCE = changes(
         "starts of 1s CPU": "machine.restart_cpu_s=1.0",
     }
 )
-"""What E2-source assumes otherwise than E2, one at a time, and two things that the source does not print."""
+"""The assumptions in which E2-source differs from E2, one at a time, and two that the source omits."""

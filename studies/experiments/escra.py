@@ -1,4 +1,4 @@
-"""E1, E4, E6, E7 and the questions about telemetry: how fast Escra follows, what it costs, what delays it.
+"""E1, E4, E6, E7 and the questions about telemetry: Escra's speed, its cost, and the effect of delays.
 
 For: the definitions. Not for: comparing policies on applications (microservices.py). Source: the Escra
 chapter: E1 figure 2.2, E4 section 2.6.1, E6 section 2.6.9.1, E7 section 2.6.9, telemetry section 2.6.9.2.
@@ -22,10 +22,10 @@ from studies.experiments.measures import Pick, change, mean, percent, scaled, to
 from studies.experiments.model import Case, Experiment, Figure, changes, figures
 
 GAMMA_CORES = 0.2
-"""Escra keeps a limit that leaves less than this unused, so such a limit has come down far enough."""
+"""A limit has come down far enough if it leaves at most this unused, cores: Escra lowers it no further."""
 
 NEAR = 0.99
-"""Escra makes no change below 1 %, so a limit within that of the demand has gone up far enough."""
+"""A limit has gone up far enough at this share of the demand: Escra makes no change below 1 %."""
 
 _ETHERNET_BYTES = 8 + 14 + 4 + 12
 """Preamble, header, checksum and the gap after a frame."""

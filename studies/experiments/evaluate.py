@@ -36,10 +36,10 @@ DECLARED = "as declared"
 class Measured:
     """A figure over all seeds.
 
-    mean, ci95: mean and half-width of its 95 % interval (Student's t; NaN for one seed and for an interval)
-    high: the mean's upper end; equal to the mean, or above it where unanswered requests leave an interval
-    reference, judgement: None where the source has no such figure
-    by_other: the judgement by the source's other printing; None without one
+    mean, ci95: mean and half-width of its 95 % interval (Student's t; NaN for one seed and for an interval).
+    high: upper end of the mean. It is above the mean if unanswered requests leave an interval.
+    reference, judgement: the source's figure and the verdict; None if the source has no such figure.
+    by_other: the judgement by the source's other printing; None without one.
     """
 
     figure: Figure
@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """An experiment with its runs and figures. One that computes its figures has no scenario and no runs."""
+    """An experiment with its runs and figures. It has no scenario and no runs if it computes its figures."""
 
     experiment: Experiment
     scenario: Scenario | None
@@ -62,7 +62,7 @@ class Evaluation:
 
     @property
     def basis(self) -> str:
-        """What the figures come from, in words."""
+        """The origin of the figures, in words."""
         seeds = self.experiment.seeds if self.scenario is None else self.scenario.seeds
         if self.scenario is None and len(seeds) == 1:
             return "computed without randomness"
@@ -119,7 +119,7 @@ def assess(experiment: Experiment, scenario: Scenario, cases: Sequence[Case]) ->
 def sensitivity(
     experiment: Experiment, store: RunStore, *, progress: Progress | None = None, jobs: int | None = None
 ) -> Iterator[Moved]:
-    """Yield the figures as declared, then under each of the experiment's changes, as they are done."""
+    """Yield the figures as declared, then under each of the experiment's changes, when they are done."""
     declared = with_overrides(
         scenario_of(experiment, experiment.sensitivity_seeds), experiment.sensitivity_part
     )
@@ -128,7 +128,7 @@ def sensitivity(
             scenario = changed(declared, change, Path(folder))
             told, workers = _told_of(change, progress), 1 if experiment.timed else jobs
             runs = run_scenario(scenario, store, progress=told, jobs=workers, fresh=False)
-        # The settings are the declared scenario's: an edited application is a file of another name.
+        # The settings come from the declared scenario, because an edited application has another file name.
         evaluation = assess(experiment, declared, cases_of(declared, runs))
         yield Moved(
             change.title, {item.figure.key: Bounded(item.mean, item.high) for item in evaluation.measured}
@@ -182,7 +182,7 @@ def _computed(experiment: Experiment, progress: Progress | None) -> Evaluation:
         if progress is not None:
             progress(f"{experiment.name}, seed {seed}", 1.0)
     values = {figure.key: [row[figure.key] for row in rows] for figure in experiment.figures}
-    # With one seed nothing is random: the figure is exact, and not one draw of unknown spread.
+    # With one seed nothing is random, so the figure is exact and no draw of unknown spread.
     return Evaluation(experiment, None, (), _measured(experiment, values, exact=len(rows) == 1))
 
 

@@ -1,4 +1,4 @@
-"""T1 to T5: what faults at the edge cost jobs, collectives and sends.
+"""T1 to T5: the cost of faults at the edge for jobs, collectives and sends.
 
 For: the definitions, and the assumptions behind them that are changed one at a time. Not for: the physics
 (twin.fabric). Source: the THORN-ML chapter: T1 table 3.1, T2 section 3.5.2.1 and figure 3.5, T3 figure 3.6,
@@ -18,7 +18,7 @@ from studies.experiments.model import Case, Change, Edit, Experiment, Figure, Me
 _KIND, _PROFILE = "fabric.faults.kind", "fabric.retry_profile"
 _MANY, _QUIET = {_KIND: "round_robin"}, {_KIND: "none"}
 PROFILES = ("cx6-20.43", "plain")
-"""Retry profiles of T1 to T5: of the adapters that training has mostly, and of the specification."""
+"""Retry profiles of T1 to T5: the usual adapter of training clusters, and the specification."""
 
 
 def _value(title: str, **values: float) -> Change:
@@ -38,7 +38,7 @@ EDGE = (
 ACK_2_14, ACK_2_18, ACK_2_20 = (
     _value(f"ACK timeout 2^{exponent}", queue_pair__timeout=float(exponent)) for exponent in (14, 18, 20)
 )
-"""An experiment leaves out the timeout that its calibration has."""
+"""Other ACK timeouts; an experiment leaves out its calibration's own."""
 
 LINK = (_value("MTU 1024 B", queue_pair__mtu_bytes=1024.0), _value("delay ×5", link__delay_s=5e-6))
 SIGNAL = Change("carrier signal", ("fabric.faults.silent=false",))
@@ -47,9 +47,10 @@ SIGNAL = Change("carrier signal", ("fabric.faults.silent=false",))
 def _by_profile(
     rows: Callable[[Mapping[str, Any]], Iterable[tuple[Any, ...]]], shown: Container[str]
 ) -> tuple[Figure, ...]:
-    """Return each of `rows` (a profile's setting → rows of figures) for every profile, one after another.
+    """Return the figures of `rows` for every retry profile, one profile after another.
 
-    shown: keys of the figures that the sensitivity tables have.
+    rows: takes the setting of a profile and yields rows of Figure's values. shown: keys of the figures that
+    the sensitivity tables show.
     """
     columns = [figures(*rows({_PROFILE: profile}), aside=profile) for profile in PROFILES]
     every = (figure for row in zip(*columns, strict=True) for figure in row)
@@ -68,7 +69,7 @@ def _in_every_fabric(title: str, **sections: dict[str, float]) -> Change:
 
 
 def _varying(title: str, cv: float) -> Change:
-    """Return a change of how much the scenario's iterations vary by themselves."""
+    """Return a change of the variation of the scenario's iterations. cv: coefficient of variation."""
 
     def edit(raw: dict[str, Any]) -> dict[str, Any]:
         trainings = [training | {"jitter_cv": cv} for training in raw["vary"]["fabric.training"]]

@@ -1,8 +1,8 @@
 """E9 and E10: Firm beside a Kubernetes-like scaler, and beside Escra and Autopilot on E2's sixteen cells.
 
 For: the definitions. Not for: training Firm (studies.firm), nor how a figure is computed (measures.py).
-Source: Qiu et al., "FIRM", OSDI 2020. Its headline figures are read in the abstract only; it has no figure
-for E10.
+Source: Qiu et al., "FIRM", OSDI 2020. Its headline figures come from the abstract alone; it has no figure for
+E10.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ E9 = Experiment(
         ("requested_mean", "Requested CPU, mean change", "%", 1, change(_CPU, _FIRM, _SCALER)),
     ),
     discussion=(
-        "A largest factor is that of one cell of sixteen, and it has no end where Firm misses next to "
-        "nothing; the means over all cells are in the table, too. The source's cells and loads are others.",
+        "A largest factor is that of one cell of sixteen, and it grows without bound where Firm misses "
+        "almost nothing; the table also has the means over all cells. The source has other cells and loads.",
     ),
 )  # fmt: skip
 
@@ -94,9 +94,9 @@ E10 = Experiment(
     ),
     figures=tuple(figure for policy in RIVALS for figure in _beside(policy)),
     discussion=(
-        "Firm takes back only what a minute did not need, and never below the use, so what it reserves "
-        "follows the peaks of a minute. It manages no memory, and in its window of 5 s a queue can fill a "
-        "container's.",
+        "Firm takes back only CPU that was not needed for a minute, and never below the use, so its "
+        "reservation follows the peaks of a minute. It manages no memory, and in its window of 5 s a queue "
+        "can fill a container's memory.",
         "How Firm's rules were trained, and which of them ships, is on the page [firm-training]"
         "(firm-training.md).",
     ),
@@ -104,7 +104,7 @@ E10 = Experiment(
 
 
 def answer(means: Mapping[str, float]) -> tuple[str, ...]:
-    """Return what the page says first. means: of the figures of both experiments, by key."""
+    """Return the page's first sentences. means: means of both experiments' figures, by key."""
     firm, escra, autopilot = (
         [means[f"{key}@{policy}"] for key in ("missed", "reserved")] for policy in RIVALS
     )

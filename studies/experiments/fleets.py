@@ -1,4 +1,4 @@
-"""`fleet` and `intervals`: what faults of the edge and of hosts cost whole fleets, and how often to save.
+"""`fleet` and `intervals`: the cost of faults of edge and hosts for whole fleets, and how often to save.
 
 For: the definitions, and the assumptions behind them that are changed one at a time. Not for: the physics
 (twin.fabric). The questions are ours; the source of T1 to T5 only estimates. None of the declared values was

@@ -1,7 +1,6 @@
 """Figures of one seed's runs: means, extremes, and changes between paired runs.
 
-For: the `measure` of a Figure. Not for: what an experiment measures (its definition), nor means over seeds
-(evaluate.py).
+For: the `measure` of a Figure. Not for: the definitions of experiments, nor means over seeds (evaluate.py).
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from studies.experiments.model import Bounded, Case, Measure, high_end
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Selects the cases of a policy (empty: of any) that have these settings."""
+    """Selects the cases that have these settings and this policy (empty: any policy)."""
 
     policy: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, cases: Sequence[Case]) -> list[Case]:
-        """Return the selected cases; none if the part of the scenario that was run has none."""
+        """Return the selected cases; there may be none if only a part of the scenario was run."""
         return [
             case
             for case in cases
@@ -33,7 +32,7 @@ class Pick:
 
 
 def mean(metric: str, pick: Pick) -> Measure:
-    """Return the mean of a metric over the picked runs in which it has a meaning."""
+    """Return the mean of a metric over the picked runs in which it is defined."""
     return lambda cases: _over(np.mean, [case.metric(metric) for case in pick.of(cases)])
 
 
@@ -58,21 +57,21 @@ def most(metric: str, pick: Pick) -> Measure:
 
 
 def change(metric: str, of: Pick, against: Pick) -> Measure:
-    """Return by how many percent a metric with `of` differs from that with `against`: the mean over pairs.
+    """Return the mean over pairs of a metric's change from `against` to `of`, percent.
 
-    Each run is compared with the one run that differs only in what the picks name. Pairs without a change
-    (no value, or zero to compare with) are left out.
+    Each run is compared with the run that differs only in policy and settings of the picks. Pairs without a
+    change (no value, or zero to compare with) are left out.
     """
     return lambda cases: _over(np.mean, _changes(metric, of, against, cases))
 
 
 def median_change(metric: str, of: Pick, against: Pick) -> Measure:
-    """Return the median instead of the mean, which one extreme pair cannot move."""
+    """Return the median over pairs instead of the mean, because one extreme pair cannot move it."""
     return lambda cases: _over(np.median, _changes(metric, of, against, cases))
 
 
 def least_change(metric: str, of: Pick, against: Sequence[Pick]) -> Measure:
-    """Return the least change in percent of a pair, over all picks to compare with."""
+    """Return the least change of a pair over all picks to compare with, percent."""
 
     def measure(cases: Sequence[Case]) -> float:
         changes = [change for base in against for change in _changes(metric, of, base, cases)]
@@ -101,7 +100,7 @@ def largest(
 
 
 def difference(metric: str, of: Pick, against: Pick) -> Measure:
-    """Return `of` minus `against`: the mean over the pairs that `change` makes."""
+    """Return the mean of `of` minus `against` over the same pairs as in `change`."""
     return lambda cases: _over(
         np.mean,
         [
@@ -122,7 +121,7 @@ def scaled(factor: float, measure: Measure) -> Measure:
 
 
 def _changes(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[float]:
-    """Return the change of each pair in percent: an interval where either side is a bound."""
+    """Return the change of each pair, percent; it is an interval if either side is a bound."""
     return [
         Bounded(100 * (ours / high_end(theirs) - 1), 100 * (high_end(ours) / theirs - 1))
         for ours, theirs in _pairs(metric, of, against, cases)
@@ -130,7 +129,7 @@ def _changes(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> lis
 
 
 def _pairs(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[tuple[float, float]]:
-    """Return the metric of each run and of its counterpart, NaN without one or where that is zero."""
+    """Return the metric of each run and of its counterpart; NaN if there is none or it is zero."""
     named = {*of.where, *against.where}
     base = {_rest(case, named): case.metric(metric) for case in against.of(cases)}
     return [(case.metric(metric), base.get(_rest(case, named), np.nan) or np.nan) for case in of.of(cases)]

@@ -35,10 +35,10 @@ BASELINES = {
     "static": ("static:factor=1.5", "Static 1.5×"),
     "autopilot": ("autopilot:update_interval_s=1", "Autopilot 1 s"),
 }
-"""Key → policy as in the scenario, and as people call it."""
+"""Key → policy as in the scenario, and its name for people."""
 
 AS_SOURCE = BASELINES | {"static": ("static:factor=1.5:overcommit=true", "Static 1.5×")}
-"""The same where Ω is the cluster's: a profile with start-ups makes limits that add up to more."""
+"""The same if Ω is the cluster's: a profile with start-ups makes limits that add up to more than Ω."""
 
 _STATIC, _AUTOPILOT = (policy for policy, _ in BASELINES.values())
 APPS = ("media_microservice", "hipster_shop", "train_ticket", "teastore")
@@ -50,7 +50,7 @@ _COMPARED = {
     "memory_slack_p50": ("memory_slack_p50_mib", "Memory slack p50"),
     "memory_slack_p99": ("memory_slack_p99_mib", "Memory slack p99"),
 }
-"""Key → metric and title of what table 2.4 compares."""
+"""Key → metric and title of the quantities that table 2.4 compares."""
 
 
 def at(policy: str, app: str = "", arrivals: str = "") -> Pick:
@@ -84,7 +84,7 @@ def _largest(baselines: Mapping[str, tuple[str, str]] = BASELINES) -> Iterator[F
 
 
 def _typical() -> Iterator[Figure]:
-    """Yield medians over the sixteen, then means over one application's four. The source has neither."""
+    """Yield medians over the sixteen cells, then means of one application. The source has neither."""
     some = list(_COMPARED.items())[:3]
     for key, (policy, name) in BASELINES.items():
         for measured, (metric, title) in some:
@@ -99,7 +99,7 @@ def _typical() -> Iterator[Figure]:
 
 
 def _single(app: str, arrivals: str, measured: str, policy: str = "escra", against: str = "static") -> Figure:
-    """Return a change in one of the sixteen. against: a key of BASELINES, or a policy."""
+    """Return a change in one of the sixteen cells. against: a key of BASELINES, or a policy."""
     metric, title = _COMPARED[measured]
     base = BASELINES.get(against, (against, ""))[0]
     return Figure(
@@ -346,7 +346,7 @@ POLICIES = (
 
 
 def policy_figures(policy: str, runs: int = 8) -> tuple[Figure, ...]:
-    """Return what a policy does beside Escra. runs: how many one seed has of it."""
+    """Return the figures of a policy beside Escra. runs: number of its runs with one seed."""
     pick, escra = Pick(policy), Pick("escra")
     return figures(
         ("latency_p50", "Latency p50, vs Escra", "%", 1, change("latency_p50_s", pick, escra)),

@@ -15,9 +15,9 @@ from lab.runs.store import Run
 
 
 class Bounded(float):
-    """A figure of which only an interval is known: the number itself is its lower end, `high` its upper end.
+    """A figure of which only an interval is known: the number is its lower end, `high` its upper end.
 
-    Requests that were never answered make such figures (lab.runs.metric, may_be_bound).
+    Requests that were never answered lead to such figures (lab.runs.metric, may_be_bound).
     """
 
     high: float
@@ -36,7 +36,7 @@ def high_end(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run with the settings that tell it from the experiment's other runs.
+    """A run with the settings in which it differs from the experiment's other runs.
 
     settings: the scenario's `vary` keys → their values, as in the scenario file; a value that is a section
     appears as one entry for each of its keys (`serverless.function`).
@@ -48,17 +48,17 @@ class Case:
     run: Run
 
     def metric(self, key: str) -> float:
-        """Return a metric of the run; NaN where the run has no such metric, Bounded where it is a bound."""
+        """Return a metric of the run: NaN if the run does not have it, Bounded if it is a bound."""
         value = self.run.metrics.get(key, math.nan)
         return Bounded(value, math.inf) if key in self.run.censored else value
 
 
 Measure = Callable[[Sequence[Case]], float]
-"""Computes a figure from all cases of one seed: NaN without meaning, Bounded for an interval."""
+"""Computes a figure from all cases of one seed: NaN if it is undefined, Bounded for an interval."""
 
 
 def undefined(_cases: Sequence[Case]) -> float:
-    """Return NaN: the measure of a figure that its experiment computes without runs."""
+    """Return NaN. It is the measure of a figure that its experiment computes without runs."""
     return float("nan")
 
 
@@ -66,11 +66,11 @@ def undefined(_cases: Sequence[Case]) -> float:
 class Figure:
     """A figure of an experiment.
 
-    key: the same as the source's figure, if the source has one; `@aside` follows where there are several
-    title, unit, decimals: how it is shown
-    measure: how it is computed from one seed's cases
-    aside: the condition that it is computed under (a policy, a delay, a retry profile)
-    detail: whether it is left out of the sensitivity tables, which have little room
+    key: key of the source's figure, if the source has one. `@aside` follows if there are several conditions.
+    title, unit, decimals: form in which it is shown.
+    measure: computes it from one seed's cases.
+    aside: the condition under which it is computed (a policy, a delay, a retry profile).
+    detail: whether it is left out of the sensitivity tables, which have little room.
     """
 
     key: str
@@ -98,12 +98,12 @@ Compute = Callable[[int], Mapping[str, float]]
 """Computes all figures of a seed, by their keys."""
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
-"""A file as plain data → a copy with one assumption changed. The argument stays as it is."""
+"""Returns a copy of a file, given as plain data, with one assumption changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed assumption: `KEY=VALUE` assignments to the scenario, or an edit of it or of its apps."""
+    """A changed assumption: `KEY=VALUE` assignments to the scenario, or an edit of it or of its apps."""
 
     title: str
     assignments: tuple[str, ...] = ()
@@ -118,21 +118,20 @@ def changes(assignments: Mapping[str, str]) -> tuple[Change, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One question put to the twin.
+    """A question to the twin.
 
-    name, title: as on the results page
-    scenario: file name in scenarios/; empty for an experiment that computes its figures
-    method: how the figures come from the runs, and which reading was taken where the source is silent
-    figures: in the order of the table
-    discussion: paragraphs written after the results were seen: what is not reproduced, why, what it
-    depends on
-    sensitivity: assumptions that are changed one at a time
-    sensitivity_seeds, sensitivity_part: seeds and assignments that make these runs few enough
-    timed: whether a figure is a time of this machine, so that runs are made one after another
-    curve: title of the chart's x axis, along which `aside` stands; empty for no chart
-    references: name of the experiment whose figures of the source these are; empty: its own
-    compute: what makes the figures for one of `seeds`, instead of a scenario. With one seed nothing is
-    random, and the figures are exact
+    name, title: name and title on the results page.
+    scenario: file name in scenarios/; empty for an experiment that computes its figures.
+    method: how the figures are computed from the runs, and our readings where the source is silent.
+    figures: the figures in the order of the table.
+    discussion: paragraphs written after the results were seen: differences from the source, and their causes.
+    sensitivity: assumptions that are changed one at a time.
+    sensitivity_seeds, sensitivity_part: seeds and assignments that reduce the number of these runs.
+    timed: whether a figure is a time of this machine, so that runs are made one after another.
+    curve: title of the chart's x axis, which shows `aside`; empty for no chart.
+    compute: returns the figures for one of `seeds`, instead of a scenario. With one seed nothing is random,
+        and the figures are exact.
+    references: name of the experiment with which these figures share the source's; empty: its own.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""docs/results/containers.md, requests-only.md, firm.md and fabric.md: experiments, and what they depend on.
+"""docs/results/containers.md, requests-only.md, firm.md and fabric.md: experiments and their sensitivity.
 
 For: `python -m studies containers`, `requests-only`, `firm` and `fabric`, which make the runs that their
 store lacks and write the page with its charts; `python -m studies E2` prints one experiment. Not for:
@@ -36,13 +36,13 @@ from studies.reference_figures import source
 class Page:
     """A results page of experiments.
 
-    name, title: of the file and its task; title of the page
-    experiments: in the page's order
-    answer: sentences that follow the counts of what is reproduced, if a source has such figures
-    says: makes sentences from the figures' means, by key; they come first
-    origin: where all figures of ours come from
-    calibration: reads the machine that is imitated
-    code: files and folders that a run's figures depend on beside the scenario
+    name, title: name of the file and its task; title of the page.
+    experiments: the experiments in the page's order.
+    answer: sentences that follow the counts of reproduced figures, if a source has such figures.
+    origin: sentences on the origin of our figures.
+    calibration: reads the machine that is imitated.
+    code: files and folders on which a run's figures depend beside the scenario.
+    says: makes the first sentences from the figures' means, by key.
     """
 
     name: str
@@ -275,7 +275,7 @@ def _experiment(reported: Reported) -> Iterator[str]:
         yield f"![{item.title}]({_image(evaluation)})"
     if reported.moves:
         yield f"### {item.name}: what it depends on"
-        # A line for each change: there are more changes than a page is wide.
+        # Each change has a line, because a page is too narrow for a column each.
         moved = replace(present.moved(evaluation, reported.moves), aside=None)
         yield markdown(replace(moved, notes=())).strip()
         yield " ".join(moved.notes)

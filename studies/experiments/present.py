@@ -119,7 +119,7 @@ def has_source(evaluation: Evaluation) -> bool:
 
 
 def source_text(reference: ReferenceFigure | None) -> str:
-    """Return the source's figure as people read it."""
+    """Return the source's figure as text for people."""
     if reference is None:
         return "–"
     if reference.kind == "sign":
@@ -146,7 +146,7 @@ def _row(evaluation: Evaluation, measured: Measured) -> Record:
 
 
 def _column(key: str, figure: Figure, *, spread: str = "", title: str = "") -> Column:
-    """Return the column of a figure that may be an interval. title: in place of the figure's own."""
+    """Return the column of a figure that may be an interval. title: replaces the figure's own."""
     return Column(
         key,
         title or figure.title,

@@ -1,4 +1,4 @@
-"""E5: serverless functions with Escra and with the size that their owner asked for.
+"""E5: serverless functions with Escra, beside limits of the size that their owner asked for.
 
 For: the definition. Not for: the functions (lab.containers.input.services.serverless). Source: the Escra
 chapter, section 2.6.7.
@@ -15,7 +15,7 @@ from studies.experiments.model import Change, Experiment, Figure, changes
 
 _IMAGE, _GRID = "image_process", "grid_search"
 _ESCRA = {_IMAGE: "escra:upsilon=35", _GRID: "escra"}
-"""The source raises Υ for short invocations and keeps the microservices' for the batch."""
+"""The source raises Υ for short invocations and keeps the microservices' value for the batch."""
 
 
 def _at(function: str, policy: str, budget_factor: float = 1.0) -> Pick:
@@ -27,7 +27,7 @@ def _escra(function: str, budget_factor: float = 1.0) -> Pick:
 
 
 def _static(function: str) -> Pick:
-    """Pick OpenWhisk's runs: every pod has what its owner asked for, all the time."""
+    """Pick OpenWhisk's runs, in which every pod has the size that its owner asked for, all the time."""
     return _at(function, "static:factor=1")
 
 

@@ -1,6 +1,6 @@
-"""Says what may have brought a session down that nobody broke, and what few of them bound.
+"""Names the probable cause of a session that went down without a fault, and bounds the rate of such sessions.
 
-For: `python -m studies detection`. Not for: counting them (detection.py, still.py).
+For: `python -m studies detection`. Not for: counting such sessions (detection.py, still.py).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ STALL_FLOOR_S = 0.005
 """Shortest stall that counts, s."""
 
 _SLACK_NS = 5_000_000
-"""A stall that ended this long before a session went down may be its cause, ns beside the detection time."""
+"""Longest time between a stall's end and a session's end, beyond the detection time, at which the stall may
+be the cause, ns."""
 
 
 def cause(stalls: Sequence[Stall], at_ns: int, detection_s: float) -> str:
-    """Return which of CAUSES fits a session that went down: who stood still within its detection time."""
+    """Return which of CAUSES fits a session that went down at at_ns, by the stalls in its detection time."""
     since_ns = at_ns - round(detection_s * 1e9) - _SLACK_NS
     near = [stall for stall in stalls if stall.end_ns > since_ns and stall.begin_ns < at_ns]
     if any(

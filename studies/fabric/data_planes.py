@@ -26,13 +26,17 @@ TIMERS = BfdTimers(0.01, 3)
 _APART_S = 0.25
 _UP_WITHIN_S = 20.0
 _BURST = 50
-"""Sessions that are added at once. FRR 8.4 itself sends no more than 58 in one burst."""
+"""Number of sessions that are added at once. FRR 8.4 sends at most 58 in one burst."""
 
 
 @dataclass(slots=True)
 class Stopped:
-    """Stops of one length. stops: their number; own, peer: how often the stopped end, or its peer, gave the
-    session up."""
+    """Stops of one length.
+
+    stop_s: length of a stop, s.
+    stops: number of stops.
+    own, peer: how often the stopped end, or its peer, gave the session up.
+    """
 
     stop_s: float
     stops: int = 0
@@ -53,7 +57,7 @@ def stopped(lasts_s: float, say: Callable[[str], None]) -> list[Stopped]:
                 time.sleep(row.stop_s)
                 near.signal(signal.SIGCONT)
                 time.sleep(_APART_S)
-                # A down of the stopped end counts as its own only if it did not hear of one from the peer.
+                # A down of the stopped end counts as its own only if the peer did not report one first.
                 mine = [down for down in processes.downs(near.journal)[before[0] :] if down.diagnostic == 1]
                 theirs = [down for down in processes.downs(far.journal)[before[1] :] if down.diagnostic == 1]
                 row.stops += 1
@@ -71,7 +75,7 @@ def stops_table(rows: list[Stopped]) -> str:
 
 
 def sessions_table(lasts_s: float, say: Callable[[str], None]) -> str:
-    """Return the table of how many sessions of two ends hold, and what they cost."""
+    """Return the table of many sessions between two ends: how many go down, and their CPU use."""
     rows = []
     for count in COUNTS:
         with pair(count) as (near, far):

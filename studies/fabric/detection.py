@@ -44,17 +44,18 @@ _ROUTES = (
     f"## 5×50 ms with {many_routes.COUNT:,} routes in every bgpd: gaps at silent faults, ms; false downs"
 )
 _APART = (still.HEADING, _ROUTES)
-"""Sections that are measured apart, with --only."""
+"""Headings of the sections that are measured separately, with --only."""
 
 _ELSEWHERE = "during a fault elsewhere"
 
 
 @dataclass
 class Seen:
-    """What one road did.
+    """The observations of one road.
 
-    gaps_s, stalls_s: of each fault, the worst flow's gap and the longest stall meanwhile; down: sessions that
-    went down without a fault of theirs, by cause; session_s: watched time of all sessions together.
+    gaps_s, stalls_s: gap of the worst flow, s, and longest stall of the machine, s, in each fault.
+    down: number of sessions that went down without a fault of their own, by cause.
+    session_s: watched time of all sessions together, s.
     """
 
     setting: Setting
@@ -69,8 +70,8 @@ AIMS_S = {"3x10": (0.045, 0.120, 1.0), "3x20": (0.075, 0.150, 0.2)}
 
 
 def make(asked: Asked) -> int:
-    """Measure the parts and write the page; of some parts only, print the tables. `still` and `routes` go
-    into the page that is there. Raises ScenarioError for an unknown part."""
+    """Measure the parts and write the page. With asked.only, print the tables of these parts; `still` and
+    `routes` are added to the existing page. Raises ScenarioError for an unknown part."""
     parts = asked.only or (*TIMERS, "stops", "sessions")
     for part in parts:
         if part not in (*TIMERS, *OTHERS):
@@ -100,8 +101,8 @@ def make(asked: Asked) -> int:
 
 
 def with_section(text: str, section: Sequence[str]) -> str:
-    """Return a page with a section, of which the first line is its heading, in place of the one with the
-    same heading, or before the conditions."""
+    """Return a page with a section, whose first line is its heading. It replaces the section with the same
+    heading; if there is none, it stands before the conditions."""
     parts = [part for part in text.split(_NEXT) if not part.startswith(section[0].removeprefix("## ") + "\n")]
     at = next(number for number, part in enumerate(parts) if part.startswith("Conditions\n"))
     parts.insert(at, "\n\n".join(section).removeprefix("## "))
@@ -121,7 +122,7 @@ def _routes(lasts_s: float, say: Callable[[str], None]) -> list[str]:
 
 
 def told_whole(seen: Mapping[str, Sequence[Seen]], sections: Sequence[str], load: str) -> str:
-    """Return the page. seen: what each road did, by timers; load: of the machine at the beginning."""
+    """Return the page. seen: observations of each road, by timers. load: the machine's load at the start."""
     return page("detection", "Detection of silent faults", list(_answer(seen)), sections, _conditions(load))
 
 
@@ -160,7 +161,7 @@ def _conditions(load: str) -> list[str]:
 
 
 def _faults(timers: str, lasts_s: float, routes: int = 0) -> list[Seen]:
-    """Break links of three fabrics in turns until the time is over. routes: in every bgpd besides."""
+    """Break links of three fabrics in turns for lasts_s seconds. routes: additional routes in every bgpd."""
     multiplier, interval_ms = map(int, timers.split("x"))
     draw = random.Random(_SEED)
     with ExitStack() as stack:
@@ -178,7 +179,7 @@ def _faults(timers: str, lasts_s: float, routes: int = 0) -> list[Seen]:
         for _, running in roads:
             running.new_downs()
             running.witness.take()
-        # Raising them takes longer on a busy machine, and is no time for faults.
+        # The time for faults begins after the fabrics are up, which takes longer on a busy machine.
         number, end_s = 0, time.monotonic() + lasts_s
         while time.monotonic() < end_s:
             for seen, running in draw.sample(roads, len(roads)):
@@ -197,19 +198,19 @@ def _faults(timers: str, lasts_s: float, routes: int = 0) -> list[Seen]:
 
 
 def _quiet(seen: Seen, running: Bench, began: dict[str, float], stalls: Path) -> None:
-    """Count what went down in a fabric while the others were broken, and why."""
+    """Count the sessions that went down in a fabric while the others were broken, by cause."""
     sessions = sum(len(host.uplinks) for host in running.fabric.hosts)
     seen.session_s += sessions * (time.monotonic() - began[running.fabric.plan.name])
     count = sum(running.new_downs().values())
     at_ns = went_down(event for event in running.witness.take() if isinstance(event, BfdSeen))
     causes = [cause(sentinel.read(stalls), when, seen.setting.timers.detection_s) for when in at_ns[:count]]
     seen.down.update(causes)
-    # What bfdd counted and no packet showed has no time, so no cause can be named.
+    # A down that bfdd counted but no packet showed has no time, so it has no cause either.
     seen.down[CAUSES[2]] += count - len(causes)
 
 
 def went_down(events: Iterable[BfdSeen]) -> list[int]:
-    """Return when sessions went down, ns: the first packet of either end that says so."""
+    """Return the times at which sessions went down, ns: the first packet of either end with that state."""
     up: dict[tuple[int, int], bool] = {}
     times = []
     for event in sorted(events, key=lambda event: event.at_ns):
@@ -222,7 +223,7 @@ def went_down(events: Iterable[BfdSeen]) -> list[int]:
 
 
 def section(timers: str, roads: Sequence[Seen]) -> list[str]:
-    """Return heading and table of what the roads did."""
+    """Return the heading and the table of the roads' observations."""
     rows = []
     for seen in roads:
         gaps_ms, stalls = np.array(seen.gaps_s) * 1e3, np.array(seen.stalls_s)

@@ -1,4 +1,4 @@
-"""docs/results/failures.md: when NCCL's own failover helps, and what a fleet's failures cost beside sources.
+"""docs/results/failures.md: NCCL's own failover by fault, and the cost of a fleet's failures beside sources.
 
 For: `python -m studies failures`. Not for: the physics (twin.fabric). Nothing was tuned to a source's figure.
 """
@@ -60,9 +60,9 @@ def make(asked: Asked) -> int:
 
 
 def waited() -> pd.DataFrame:
-    """Return how long a job stands still for a silent fault of one port.
+    """Return the time for which a job stands still at a silent fault of one port.
 
-    Columns: nccl, scheme, fault_s, wait_s (NaN: it dies).
+    Columns: nccl, scheme, fault_s, wait_s (NaN: the job dies).
     """
     made = []
     for name, given in SETTINGS.items():
@@ -89,7 +89,7 @@ def _wait_s(calibrated: Fabric, scheme: Scheme, given: NcclInput, length_s: floa
 
 
 def _backs() -> Iterator[Sequence[str]]:
-    """Yield for each setting the faults after which a recovered port carries again."""
+    """Yield for each setting the lengths of faults after which the port carries traffic again."""
     for name in list(SETTINGS)[2:]:
         given = SETTINGS[name]
         error_s = fabric(load_calibration(), {"queue_pair": given.queue_pair()}).queue_pair.ladder.error_s
@@ -143,7 +143,7 @@ def _words(plan: dict[str, object]) -> str:
 
 
 def _speed() -> str:
-    """Return how long 1,000 seeds of the largest fleet take, in words."""
+    """Return the CPU time of 1,000 seeds of the largest fleet, in words."""
     nodes = 131_072 // 8
     cause = Failure("any", nodes * LLAMA3 / DAY_S, 60.0, Loss.NODE, Action.REPLACE, 4 * HOUR_S)
     tiers = (Tier("peer", 60.0, 0.04, 10.0, Loss.NODE), Tier("remote", 1800.0, 20.0, 120.0, Loss.PEERS))
@@ -191,11 +191,12 @@ def document(waits: pd.DataFrame, judged: Sequence[Row], runs: Sequence[Run]) ->
         ),
         "Missed, and why:",
         "\n".join(f"- {row.name}, {row.what}: {row.missed}." for row in judged if not row.within),
-        "Bands are the sources' or the forms'; without one an input comes back within 1 %, a simulated share "
-        "is within 1.5 points, as for Meta's form, and a share of counts within their 95 % interval. R4 and "
-        "R11's pools show no more than consistency: their rates were derived from these figures. R5, R6, R8 "
-        "to R10 and R11's gains are inputs (`lab/fabric/fleet_causes.csv`, `lab/fabric/run/planned.py`); "
-        "their rows show that the simulation gives them back. R1's measured 7.9 h at 1,024 GPUs is not met: "
+        "Bands are those of the sources or closed forms. Where these have none, an input must come back "
+        "within 1 %, a simulated share must be within 1.5 points, as for Meta's form, and a share of counts "
+        "within their 95 % interval. R4 and R11's pools show only consistency, because their rates were "
+        "derived from these figures. R5, R6, R8 to R10 and R11's gains are inputs "
+        "(`lab/fabric/fleet_causes.csv`, `lab/fabric/run/planned.py`); their rows show that the simulation "
+        "returns its inputs. R1's measured 7.9 h at 1,024 GPUs is not met: "
         "the form gives 28.8 h, which stays unexplained. R7's counts of all jobs, R9's worst cases and "
         "selective testing are of fleets with unpublished rates. Llama 3's 430 and 400 TFLOP/s are judged "
         "among [step times](cloud.md).",
@@ -216,9 +217,10 @@ def document(waits: pd.DataFrame, judged: Sequence[Row], runs: Sequence[Run]) ->
         "Finding failures and restarting cost a fleet more than its edge does.",
     )
     conditions = (
-        "Waits: `cx6-20.43`, silent fault of one port, median of 400; a port's repair ends the fault. NCCL's "
-        "state machine was read in 2.30.7, not run on hardware. Fleets: failures of all nodes are one "
-        "Poisson process; Llama 3's causes, ByteRobust's times; 10 seeds, ± half of the 95 % interval.",
+        "Waits: retry profile `cx6-20.43`, a silent fault of one port, median of 400; the port's repair ends "
+        "the fault. NCCL's state machine is that of the source of 2.30.7; it was not run on hardware. "
+        "Fleets: failures of all nodes are one Poisson process with Llama 3's causes and ByteRobust's times; "
+        "10 seeds, ± half of the 95 % interval.",
         f"1,000 seeds of 131,072 GPUs for 90 days: {_speed()}.",
     )
     return harness.page(

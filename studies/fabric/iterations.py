@@ -1,8 +1,8 @@
-"""Iteration times that others measured, beside those of the twin's jobs, which did not see them.
+"""Iteration times that others measured, beside predictions of the twin, which did not see them.
 
 For: BigScience's Megatron runs, Pollux's steps on 4 × T4 machines and Alibaba's mini-batches on
-docs/results/fabric.md, if their data are given. Not for: collectives, nor for tuning. Each fit is of one or
-two physical values, from other cases than the predicted ones, and is used nowhere else.
+docs/results/fabric.md, if their data are given. Not for: collectives, nor for tuning. Each fit gives one or
+two physical values from cases that are not predicted, and is used nowhere else.
 
 Sizes of BigScience's models are from its scripts (github.com/bigscience-workshop/bigscience,
 experiments/gpt2-meg): 4 micro-batches of one sequence of 1024 tokens, tensor 4, a stage per node, activations
@@ -34,20 +34,21 @@ _ALPHA_S = 10e-6
 """Assumed latency: the data hold no small messages. It is at most about 1 % of any of these iterations."""
 
 _FITTED = 60
-"""Steps that a fit of two values looks at."""
+"""Number of steps that a fit of two values uses."""
 
 _START = np.log([5e9, 1e-4])
-"""Where a fit begins: 5 Gbit/s, 100 µs."""
+"""Start of a fit: logarithms of 5 Gbit/s and 100 µs."""
 
 _MANY = 10
-"""Cases of a data set beyond which only each model's errors are shown."""
+"""Number of cases of a data set above which only each model's errors are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A measured iteration and the twin's, which did not see it.
+    """A measured iteration and the twin's prediction of it.
 
-    measured, predicted: seconds; for Alibaba the slowest worker in units of the mean worker
+    case: the job in words.
+    measured, predicted: times, s; for Alibaba the slowest worker over the mean one.
     """
 
     case: str
@@ -102,7 +103,7 @@ def _by_model(predictions: list[Prediction]) -> str:
 
 
 Busy = Callable[[float, float], float]
-"""Share of its pace at which a GPU works, from its part of a layer and the tokens of a micro-batch."""
+"""Share of its pace that a GPU reaches, from its part of a layer's width and the tokens of a micro-batch."""
 
 
 def megatron(folder: Path, busy: Busy = lambda width, tokens: 1.0) -> list[Prediction]:  # noqa: ARG005
@@ -114,7 +115,7 @@ def megatron(folder: Path, busy: Busy = lambda width, tokens: 1.0) -> list[Predi
     times = pd.read_csv(folder / "megatron_iteration_times.csv")
     cluster = _bigscience_cluster(pd.read_csv(folder / "all_reduce_bench.csv"))
     measured = {nodes: _steady_s(times, f"gpt2_base_n{nodes}_") for nodes in _MEGATRON}
-    # Seconds are linear in the time of an operation, so two evaluations give each case's line.
+    # An iteration is linear in the time of an operation, so two evaluations give each case's line.
     jobs = {nodes: _gpt(busy, nodes, *shape, 4, 1) for nodes, shape in _MEGATRON.items()}
     fits = {nodes: _operation_s(jobs[nodes], cluster, measured[nodes]) for nodes in jobs}
     predictions = []

@@ -1,7 +1,7 @@
-"""Gives the bgpd of every router of a fabric many routes, to see whether detection suffers.
+"""Gives the bgpd of every router of a fabric many routes, which may slow the detection of faults.
 
-For: `python -m studies detection --only routes`. Not for: the hosts' kernels, which get none of them: a table
-map keeps them in bgpd. The ToRs' bgpd take them from their kernel, which is quicker than FRR's commands.
+For: `python -m studies detection --only routes`. Not for: the hosts' kernels: a table map keeps the routes in
+bgpd. The ToRs' bgpd take the routes from their kernel, which is faster than FRR's commands.
 Source: FRR issue 9078 (a bgpd that is busy with a full table while sessions of BFD go down).
 """
 
@@ -20,7 +20,7 @@ _RANGE = "100.64.0.0/10"
 """Shared address space (RFC 6598), which no fabric uses for itself."""
 
 _BATCH = 2_000
-"""Routes that are made at once. zebra must read of them before the next ones come, or it misses some."""
+"""Routes that are made at once. zebra must read them before the next ones come, or it misses some."""
 
 _WITHIN_S = 120.0
 

@@ -1,10 +1,10 @@
 """Published figures of fleets beside the planner's and the closed forms': R1 to R15, each with its band.
 
-For: a table of docs/results/failures.md, and its test. Not for: the planner (twin.fabric.planner) and what it
-is told (lab.fabric.run.planned). Nothing was tuned to a figure. Sources: Meta (arXiv 2410.21680), Llama 3
-(2407.21783), ByteRobust (2509.16293), R2CCL (2512.25059), SHIFT (2512.11094), torchft. Where neither source
-nor form has a band: an input comes back within 1 %, a simulated share is within 1.5 points as for Meta's
-form, and a share of counts is within their 95 % interval.
+For: a table of docs/results/failures.md, and its test. Not for: the planner (twin.fabric.planner) and its
+inputs (lab.fabric.run.planned). Nothing was tuned to a figure. Sources: Meta (arXiv 2410.21680), Llama 3
+(2407.21783), ByteRobust (2509.16293), R2CCL (2512.25059), SHIFT (2512.11094), torchft. If neither source nor
+form has a band, an input must come back within 1 %, a simulated share must be within 1.5 points, as for
+Meta's form, and a share of counts within their 95 % interval.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CAUSES = {
 """Llama 3's unexpected interruptions (table 5), by count."""
 _SEEDS = range(10)
 _DEATHS = 2000
-"""Deaths over which a single cause's times are averaged."""
+"""Number of deaths over which a single cause's times are averaged."""
 _RARE_PER_S = 1e-7
 """Rate of a single cause, so low that no failure meets another one, 1/s."""
 _ROUNDING = 1e-9
@@ -46,8 +46,14 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A published figure and ours. source: as text; low, high: what ours has to be within; missed: why it is
-    not, or empty."""
+    """A published figure and ours.
+
+    name, what: number of the figure (R1 …), and the quantity.
+    source: the published figure as text.
+    ours: our figure.
+    low, high: the band in which ours must be.
+    missed: reason if ours is outside, or empty.
+    """
 
     name: str
     what: str
@@ -182,7 +188,7 @@ def r8() -> Iterator[Row]:
 
 
 def r9() -> Iterator[Row]:
-    """Yield the mean time until a failure is resolved but for the restart, within 1 %."""
+    """Yield the mean time until a failure is resolved, without the restart, within 1 %."""
     late = "the planner takes R8's 2 s, which detect a panic; the source also counts finding its reason"
     for cause, kind, resolved_s, missed in (
         ("switch", "InfiniBand", 60.0, ""),

@@ -1,8 +1,8 @@
-"""Counts sessions of a large real fabric that go down though nothing is broken, with our own data plane.
+"""Counts sessions of a large real fabric that go down without a fault, with our own data plane.
 
 For: `python -m studies detection --only still`. Not for: faults (detection.py), nor data planes without FRR
 (data_planes.py). Many sessions at once give many session-hours in a few minutes, but they share the machine,
-so a stall meets all of them together: one stall may bring many down.
+so one stall may bring many of them down.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADING = "## 5×50 ms with our data plane: many sessions and no fault"
 TIMERS = BfdTimers(0.05, 5)
 PLAN = Plan(name="detect-still", hosts=12, tors=8, bfd=TIMERS, real_time=True, bfd_plane=True)
 _ONCE_NS = 1_000_000_000
-"""A session that is down stays so for longer than this, ns: packets come a second apart before Up."""
+"""Least time for which a session stays down, ns: before Up, its packets are a second apart."""
 
 
 def section(lasts_s: float, say: Callable[[str], None]) -> list[str]:
@@ -82,7 +82,7 @@ def _counted(fabric: Fabric, since_ns: int, stalls: Path) -> tuple[Counter[str],
 
 
 def once(downs: Iterable[tuple[tuple[int, int], Down]]) -> list[int]:
-    """Return when sessions went down, ns. Both ends write the same down, which counts once."""
+    """Return the times at which sessions went down, ns. A down that both ends write counts once."""
     last: dict[tuple[int, int], int] = {}
     times = []
     for session, down in sorted(downs, key=lambda item: item[1].at_ns):

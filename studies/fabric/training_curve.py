@@ -3,7 +3,7 @@
 For: making lab/fabric/run/training_curve.csv, which the twin only stretches in time. Not for: anything at run
 time. It needs torch (`pip install twinbed[cloud]`) and about two minutes of one core. The images are made
 here, so nothing is downloaded: ten classes, each a smooth random pattern that is shifted, scaled and covered
-with noise. The curve stands for no published training; ResNet101 on CIFAR-10 has another one.
+with noise. The curve is that of no published training; ResNet101 on CIFAR-10 has another one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """docs/results/fidelity-cluster.md: the cluster twin beside real training jobs and a real Slurm.
 
 For: `python -m studies fidelity-cluster`. Not for: running (lab.cluster) or the rule (lab.cluster.validate).
-Real runs are measurements: they are kept, and the twin of the present code is compared with them. The same
-command goes on where it stopped.
+Real runs are measurements: they are stored, and the twin of the present code is compared with them. The same
+command continues where it stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CELLS = {
     "Slurm decides": ("cluster.emulation.slurm=decides", "policies=[fifo-backfill]"),
     "Slurm runs": ("cluster.emulation.slurm=runs",),
 }
-"""Parts of the page with what they change in the scenario, in the order in which they are run."""
+"""Parts of the page and their changes of the scenario, in the order in which they are run."""
 
 
 def make(asked: Asked) -> int:
@@ -94,8 +94,8 @@ def document(store: RunStore) -> str:
         "cores times the job's speed on that type. Times are of the cluster: a second of the machine stands "
         "for 60, so a start of 4 s counts as 4 minutes on both sides (`times` of the calibration). Loads: "
         "jobs per hour of the cluster. Preemption: SIGTERM, a checkpoint, a new process on other servers.",
-        "Slurm decides: its backfill instead of ours, on the same jobs. Slurm runs: our scheduler decides, "
-        "and Slurm starts, requeues and moves the processes. A line that is missing was not run yet.",
+        "Slurm decides: its backfill replaces ours on the same jobs. Slurm runs: our scheduler decides, "
+        "and Slurm starts, requeues and moves the processes. A missing line was not run yet.",
         "Machine: "
         + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
         + ". What else it did meanwhile is not taken out of any figure: a quota is a promise of no more, not "

@@ -1,4 +1,4 @@
-"""Applications through real faults, as tables: the testbed's figures, and the twin's beside them.
+"""Tables of applications through real faults: the testbed's figures beside the twin's.
 
 For: docs/results/fidelity-fabric.md. Not for: measuring (applications.py).
 """
@@ -27,10 +27,10 @@ _MILLI = 1e3
 def rows(
     store: Path | None = None, calibrations: Mapping[Road, Calibration] | None = None
 ) -> dict[str, Result]:
-    """Return the tables of what the store (None: this code's) has, by name.
+    """Return the tables of the cells in the store (None: this code's), by name.
 
-    Names: training, iterations, restart, others, packets. calibrations: the twin's, by the fabric's road; a
-    road without one uses the calibration that ships.
+    Names: training, iterations, restart, others, packets. calibrations: calibration of the twin by the
+    fabric's road; a road without one uses the calibration that ships.
     """
     cells = load(store)
     known = calibrations or {}
@@ -82,7 +82,7 @@ _TRAINING = (
 
 
 class _Beside:
-    """A training on the testbed, and the twin's."""
+    """A training on the testbed, and the twin's prediction of it."""
 
     def __init__(self, cell: Cell, calibrations: Mapping[Road, Calibration]) -> None:
         road = Road.FAST if cell["asked"]["fast_path"] else Road.REAL_TIME

@@ -1,8 +1,8 @@
-"""What the twin predicts of a training that was measured: iterations through the same faults, and restarts.
+"""The twin's predictions of a measured training: its iterations through the same faults, and its restarts.
 
 For: applications.py's cells beside twin.fabric. Not for: measuring, nor tables (application_rows.py). The
-twin gets the fabric's calibration, the length of an iteration while nothing happens, when the faults came,
-and in which of their directions the job's flows were; never what the faults did.
+twin gets the fabric's calibration, the length of an undisturbed iteration, the times of the faults, and the
+directions in which the job's flows met them; it never gets the effects of the faults.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ PARAMETERS = 268_650
 """Parameters of the network that ddp_worker.py trains."""
 
 SETTLED_S = 2.0
-"""Time after a fault, s, in which whatever it did to an iteration is over."""
+"""Time after a fault, s, in which its effect on iterations is over."""
 
 STARTS = 5
 """Number of first iterations that belong to the start and are left out."""
 
 CARRIES_PER_S = 3_000.0
-"""Bytes per second: BFD and BGP alone send less over an uplink, a job sends more."""
+"""Rate above which an uplink carries a job's flows, bytes/s: BFD and BGP alone send less."""
 
 _SAMPLES = 100
 _KERNEL_RTO_S = 0.2
@@ -41,8 +41,9 @@ _KERNEL_RTO_S = 0.2
 class Iterations:
     """The iterations of one run.
 
-    usual_s: mean of the iterations while nothing happens; mean_s: of all
-    longest_s: the longest within SETTLED_S of each fault that met the job, float64[m]
+    usual_s: mean length of undisturbed iterations, s.
+    mean_s: mean length of all iterations, s.
+    longest_s: longest iteration within SETTLED_S of each fault that met the job, s, float64[m].
     """
 
     usual_s: float
@@ -56,13 +57,13 @@ class Iterations:
 
 
 def met(cell: Cell) -> list[dict[str, float]]:
-    """Return the faults of a path that the job's flows took, without any too close to the job's end."""
+    """Return the faults of paths with the job's flows, without those too close to the job's end."""
     end_s = float(np.sum(cell["iteration_s"]))
     return [fault for fault in cell["faults"] if any(_hit(fault)) and fault["at_s"] + SETTLED_S < end_s]
 
 
 def measured(cell: Cell) -> Iterations:
-    """Return what the testbed's run shows."""
+    """Return the iterations of the testbed's run."""
     duration_s = np.array(cell["iteration_s"])
     end_s = np.cumsum(duration_s)
     quiet = np.ones(len(duration_s), np.bool_)
@@ -118,7 +119,9 @@ def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 
 class Restarts:
     """A job that died and started again.
 
-    job_s: from the first iteration's begin to the last one's end; lost_s: the part that was not progress
+    job_s: time from the start of the first iteration to the end of the last, s.
+    lost_s: the part of it that was not progress, s.
+    deaths: number of deaths.
     """
 
     job_s: float
@@ -127,7 +130,7 @@ class Restarts:
 
 
 def restarts_measured(cell: Cell) -> Restarts:
-    """Return what the testbed's supervisor saw."""
+    """Return the restarts that the testbed's supervisor saw."""
     lost = cell["lost_s"]
     return Restarts(cell["job_s"], float(sum(map(np.sum, lost.values()))), len(lost["detect_s"]))
 

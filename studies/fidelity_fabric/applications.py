@@ -1,9 +1,9 @@
-"""Unmodified applications through real faults, measured: `python -m studies applications`.
+"""Measures unmodified applications through real faults: `python -m studies applications`.
 
-For: cells of training, checkpoint and restart, streams, web and packets. Each is a file in a store, so a
-measurement that was interrupted goes on where it stopped. Not for: what the twin predicts
-(application_twin.py) nor tables (application_rows.py). A cell takes its fabric up and down by itself. All
-times in a cell's file are seconds after its application began to compute, or to send.
+For: cells of training, checkpoint and restart, streams, web and packets. Each cell is a file in a store, so
+an interrupted measurement continues where it stopped. Not for: the twin's predictions (application_twin.py)
+nor tables (application_rows.py). A cell raises and removes its own fabric. All times in a cell's file are
+seconds after its application began to compute or to send.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAME = "apps"
 
 STORE, CODE = "applications", ("testbed/fabric/apps",)
 STALL_S = 0.1
-"""Stalls of the machine of at least this length are noted: BFD bears them, an iteration shows them."""
+"""Least length of a stall of the machine that is recorded, s: BFD survives it, but an iteration shows it."""
 
 _START_S, _LIMIT_S = 120.0, 480.0
 
@@ -49,10 +49,14 @@ Cell = dict[str, Any]
 class Through:
     """A training, once without faults and once through silent faults of one port after the other.
 
-    rto_min_s: TCP's least retransmission timeout, s; None: the kernel's
-    fast_path: whether hosts have one, in both runs
-    down_s, up_s: length of each fault, and of the time between two, which also lasts until all routes are
-    back, s
+    title: the setting in words.
+    hosts: number of hosts.
+    bfd: timers of BFD.
+    rto_min_s: TCP's least retransmission timeout, s; None: the kernel's.
+    fast_path: whether hosts have a fast path, in both runs.
+    iterations: number of iterations.
+    down_s: length of each fault, s.
+    up_s: least time between two faults, s; it also lasts until all routes are back.
     """
 
     title: str
@@ -69,7 +73,11 @@ class Through:
 class OnOnePath:
     """A training with checkpoints whose hosts have one path only: it dies of a fault and starts again.
 
-    timeout_s: gloo's; save_every: iterations between two saves
+    title: the setting in words.
+    iterations: number of iterations.
+    timeout_s: timeout of gloo, s.
+    save_every: number of iterations between two saves.
+    down_s, up_s: length of each fault, and time between two faults, s.
     """
 
     title: str

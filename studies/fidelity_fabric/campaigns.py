@@ -1,12 +1,12 @@
-"""Measures what the plan lacks on real fabrics, several side by side, and writes the results page.
+"""Measures the missing settings of the plan on real fabrics, several at once, and writes the results page.
 
 For: `python -m studies fidelity-fabric`. Not for: the page's text (page.py), a fault
-(lab.fabric.real.campaign) nor what is planned (lab.fabric.real.plan). What was measured is kept, one store
-per version of the code that it depends on. So a campaign that was interrupted (Ctrl-C or SIGTERM, at any
-time) goes on where it stopped: faults that are not over are not kept, and all fabrics are removed.
+(lab.fabric.real.campaign) nor the plan (lab.fabric.real.plan). Measurements are stored, with one store per
+version of the code on which they depend. So an interrupted campaign (Ctrl-C or SIGTERM, at any time)
+continues where it stopped: unfinished faults are not stored, and all fabrics are removed.
 
-Each fabric of a round has a process, so that their faults share the time that each of them waits. All fabrics
-come up before the first fault, because that needs the CPUs; then each measures until it lacks nothing. All
+Each fabric of a round has its own process, so that the waiting times of their faults overlap. All fabrics
+come up before the first fault, because that needs the CPUs; then each is measured until it is complete. All
 settings of a round are busy or none is, because the load is the machine's.
 """
 
@@ -46,14 +46,14 @@ NAME = "measured"
 """The fabrics' name, before a number. Others may be up under other names."""
 
 CODE = ("control/fast_path", "testbed/fabric/fast_path", "testbed/fabric/probe.py", "testbed/fabric/frr.py")
-"""What a failover depends on beside its setting."""
+"""Files and folders on which a failover depends, beside its setting."""
 
 _WATCH_S = 10.0
-"""A time without faults is kept in pieces of so many seconds."""
+"""Length of the pieces in which a time without faults is stored, s."""
 
 _UP_S, _POLL_S = 90.0, 0.2
 _TRIES = 3
-"""A fabric may fail to come back so often, and is made anew."""
+"""Number of attempts: a fabric that fails to come back is made anew."""
 
 _forking = multiprocessing.get_context("fork")
 
@@ -89,7 +89,7 @@ def _chosen(text: str) -> Planned:
 
 
 def measure(planned: Sequence[Planned], store: Store, until_s: float) -> None:
-    """Measure until nothing of the round is lacking, or it is until_s (time.monotonic).
+    """Measure until the round is complete, or until until_s (time.monotonic).
 
     Raises KeyboardInterrupt when it was stopped, BackendError when one of the fabrics gave up.
     """
@@ -124,7 +124,7 @@ def measure(planned: Sequence[Planned], store: Store, until_s: float) -> None:
 
 
 def lacks(planned: Planned, store: Store) -> bool:
-    """Return whether anything of it is not measured yet."""
+    """Return whether a part of this setting is not measured yet."""
     return len(store.faults(planned.setting)) < planned.faults or unwatched_s(planned, store) > 1.0
 
 
@@ -153,7 +153,7 @@ class _Seat:
     index: int
 
     def up(self) -> None:
-        """Tell that this fabric is up; return when all are, or when one of them takes too long."""
+        """Report that this fabric is up. Return when all are, or when one of them takes too long."""
         self.ready[self.index].set()
         deadline = time.monotonic() + _UP_S
         while not all(event.is_set() for event in self.ready) and time.monotonic() < deadline:
@@ -161,7 +161,7 @@ class _Seat:
 
 
 class _Fabric:
-    """What the process of one fabric does."""
+    """The work of one fabric's process."""
 
     def __init__(self, part: Sequence[Planned], store: Store, until_s: float, stopped: Event) -> None:
         self._part, self._store, self._until_s, self._stopped = part, store, until_s, stopped
@@ -194,7 +194,7 @@ class _Fabric:
                 return
             row = campaign.fault(standing, setting, have[setting])
             if self._stopped.is_set():
-                # What measures may have been stopped, too.
+                # The measuring processes may have been stopped, too.
                 return
             have[setting] += 1
             self._store.add(setting, row)

@@ -15,7 +15,7 @@ from lab.fabric.validate.judge import STALL_S, Floats, measured
 from lab.runs.formats import Column, Record, Result, markdown
 
 LEAST_FAULTS = 15
-"""Faults of a setting with so many fabrics up that a row needs."""
+"""Least number of faults of a setting with the same number of fabrics that a row needs."""
 
 _SESSIONS_LEFT = 3
 """Sessions of two hosts at two ToRs while one link is broken."""
@@ -26,7 +26,7 @@ Times = Mapping[Setting, Sequence[Watched]]
 
 
 def load_text(busy: bool) -> str:
-    """Return what a table says of the load that was made on purpose."""
+    """Return a table's word for the load that was made on purpose."""
     return "every CPU" if busy else "idle"
 
 
@@ -37,7 +37,7 @@ def shares_ms(values_s: Sequence[float] | Floats) -> dict[str, float]:
 
 
 def machine(rows: Sequence[Measured]) -> str:
-    """Return how many fabrics shared the machine, and how busy its CPUs were, in words."""
+    """Return the number of fabrics that shared the machine and the use of its CPUs, in words."""
     fabrics = np.array([row.fabrics for row in rows])
     shares = ", ".join(
         f"{count} fabric{'s' * (count > 1)}: {np.count_nonzero(fabrics == count)}"
@@ -85,7 +85,7 @@ def side_by_side(faults: Faults) -> Iterator[str]:
     if rows:
         yield "### Alone and side by side"
         yield markdown(Result(_BESIDE, tuple(rows))).strip()
-        yield f"A row is a setting with so many fabrics up, where there are {LEAST_FAULTS} such faults."
+        yield f"A row is a setting with the same number of fabrics up in at least {LEAST_FAULTS} faults."
 
 
 _DOWNS = (
@@ -103,20 +103,20 @@ _DOWNS = (
 )
 
 _Kind = tuple[bool, bool, int, int]
-"""Load, stock bfdd, BFD's multiplier and interval, ms: what decides whether a session goes down."""
+"""Load, stock bfdd, BFD's multiplier and interval, ms. They decide whether a session goes down."""
 
 
 def downs(faults: Faults, watched: Times) -> Iterator[str]:
-    """Yield the sessions that went down by themselves, by what bfdd is and its timers."""
+    """Yield the sessions that went down without a fault, by bfdd's priority and timers."""
     yield "## False downs"
     kinds = sorted({_kind(setting) for setting in (*faults, *watched)})
     yield markdown(Result(_DOWNS, tuple(_down_row(faults, watched, kind) for kind in kinds))).strip()
     yield (
         "These are sessions that went down although their link was whole, as bfdd counts them at the hosts, "
-        "by minutes of a session. While nothing was broken they are the four of a fabric; while one link "
-        "was, the three others. The fast path changes nothing of BFD, so fabrics with and without it count "
-        f"together. Stalls, while nothing was broken, are times of {STALL_S * 1e3:g} ms or more in which a "
-        "CPU ran no process, as one with the highest priority on it saw them. Stalls of several CPUs at once "
+        "by minutes of a session. Without a broken link all four sessions of a fabric count; with one, the "
+        "three others. The fast path does not change BFD, so fabrics with and without it count together. "
+        f"Stalls are times of {STALL_S * 1e3:g} ms or more without a broken link in which a CPU ran no "
+        "process, as seen by a process with the highest priority on that CPU. Stalls of several CPUs at once "
         "count as one, and fabrics side by side saw the same stalls."
     )
 

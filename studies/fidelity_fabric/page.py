@@ -27,7 +27,7 @@ from testbed.fabric.probe import THINNED
 
 _WORST = 4
 MEDIAN_AIM, P99_AIM = 1.2, 2.0
-"""Gaps that the fast path aims at, in units of the detection time."""
+"""Aims for the fast path's gaps, median and 99th percentile, in units of the detection time."""
 
 _SHARES = (5, 50, 95, 99)
 _ROADS = {
@@ -51,13 +51,15 @@ _STRANDED = (
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """All that the page is made of.
+    """All data of the page.
 
-    calibrations: by road
-    compared: comparisons of the twin with the testbed
-    machine: facts of lab.containers' machine
-    lacking: what of the plan is not measured yet
-    note: what else the machine did meanwhile
+    faults: measured faults by setting.
+    watched: times without a fault by setting.
+    calibrations: calibration of the twin by road.
+    compared: comparisons of the twin with the testbed.
+    machine: facts about the machine.
+    lacking: parts of the plan that are not measured yet.
+    note: other work of the machine during the measurement.
     """
 
     faults: Mapping[Setting, Sequence[Measured]]
@@ -71,7 +73,7 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class _Aim:
-    """How near the fast path comes to its aim with one setting's timers, in units of the detection time."""
+    """The fast path's gaps with one setting's timers, in units of the detection time, beside the aim."""
 
     setting: Setting
     median: float
@@ -82,7 +84,7 @@ class _Aim:
 
     @property
     def verdict(self) -> str:
-        """What the page says of it."""
+        """The page's verdict."""
         reached = self.median <= MEDIAN_AIM and self.p99 <= P99_AIM
         return "reached by the gaps alone" if reached and self.downs else aim(reached)
 
@@ -253,7 +255,7 @@ def _compared(results: Measurements) -> Iterator[str]:
 
 
 def _shipped(calibration: Calibration) -> str:
-    """Return how far the calibration that ships is from this one."""
+    """Return a paragraph on the difference between the calibration that ships and this one."""
     shipped = load_calibration().values
     ours_s, theirs_s = (
         values["control.hold_s"].value + values["control.route_s"].value
@@ -301,7 +303,7 @@ def _conditions(results: Measurements) -> Iterator[str]:
 
 
 def _rules(results: Measurements) -> Iterator[str]:
-    """Yield why a failover changed a rule, if one did."""
+    """Yield the reason if a failover changed a rule."""
     changed = [(setting, row) for setting, rows in results.faults.items() for row in rows if row.rules]
     if not changed:
         return

@@ -1,4 +1,4 @@
-"""A queue pair of soft RoCE through silent faults of the real fabric, beside what the twin predicts.
+"""Measures a queue pair of soft RoCE through silent faults of the real fabric, beside the twin's prediction.
 
 For: `python -m studies soft-roce` and `soft-roce-survival` (root; two VMs, so a quiet machine and a few
 minutes). Not for: the VMs and their tools (testbed.fabric.soft_roce) nor the rule that is compared with
@@ -35,20 +35,20 @@ from twin.fabric.retransmission import PLAIN
 from twinbed import ScenarioError
 
 SETTINGS = (BfdTimers(0.1, 3), BfdTimers(0.05, 5))
-"""BFD timers without false downs on a machine of two cores that stall now and then."""
+"""BFD timers without false downs on a machine of two cores with occasional stalls."""
 
 GAPS_S = (1.0, 2.0, 3.0, 4.0, 5.0, 8.0)
 RETRY_COUNT = 2
 TRIAL_ROUNDS = 500
-"""Rounds of a trial: enough that they are not over when the path is lost."""
+"""Rounds of a trial: enough to last until the path is lost."""
 
 TRIAL_TIMEOUT_S = 40
-"""Limit of a trial, s: one side may wait for ever for another that has broken."""
+"""Limit of a trial, s: one side may wait for ever if the other has failed."""
 
 NAME = "roce"
 WARM_UP_ROUNDS = 300
 FAULT_S = 1.5
-"""How long a port is silent, s: until both sides have changed their paths."""
+"""Time for which a port is silent, s: long enough for both sides to change their paths."""
 
 QUIET_S = 1.0
 CONVERGED_WITHIN_S = 30.0
@@ -61,9 +61,10 @@ _MARGIN_NS = 300_000_000
 class Hit:
     """One fault that hit the queue pair.
 
-    gaps_s: longest silence of the probes' flows from client to server, and back; 0: none
-    stall_s: length of the round that was under way
-    twin_s: the twin's stall after either gap; packets met one of them or both
+    gaps_s: longest silence of the probes' flows from client to server, and back, s; 0: none.
+    stall_s: length of the round during the fault, s.
+    twin_s: the twin's stall after either gap, s; packets met one gap or both.
+    twin_survives: whether the twin's queue pair survives.
     """
 
     gaps_s: tuple[float, float]
@@ -74,9 +75,12 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured with BFD's timers.
+    """The measurement with one setting of BFD's timers.
 
-    injected: number of faults while the queue pair was at work; hits: those that cost it a round
+    bfd: the timers.
+    pings: the rounds of the queue pair.
+    injected: number of faults while the queue pair was at work.
+    hits: the faults that delayed a round.
     """
 
     bfd: BfdTimers
@@ -142,16 +146,16 @@ def _ended(pings: Future[PingPong], within_s: float) -> bool:
 def beside_twin(
     bfd: BfdTimers, pings: PingPong, injected: Sequence[int], lost: Sequence[Sequence[Gap]], timeout: int
 ) -> Measured:
-    """Return what the queue pair saw of each fault, beside what the twin says of it.
+    """Return the effects of the faults on the queue pair beside the twin's predictions.
 
-    injected: when each fault began, ns; lost: gaps of the fabric, there and back.
+    injected: start of each fault, ns. lost: gaps of the fabric, there and back.
     """
     pair = QueuePair(timeout=timeout, retry_profile=PLAIN)
     at_ns, hits = _spread_ns(pings), []
     for when_ns in injected:
         near = (at_ns > when_ns - _MARGIN_NS) & (at_ns < when_ns + _WINDOW_NS)
         there_s, back_s = (_longest_s(side, when_ns) for side in lost)
-        # Otherwise its packets took the other path, and the longest round is the machine's noise.
+        # Otherwise the packets took the other path, and the longest round is the machine's noise.
         if near.any() and 0 < max(there_s, back_s) < 2 * (stall_s := float(pings.round_s[near].max())):
             there, back = rdma.stall_s(pair, [there_s, back_s])
             survives = bool(rdma.survives(pair, max(there_s, back_s)))
@@ -160,9 +164,9 @@ def beside_twin(
 
 
 def _spread_ns(pings: PingPong) -> NDArray[np.float64]:
-    """Return when each round began, spread over the time that all took here.
+    """Return the start of each round, ns, spread over the time that all rounds took here.
 
-    An emulated guest's clock runs at another rate. One that loses 1 % moves a round by the margin in 30 s.
+    The clock of an emulated guest runs at another rate. If it loses 1 %, a round moves by the margin in 30 s.
     """
     whole_ns = pings.round_s.sum() * 1e9
     rate = (pings.ended_ns - pings.began_ns) / whole_ns if whole_ns else 1.0
@@ -173,7 +177,9 @@ def _spread_ns(pings: PingPong) -> NDArray[np.float64]:
 class Trial:
     """A queue pair whose path was lost for gap_s.
 
-    error: the queue pair's error, None if it survived; after_s: from the loss until that was told
+    gap_s: time for which the path was lost, s.
+    error: error of the queue pair, None if it survived.
+    after_s: time from the loss until the error was reported, s.
     """
 
     gap_s: float
@@ -182,7 +188,7 @@ class Trial:
 
 
 def survival(gaps_s: Sequence[float], retry_count: int) -> Iterator[Trial]:
-    """Yield a trial for each gap: a new queue pair whose client is silenced so long. Raises as measure."""
+    """Yield a trial for each gap: a new queue pair whose client is silenced that long. Raises as measure."""
     with _standing(Plan(name=NAME)) as (_, client, server):
         for gap_s in gaps_s:
             yield _trial(client, server, gap_s, retry_count)
@@ -225,7 +231,7 @@ def _longest_s(lost: Sequence[Gap], when_ns: int) -> float:
 
 
 def told(measured: Measured) -> str:
-    """Return a paragraph: percentiles of rounds, and what the hits cost beside the twin's prediction."""
+    """Return a paragraph: percentiles of rounds, and the stalls of the hits beside the twin's prediction."""
     bfd, pings, hits = measured.bfd, measured.pings, measured.hits
     half_ms = pings.round_s * 500
     p50, p99, p999, most = np.quantile(half_ms, [0.5, 0.99, 0.999, 1.0]) if half_ms.size else [np.nan] * 4
@@ -245,14 +251,14 @@ def told(measured: Measured) -> str:
 
 
 def make(asked: Asked) -> int:
-    """Print what faults cost with each of BFD's timers. asked.only: such as `3x100`; default: SETTINGS."""
+    """Print the cost of faults with each of BFD's timers. asked.only: such as `3x100`; default: SETTINGS."""
     for timers in [bfd_timers(text) for text in asked.only] or SETTINGS:
         print(told(measure(timers, asked.duration or 60.0, asked.timeout or TIMEOUT)), flush=True)
     return 0
 
 
 def make_survival(asked: Asked) -> int:
-    """Print which outages a queue pair survives. asked.only: their lengths, s; default: GAPS_S."""
+    """Print the outages that a queue pair survives. asked.only: their lengths, s; default: GAPS_S."""
     for line in told_survival(
         survival([float(gap) for gap in asked.only] or GAPS_S, RETRY_COUNT), RETRY_COUNT
     ):

@@ -32,9 +32,10 @@ def keep(window: Window) -> Floats:
 
 
 def compared(rules: Mapping[str, tuple[Rule, float]], line: Separator) -> dict[str, Floats]:
-    """Return what each rule earned in worlds that nothing was trained in, float64[HELD_OUT, 3].
+    """Return the means of each rule in worlds without training, float64[HELD_OUT, 3].
 
-    rules: title → the rule, and for how long it leaves room, s. The columns are those of `Played.earned`.
+    rules: title → the rule, and the time for which it leaves room, s. The columns are those of
+    `Played.earned`.
     """
     rows: dict[str, list[tuple[float, float, float]]] = {title: [] for title in rules}
     for world in islice(worlds(FIRST_HELD_OUT), HELD_OUT):
@@ -56,13 +57,13 @@ def make(asked: Asked) -> int:
 
 
 def module(line: Separator) -> str:
-    """Return the module of trained numbers: the file as it is, with the classifier's own."""
+    """Return the text of the module of trained numbers, with the classifier's numbers replaced."""
     head = PATH.read_text(encoding="utf-8").partition("SEPARATOR =")[0]
     return f"{head}SEPARATOR = Separator({line.importance}, {line.congestion}, {line.bias})\n"
 
 
 def document(told: str, earned: Mapping[str, Floats]) -> str:
-    """Return the page. told: how well the classifier tells culprits."""
+    """Return the page. told: a sentence on the classifier's accuracy."""
     base = earned[f"AIMD, room for {ROOM_S:g} s"][:, 0]
     rows = []
     for title, values in earned.items():
@@ -73,8 +74,8 @@ def document(told: str, earned: Mapping[str, Floats]) -> str:
     means = {title: float(values[:, 0].mean()) for title, values in earned.items()}
     more, ci95 = mean_ci95(earned[f"DDPG, room for {ROOM_S:g} s"][:, 0] - base)
     answer = (
-        f"An actor trained as the source says earns {more:+.3f} ± {ci95:.3f} beside AIMD, the rule that it "
-        f"was compared with, on applications that it has not seen, so Firm "
+        f"An actor trained as the source describes earns {more:+.3f} ± {ci95:.3f} beside AIMD, its "
+        f"baseline, on applications that it has not seen, so Firm "
         f"{'should ship with it' if more > ci95 else 'ships with AIMD'}.",
         f"Of all rules below, `{max(means, key=means.__getitem__)}` earns most and "
         f"`{min(means, key=means.__getitem__)}` least.",

@@ -1,6 +1,6 @@
 """Trains Firm: the classifier of culprits, and the actor.
 
-For: learning. Not for: the worlds (world.py), what was gained (page.py), nor what the numbers mean
+For: learning. Not for: the worlds (world.py), the comparison (page.py), nor the meaning of the numbers
 (control.allocator.firm_agent, firm_culprits). It needs torch and scikit-learn (`pip install twinbed[cloud]`).
 
 Source: Qiu et al., "FIRM", OSDI 2020, and its public code: an incremental linear support vector machine, and
@@ -11,9 +11,9 @@ this, each for a reason:
   over the three by the actor's probabilities. An actor that climbs a critic between the actions, where
   nothing was ever tried, ends in a corner.
 - Exploration is a random action with probability ε, which falls from 1 to LEAST_RANDOM. The source's noise of
-  σ 0.2 on outputs from -1 to 1 never changes the answer of an actor that is sure.
-- Rewards are less by 5, which moves all values alike and leaves the critic the differences.
-- An episode's end is no end of the application: the last state's value is estimated like any other's.
+  σ 0.2 on outputs from -1 to 1 never changes the action of a confident actor.
+- Rewards are lower by 5, which shifts all values equally, so the critic learns the differences.
+- An application goes on after an episode, so the last state's value is estimated like any other's.
 - Every container of an application is a learner with the same actor and its own reward.
 """
 
@@ -38,7 +38,7 @@ BUFFER, HIDDEN, WARM_UP = 100_000, (40, 40), 70
 LEAST_RANDOM = 0.1
 EPISODES = 320
 TRANSITIONS_OF_STEP = 2
-"""Transitions for each batch that is learnt from: a step of a run makes one for every container."""
+"""Number of new transitions for each batch of learning: a step of a run makes one for every container."""
 FACTORS = (0.5, 2.0)
 """Range of first limits, in profiled peaks, so that episodes begin short of CPU and with too much."""
 EPISODES_OF_WORLD = 4
@@ -90,7 +90,7 @@ def separator() -> tuple[Separator, str]:
     inputs, label = np.column_stack([table[:, 0], np.log(table[:, 1])]), table[:, 2] >= THROTTLED
     mean, scale = inputs.mean(axis=0), inputs.std(axis=0)
     cut = len(table) * 4 // 5
-    # Balanced by weights: few containers are throttled, and "never" would be right most of the time.
+    # Weights balance the classes: few containers are throttled, so "never" would mostly be right.
     weight = np.where(label, 0.5 / label[:cut].mean(), 0.5 / (1.0 - label[:cut].mean()))
     machine = SGDClassifier(loss="hinge", penalty="l2", random_state=1, average=True)
     for rows_of in np.array_split(rng.permutation(cut), max(cut // 1000, 1)):
@@ -101,15 +101,15 @@ def separator() -> tuple[Separator, str]:
     said, test = inputs[cut:] @ np.array(line[:2]) + line[2] > 0.0, label[cut:]
     return Separator(*line), (
         f"Of {len(table):,} windows of containers, {label.mean():.1%} are those of culprits. In the last "
-        f"fifth, which it did not learn from, the classifier finds {said[test].mean():.0%} of them and calls "
-        f"{said[~test].mean():.0%} of the others so."
+        f"fifth, which was not used for learning, the classifier finds {said[test].mean():.0%} of them and "
+        f"wrongly names {said[~test].mean():.0%} of the others."
     )
 
 
 def transitions(played: Played, actions: Sequence[NDArray[np.int64]]) -> Floats:
     """Return the transitions of containers that were there in two windows in a row, float64[n, ·].
 
-    Those that the rule was not asked about are left out: no culprits of a missed SLO.
+    Containers that were no culprits of a missed SLO are left out: the rule decides only for culprits.
     """
     parts = []
     for before, after, action in zip(played.windows[:-1], played.windows[1:], actions[:-1], strict=True):
@@ -153,7 +153,7 @@ class Learner:
         self._critic_steps = torch.optim.Adam(self.critic.parameters(), lr=CRITIC_RATE, fused=True)
 
     def values(self, critic: Any, state: Any) -> Any:
-        """Return what a critic thinks of each action, [n, 3]."""
+        """Return a critic's value of each action, [n, 3]."""
         eye = self._torch.eye(3).repeat(len(state), 1)
         return critic(self._torch.cat([state.repeat_interleave(3, 0), eye], 1)).reshape(-1, 3)
 

@@ -35,7 +35,7 @@ WINDOW_S, ROOM_S = FirmSettings().window_s, FirmSettings().room_s
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One application with its load. slo_s: p99 latency to keep."""
+    """One application with its load. slo_s: p99 latency to keep, s."""
 
     workload: RequestWorkload
     machine: Machine
@@ -45,7 +45,7 @@ class World:
 
 @dataclass(slots=True)
 class Played:
-    """What happened in a run: a `Window` for each step, and the figures of owners with their throttled share.
+    """The record of a run: a `Window` for each step, and the figures of owners with their throttled share.
 
     samples: rows of (RI, CI, share of periods throttled).
     """
@@ -61,14 +61,14 @@ class Played:
 
 
 class Watched(Firm):
-    """Firm, with notes of what it saw. sample: also of the figures of every owner."""
+    """Firm that records its windows. sample: whether it also records the figures of every owner."""
 
     def __init__(self, settings: FirmSettings, rule: Rule, line: Separator, sample: bool) -> None:
         super().__init__(settings, rule, line)
         self.played, self._sample = Played(), sample
 
     def on_service(self, stats: ServiceStats) -> Decision:
-        """Note the window, and decide as Firm does."""
+        """Record the window, and decide as Firm does."""
         if stats.spans is not None and self._sample:
             figures: Intensity = intensity(stats.spans, critical_paths(stats.spans))
             slots = slot(figures.owner)
@@ -118,8 +118,8 @@ def play(
     sample: bool = False,
     room_s: float = ROOM_S,
 ) -> Played:
-    """Run Firm in a world. line: its classifier. factor: where limits begin, in profiled peaks. sample: see
-    `Watched`."""
+    """Run Firm in a world. line: its classifier. factor: first limits, in profiled peaks. sample: as for
+    `Watched`. room_s: time for which Firm leaves room, s."""
     settings = FirmSettings(slo_p99_s=world.slo_s, initial_factor=factor, room_s=room_s)
     firm = Watched(settings, rule, line, sample)
     simulate(world.workload, firm, world.machine, seed=np.random.SeedSequence((world.seed, 3)), record=False)
@@ -140,7 +140,7 @@ def _arrivals(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _app(rng: np.random.Generator) -> dict[str, Any]:
-    """Return an application of 5 to 10 services: each but the first is called by one or two before it."""
+    """Return an application of 5 to 10 services. One or two earlier ones call each service but the first."""
     count = int(rng.integers(5, 11))
     services: dict[str, Any] = {}
     callers = {callee: rng.permutation(callee)[: rng.integers(1, 3)].tolist() for callee in range(1, count)}

@@ -41,8 +41,8 @@ MODELLED = "modelled speeds, all GPUs"
 
 
 def rows(folder: Path, check: Callable[..., None]) -> pd.DataFrame:
-    """Return cost, US$, and moves by model, home, days of work, start and step: every length at home in
-    us-east-1, 4 and 8 days in us-west-2."""
+    """Return cost, US$, and number of moves by model, home, days of work, start and step. Home us-east-1 has
+    every length of work, us-west-2 has 4 and 8 days."""
     known = throughputs.read(folder / "gavel_isolated_throughput.csv", "gavel_simulation")
     prices, made, last_s = load().prices, [], epoch_s(LAST) - max(DAYS) * DAY_S
     starts = np.linspace(epoch_s(FIRST), last_s, STARTS).tolist()
@@ -113,10 +113,10 @@ def parts(found: pd.DataFrame) -> list[str]:
         "## Across clouds, where prices move",
         "In the mean of every model and length each step of the ladder saves at least as much as the one "
         f"before it: {'yes' if climbs else 'no'}. Moving daily saves {1 - 1 / beyond.max():.1%} at most "
-        "beyond multi_cloud, because one region (us-east-2) is the cheapest on most days. Savings over the "
-        "baseline for 4 days of a V100, at home in us-east-1. In brackets those of the source (M10), which "
-        "had other prices (2020) and three clouds with K80, P100 and V100. Means of "
-        f"{STARTS} starts; quartiles of the daily choice.",
+        "beyond multi_cloud, because one region (us-east-2) is the cheapest on most days. The table shows "
+        "savings over the baseline for 4 days of a V100, at home in us-east-1; the source's savings (M10) "
+        "are in brackets. The source had other prices (2020) and three clouds with K80, P100 and V100. "
+        f"Figures are means of {STARTS} starts, and quartiles of the daily choice.",
         table(heads, lines),
         "The daily choice at 8 days, and at home in us-west-2 at 4 and 8 days (M11):",
         table(("model", "8 days", "us-west-2, 4 days", "us-west-2, 8 days"), more),
@@ -126,9 +126,9 @@ def parts(found: pd.DataFrame) -> list[str]:
         "Saving and moves by the time between two choices, 4 days of work:",
         table(("model", *(f"{hours:g} h" for hours in SWEEP_H)), sweep),
         "Prices of GPUs in the United States from the shipped catalogue, 2024-01-24 to 2024-05-14: one price "
-        "a day and region. Of the GPUs that Gavel measured only AWS's K80 and V100 have spot prices then, so "
-        "`multi_cloud` is other regions for those rows. The last row has every GPU of AWS and Google Cloud, "
-        "with modelled speeds. Moves and restarts are free, as in the source, unless the column says "
-        "otherwise. The source's own price logs, and the speeds of Recommendation and ResNet-50, are not in "
-        "the data: these rows show its shape, not its figures.",
+        "a day and region. Among the GPUs that Gavel measured, only AWS's K80 and V100 have spot prices in "
+        "these days, so `multi_cloud` means other regions in those rows. The last row has every GPU of AWS "
+        "and Google Cloud, with modelled speeds. Moves and restarts are free, as in the source, unless the "
+        "column says otherwise. The data lack the source's own price logs and the speeds of Recommendation "
+        "and ResNet-50, so these rows show its shape, not its figures.",
     ]

@@ -1,7 +1,8 @@
 """docs/results/market.md: policies for deadlines on spot machines beside the optimum, and spotDNN's figures.
 
 For: `python -m studies market`. Not for: deciding (control/market) or playing (twin/cloud/deadline.py).
-Nothing was fitted on the windows that are judged here; the windows of nobody are shown beside them.
+Nothing was fitted on the windows that are judged here. Free windows, which judge nobody, are shown beside
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from twin.cloud.deadline import Windows, optimum_usd, play
 OURS = "planned"
 REFERENCE = ("greedy", "uniform-progress")
 EVERY = 23
-"""Where nobody is judged by the windows, one of so many is played, because they overlap."""
+"""Of the free windows, one in this many is played, because they overlap."""
 CENT = 0.01
 
 
@@ -135,19 +136,20 @@ def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = (
     columns = ("variant", "optimum, $", "ours, $", "ours", "Uniform Progress", "greedy", "late", "off, $")
     parts = (
         "## Groups of variants",
-        "Ratios to the optimum. Free windows are of the same traces, judge nobody, and overlap: one in "
-        f"{EVERY} is played.",
+        "Figures are ratios to the optimum. Free windows come from the same traces, judge nobody, and "
+        f"overlap, so one in {EVERY} is played.",
         table(heads, groups),
         "## Every variant",
         table(columns, [_line(row) for row in judged]),
-        "`off`: largest difference of a window's cost from the known one, of the three that are known.",
+        "`off`: largest difference of a window's cost from its known cost, over the three known policies.",
         *more,
         *spotdnn.parts(),
     )
     conditions = (
         "Availability of AWS machines in 2022 and 2023 (SkyPilot's spot traces, no licence stated; "
-        "windows and job parameters from Frontier-CS, MIT). A job of 48 h (24 h in several zones), a restart "
-        "of 3 min (small) or 12 min (large), ticks of 600 s and 195 s, whole ticks paid.",
+        "windows and job parameters from Frontier-CS, MIT). A job has 48 h of work (24 h in several zones). "
+        "A restart takes 3 min (small) or 12 min (large). Ticks have 600 s and 195 s, and whole ticks are "
+        "paid.",
         "The grid of our policy and the mean and weight of its prior were chosen on the free windows; the "
         "rest was set once ([decision 0046](../decisions/0046-spells-without-a-typical-length.md)). Its form "
         "was chosen after a look at how long spells last on these traces, so this is no blind test.",

@@ -1,5 +1,4 @@
-"""Several regions with moves and probes that cost money: SkyNomad beside Uniform Progress, ours and the
-optimum.
+"""Plays several regions with paid moves and probes: SkyNomad beside Uniform Progress, ours and the optimum.
 
 For: a part of `python -m studies market`. Not for: deciding (control/market/nomad.py) or playing
 (twin/cloud/deadline.py). Source of the figures beside ours: SkyNomad (arXiv 2601.06520), M6 to M9.
@@ -58,7 +57,7 @@ def with_moves(terms: Terms, zones: Sequence[str]) -> Terms:
 
 
 def rows(games: Games, terms_of: Callable[[Variant], Terms], check: Callable[..., None]) -> pd.DataFrame:
-    """Return means by variant, game and policy, US$ a window: cost, moves, probes; starts; number late."""
+    """Return means of a window by variant, game and policy: cost, moves, probes, US$; starts; late ones."""
     made: list[tuple[Any, ...]] = []
     for variant in games.variants:
         for game, zones in variant.games.items() if variant.kind == "multi" else ():
@@ -128,7 +127,7 @@ def parts(found: pd.DataFrame) -> list[str]:
         table(("policy", "source", "here"), source),
         "SkyNomad by the time between probes (M9), means of a window:",
         table(("probes every", "cost, $", "of it probes, $"), probes),
-        "SkyNomad, UP(A) and UP(AP) see a zone only when they hold it, try it or probe it; ours, greedy and "
-        "UP(S) see all zones for free, so they are given more. A checkpoint has 50 GB. The source's real "
-        "runs (M6), its H100 traces and the other value functions of M8 are not in the data.",
+        "SkyNomad, UP(A) and UP(AP) see a zone only when they hold, try or probe it. Ours, greedy and UP(S) "
+        "see all zones for free, which is an advantage. A checkpoint has 50 GB. The data lack the source's "
+        "real runs (M6), its H100 traces and the other value functions of M8.",
     ]

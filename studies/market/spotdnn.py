@@ -26,7 +26,7 @@ from studies.harness import table
 from studies.market import unequal
 
 Row = tuple[str, str, str, str, str, str, str]
-"""Id, what, the source's figure, ours, mark (V: as the source says, R: by a reading), verdict, and why."""
+"""Id, quantity, the source's figure, ours, mark (V: by the source, R: by a reading), verdict, reason."""
 
 RESNET = Training(11.54, 1200, 142, 10_000, (0.8, -1.92), (876.5, -0.2, 2507.6, 1.0, 0.5), unequal=False)
 """ResNet-110. The repository's loss curve is an older form without R: R + γ4 is 1."""
@@ -87,8 +87,8 @@ def plan_of(answer: Provision) -> tuple[int, ...]:
 
 
 def chosen_s1() -> dict[str, Provision]:
-    """Return what each planner takes for the goal of S1. CM-DARE+ and Srifty+ are readings: the source gives
-    their names and results only."""
+    """Return the plan of each planner for the goal of S1. CM-DARE+ and Srifty+ are readings: the source gives
+    only their names and results."""
     among, blind = kinds(QUOTAS_S1), replace(RESNET, contended=False, unequal=False)
     every = Search.EXHAUSTIVE
     return {
@@ -210,7 +210,7 @@ _NOT_COMPUTED: tuple[Row, ...] = (
 
 
 def verdict(same: bool) -> str:
-    """Return what the table says of a figure that was computed."""
+    """Return the verdict on a computed figure."""
     return SAME if same else NOT
 
 
@@ -231,12 +231,12 @@ def parts(store: Path = unequal.STORE) -> tuple[str, ...]:
     return (
         "## spotDNN: unequal spot machines that train to a loss in time",
         "Asynchronous training with a parameter server (spotDNN, IWQoS 2023). V: the source's text or code "
-        f"gives what is needed; R: by a reading of ours. R of unequal workers counts within {NEAR_S4:g}. The "
-        "parameter server is in no cost.",
+        "gives all inputs; R: ours is a reading of the source. R of unequal workers agrees within "
+        f"{NEAR_S4:g}. No cost includes the parameter server.",
         table(_HEADS, rows, left=len(_HEADS)),
         "S2 and S7 are measured on emulated machines (`python -m studies unequal`): real training over gloo, "
         f"CPU quotas of {quotas} cores, links of {unequal.WORKER_MB_S:g} MB/s, the server's of "
-        f"{unequal.SERVER_MB_S:g} MB/s. Profiles: each type alone, then clusters of 2, 4 and 7. The judged "
-        "clusters are others. Whoever is alone is a new process: one that trained with other batches before "
-        "computes more slowly, and a first profile of such a process missed the source's errors.",
+        f"{unequal.SERVER_MB_S:g} MB/s. The profiles are each type alone, then clusters of 2, 4 and 7; the "
+        "judged clusters are others. A worker alone is a new process, because a process that trained with "
+        "other batches before computes more slowly; a profile of such a process missed the source's errors.",
     )

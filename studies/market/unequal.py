@@ -1,7 +1,7 @@
 """Asynchronous training on unequal emulated machines, measured and predicted: `python -m studies unequal`.
 
-For: profiles of the machines, clusters of 2 to 8 workers, and one revocation, each a file in a store, so that
-a measurement that was interrupted goes on where it stopped; and spotDNN's predictions of the same clusters.
+For: profiles of the machines, clusters of 2 to 8 workers, and one revocation. Each is a file in a store, so
+an interrupted measurement continues where it stopped. Also for spotDNN's predictions of the same clusters.
 Not for: tables (spotdnn.py). All times are s of the monotonic clock.
 """
 
@@ -48,15 +48,15 @@ JUDGED = {
 }
 REVOCATION, REVOKED = "revocation", (SMALL, MEDIUM, LARGE, LARGE)
 PUSHES_EACH = 40
-"""Pushes of a cluster for each worker that are measured."""
+"""Number of measured pushes of a cluster for each of its workers."""
 NOTICE_S, STEADY_S = 1.2, 12.0
-"""Time from the notice of a revocation to it, s, and of what is measured around it. In the source 96 s
-passed, and a worker started in 126 s; here a worker starts in 1.6 s."""
+"""Time between the notice of a revocation and the revocation, s, and time that is measured around it, s. In
+the source 96 s passed, and a worker started in 126 s; here a worker starts in 1.6 s."""
 BACK = 0.8
 """Least share of the speed that must be back after a takeover."""
 _START_S = 150.0
 _NO_PCIE = 1e9
-"""Bandwidth of a PCIe that no time is lost at, MB/s: the emulated machines have no GPU."""
+"""Bandwidth of a PCIe without delays, MB/s: the emulated machines have no GPU."""
 Cell = dict[str, Any]
 
 
@@ -80,7 +80,7 @@ def _measure(cells: Mapping[str, tuple[Machine, ...]], store: Path, check: Calla
     if not cells:
         return
     check()
-    # A process that trained with other batches before computes at another speed: whoever is alone is new.
+    # A process that trained with other batches before computes at another speed, so each is a new one.
     ranks = max(len(cells), *map(len, cells.values()))
     with Asynchronous(ranks, SERVER_MB_S, WORKER_MB_S) as cluster:
         for rank, (name, machines) in enumerate(cells.items(), start=1):
@@ -132,8 +132,12 @@ def _keep(store: Path, name: str, cell: Cell) -> None:
 
 
 class Compared(NamedTuple):
-    """A cluster's time to so many pushes. workers: their number; measured_s, predicted_s, dare_s: measured,
-    predicted by spotDNN, and by CM-DARE+, which knows no contention, s."""
+    """A cluster's time for its pushes.
+
+    workers: number of workers.
+    measured_s, predicted_s: measured time, and spotDNN's prediction, s.
+    dare_s: prediction of CM-DARE+, which knows no contention, s.
+    """
 
     workers: int
     measured_s: float
@@ -142,7 +146,7 @@ class Compared(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the profiles tell. training, kinds: the predictor's constants; fit: of the contention."""
+    """Results of the profiles. training, kinds: constants of the predictor; fit: fit of the contention."""
 
     training: Training
     kinds: tuple[WorkerKind, ...]
@@ -157,7 +161,7 @@ class Known(NamedTuple):
 
 
 def known(store: Path) -> Known | None:
-    """Return what the profiles in the store tell; None if one is missing."""
+    """Return the results of the profiles in the store; None if one is missing."""
     names = (*ALONE, *CONTENDING)
     if not all((store / f"{name}.json").exists() for name in names):
         return None

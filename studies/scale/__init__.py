@@ -1,1 +1,1 @@
-"""Sweeps beyond one machine: is every run there exactly once, whatever dies, and what does a unit cost?"""
+"""Sweeps beyond one machine: is every run there exactly once despite faults, and what does a unit cost?"""

@@ -1,7 +1,7 @@
 """A sweep on workers of two namespaces with its store on S3, while workers, a link and the scheduler fail.
 
-For: `python -m studies.scale.campaign`, which page.py starts inside the hub's namespace. Not for: making
-the namespaces (places.py). Prints what it found as one JSON object.
+For: `python -m studies.scale.campaign`, which page.py starts inside the hub's namespace. It prints its result
+as one JSON object. Not for: making the namespaces (places.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENVIRONMENT = {
 }
 _READY_S = 60.0
 _SILENT_S = 45.0
-"""Length of the silence, s: half as long again as the time after which the scheduler gives a worker up."""
+"""Length of the silence, s: 1.5 times the time after which the scheduler gives a worker up."""
 _ENDS_S = 1800.0
 """Time in which a sweep must end, s: a campaign of thousands of runs takes minutes."""
 _PORT, _S3_PORT = 8786, 5000
@@ -79,7 +79,7 @@ class Hosts:
 
 
 def campaign(places: Places, seeds: range, folder: Path) -> dict[str, Any]:
-    """Return what a sweep of these seeds came to, with every fault once or twice on its way.
+    """Return the result of a sweep of these seeds through every fault once or twice.
 
     Raises BackendError if something does not start, and if the sweep does not end.
     """
@@ -101,7 +101,7 @@ def campaign(places: Places, seeds: range, folder: Path) -> dict[str, Any]:
 
 
 def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) -> list[str]:
-    """Sweep while things fail, and return what failed when."""
+    """Run the sweep through the faults, and return the list of faults with their times."""
     happened: list[str] = []
     runs, sweep = len(seeds), _sweep(seeds, folder)
     store = store_at(STORE)
@@ -124,7 +124,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) ->
         silence(places.workers[0])
         time.sleep(_SILENT_S)
         restore(places.workers[0])
-        # Given up by the scheduler, it ends itself or stays away.
+        # After the scheduler has given the worker up, it ends itself or stays away.
         hosts.worker(0)
 
     try:
@@ -150,7 +150,7 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) ->
 
 
 def _compared(seeds: range, folder: Path) -> dict[str, Any]:
-    """Make the same runs here, and compare what the stores hold."""
+    """Make the same runs here, and compare the contents of the two stores."""
     own = folder / "local"
     began_s = time.monotonic()
     _checked(_command(seeds, str(own), "--jobs", "1"))

@@ -1,4 +1,4 @@
-"""What a unit costs beside its work: units that sleep, on the local engine and on Dask.
+"""Measures the overhead of a unit beside its work: units that sleep, on the local engine and on Dask.
 
 For: the figures of docs/results/scale.md. Not for: runs. Workers beyond the cores are threads of one
 process, which is enough to see the scheduler's own limits, because a unit that sleeps needs no core.
@@ -17,7 +17,8 @@ from lab.engine.running import run
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """sleep_s: of each unit; took_s: from the first unit's beginning to the last's end."""
+    """A timed series of units. sleep_s: length of each unit, s; took_s: time from the first start to the last
+    end, s."""
 
     engine: str
     workers: int
@@ -27,7 +28,7 @@ class Timed:
 
     @property
     def efficiency(self) -> float:
-        """The time that all the workers' sleeping would take, as a share of what it took."""
+        """The time of the sleeping alone on all workers, as a share of the measured time."""
         return self.units * self.sleep_s / self.workers / self.took_s
 
     @property
@@ -43,7 +44,7 @@ def sleep(asked: float, places: Places, progress: Progress) -> None:
 
 
 def timed(name: str, engine: Engine, workers: int, units: int, sleep_s: float) -> Timed:
-    """Return how long units took after every worker had one, so that starting processes does not count."""
+    """Return the time of the units after every worker had one, so that starting processes does not count."""
     asked = [Unit(sleep_s)] * (units + 2 * workers)
     began_s = 0.0
     for count, _ in enumerate(run(engine, asked, sleep), 1):

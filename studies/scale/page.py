@@ -1,4 +1,4 @@
-"""docs/results/scale.md: the campaign and the overhead, on a page.
+"""docs/results/scale.md: the results of the campaign, and the overhead of a unit.
 
 For: `python -m studies scale`. Not for: the campaign (campaign.py) or the timing (overhead.py).
 """
@@ -29,12 +29,12 @@ from twinbed import BackendError
 RUNS = 10_000
 """Runs of the page's campaigns unless others are asked for."""
 PART = 1_000
-"""Runs of one campaign: its storage lives as long as its process, so what was made can only be kept whole."""
+"""Runs of one campaign. Its storage lives as long as its process, so only a whole campaign can be kept."""
 
 
 def make(asked: Asked) -> int:
     """Make the campaigns that are missing, and write the page. Raises BackendError without root."""
-    # What a campaign has started ends with it, however this process is told to stop.
+    # The processes of a campaign end with it, however this process is stopped.
     signal.signal(signal.SIGTERM, _stop)
     folder = asked.store or harness.STORES / "scale"
     runs, end_s = asked.repeats or RUNS, time.monotonic() + 60 * asked.minutes
@@ -57,7 +57,7 @@ def make(asked: Asked) -> int:
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:
-    """Stop as by Ctrl-C, once: what cleans up is not to be stopped as well."""
+    """Stop once, as by Ctrl-C, so that a second signal does not stop the clean-up."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
@@ -72,20 +72,20 @@ def kept(folder: Path) -> list[dict[str, Any]]:
 
 
 def keep(folder: Path, name: str, content: object) -> None:
-    """Write down what was found."""
+    """Store a result under a name."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f"{name}.json", lambda file: file.write(json.dumps(content, indent=1).encode()))
 
 
 def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what campaigns came to together, with the faults of the last."""
+    """Return the sums of the campaigns' results, with the faults of the last."""
     counts = [key for key, value in parts[0].items() if isinstance(value, int | float)]
     found = {key: round(sum(part[key] for part in parts), 1) for key in counts}
     return {**found, "sweeps": len(parts), "faults": parts[-1]["faults"]}
 
 
 def measured(seeds: range) -> dict[str, Any]:
-    """Return what a campaign of these seeds found. Raises BackendError."""
+    """Return the result of a campaign of these seeds. Raises BackendError."""
     if os.geteuid() != 0:
         raise BackendError("scale: network namespaces need root")
     with places(2) as made:
@@ -110,7 +110,7 @@ def measured(seeds: range) -> dict[str, Any]:
 
 
 def is_right(found: dict[str, Any]) -> bool:
-    """Return whether every run is there exactly once, as it is made locally."""
+    """Return whether every run is there exactly once and identical to the local run."""
     runs = found["runs"]
     whole = found["there"] == found["identical"] == found["rows"] == runs
     return whole and not (found["missing"] or found["unasked"] or found["rows twice"])
@@ -143,16 +143,16 @@ def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
     )  # fmt: skip
     parts = [
         "## Every run exactly once",
-        "The scheduler, the client and a real S3 server (moto's) stood in one network namespace, two workers "
-        "in one each. The runs are divided among sweeps with other seeds and a store of their own. All of "
-        "this happened to each of them; the numbers of runs here are those of the last:",
+        "The scheduler, the client and a real S3 server (moto's) ran in one network namespace, two workers "
+        "in one each. The runs are divided among sweeps, each with its own seeds and store. Each sweep met "
+        "all of these faults; the numbers of runs here are those of the last sweep:",
         happened,
         counts,
-        "A row is a run in the sweep's table. Missing and unasked runs are those that only one of the stores "
-        "has. Identical: the manifests name the same hashes of all tables, and the tables in the S3 store "
-        "have them.",
+        "A row is a run in the sweep's table. Missing and unasked runs are in only one of the stores. "
+        "Identical: the manifests list the same hashes of all tables, and the tables in the S3 store have "
+        "these hashes.",
         "## What a unit costs",
-        "Units that sleep, timed after every worker had two.",
+        "The units sleep. They are timed after every worker had two.",
         timing,
     ]
     conditions = [

@@ -1,7 +1,7 @@
 """Network namespaces for a scheduler with its storage, and for each worker, with a link between.
 
-For: the campaign, which runs inside the first of them. Not for: what runs there. Names begin with `tb-` and
-end with this process's id; what bears them goes when the context ends.
+For: the campaign, which runs inside the first of them. Not for: the processes there. Names begin with `tb-`
+and end with this process's id; everything with such a name is removed when the context ends.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from twinbed import BackendError
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Names of namespaces. hub: of the scheduler; workers: the others; the hub's address is the first of
-    each link."""
+    """Names of the namespaces.
+
+    hub: namespace of the scheduler.
+    workers: namespaces of the workers. The hub's address is the first of each link.
+    """
 
     hub: str
     workers: tuple[str, ...]
@@ -54,7 +57,7 @@ def places(workers: int) -> Iterator[Places]:
 
 
 def silence(name: str) -> None:
-    """Drop all that a namespace sends and receives. Nobody is told, and the link stays up."""
+    """Drop everything that a namespace sends and receives, silently; the link stays up."""
     chains = "".join(
         f"chain {hook} {{ type filter hook {hook} priority 0; policy drop; }}\n"
         for hook in ("input", "output")
@@ -73,7 +76,7 @@ def inside(name: str, *command: str) -> None:
 
 
 def _end_all(name: str) -> None:
-    """End every process in a namespace of ours: those of a campaign that was killed are nobody's else."""
+    """End every process in a namespace of ours, also those of a campaign that was killed."""
     ended = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
     for pid in ended.stdout.split():
         with suppress(ProcessLookupError):

@@ -1,1 +1,1 @@
-"""What Escra's own controller and agents cost: bytes on the wire and CPU, with pretended containers."""
+"""The cost of Escra's own controller and agents: bytes on the wire and CPU, with pretended containers."""

@@ -1,8 +1,8 @@
 """Pretended containers for real agents: no kernel behind them, and telemetry that is made up.
 
-For: studies.wire.inside, so that 500 containers need no 500 processes. Not for: testing agents. What is real:
-agents, controller, gRPC, TLS, datagrams, and the loopback device. What is not: cgroups, so that reading and
-writing their files is no part of the CPU that is measured.
+For: studies.wire.inside, so that 500 containers need no 500 processes. Not for: testing agents. Agents,
+controller, gRPC, TLS, datagrams and the loopback device are real. Cgroups are not, so the measured CPU does
+not include reading and writing their files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testbed.containers.remote.origin import Origin
 
 PERIOD_NS = 100_000_000
 USES_CORES = (0.05, 0.2)
-"""CPU that a container uses in turn, cores: a quarter of what it may, and all of it."""
+"""CPU that a container uses in turn, cores: a quarter of its quota, and all of it."""
 
 _TURN_NS = 1_000_000_000
 _MEMORY_BYTES = 64 << 20
@@ -51,7 +51,7 @@ class QuietTrap:
 
 
 class PretendedGroup:
-    """A group that keeps the limits it is given. folder: where the OOM killer is seen not to act."""
+    """A group that keeps its limits. folder: folder with a file that shows no OOM kill."""
 
     def __init__(self, number: int, folder: Path) -> None:
         self.number, self.directories = number, (folder,)
@@ -94,7 +94,7 @@ class PretendedGroup:
 
 
 class PretendedPlace:
-    """The groups of one agent, by name; keeps nothing for the next agent."""
+    """The groups of one agent, by name. It stores nothing for the next agent."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,8 +1,9 @@
 """One measurement, inside a network namespace of its own: `python -m studies.wire.inside CONTAINERS SECONDS`.
 
-For: being started by measure.py; prints one JSON line. Not for: use by hand. The controller is a process of
-its own, so that its CPU is told from the agents', which are three hosts in this one. Bytes are those that the
-namespace's loopback device has sent: all of gRPC with TLS and of the datagrams, with IP and Ethernet headers.
+For: measure.py, which starts it; it prints one JSON line. Not for: use by hand. The controller is a separate
+process, so that its CPU is counted apart from that of the agents, which are three hosts in this process.
+Bytes are those that the namespace's loopback device has sent: gRPC with TLS and datagrams, with IP and
+Ethernet headers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counts what controller and agents put on the wire and use of the CPU, and what one more container adds.
+"""Counts the bytes on the wire and the CPU of controller and agents, and the share of one more container.
 
 For: `python -m studies wire`. Not for: the processes themselves (inside.py). Each measurement has a network
 namespace of its own, so nobody else's bytes are counted.
@@ -35,9 +35,9 @@ QUANTITIES = {
 class Sample:
     """One measurement.
 
-    containers: on three hosts together
-    bytes_s, most_bytes_s: on the wire, both ways: mean, and in the busiest second
-    controller_cores, agent_cores: CPU of the controller, and of the three agents
+    containers: number of containers on three hosts together.
+    bytes_s, most_bytes_s: bytes on the wire per second, both ways: mean, and in the busiest second.
+    controller_cores, agent_cores: CPU of the controller, and of the three agents, cores.
     """
 
     containers: int
@@ -49,8 +49,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A straight line by least squares. each: what one more container adds; low, high: its 95 % interval (t
-    distribution); fixed: what there is without containers."""
+    """A straight line by least squares.
+
+    each: increase for one more container.
+    low, high: 95 % interval of that (t distribution).
+    fixed: value without containers.
+    """
 
     each: float
     low: float
@@ -58,7 +62,7 @@ class Slope:
     fixed: float
 
     def at(self, containers: int) -> float:
-        """Return what the line says for so many containers."""
+        """Return the line's value for a number of containers."""
         return self.fixed + self.each * containers
 
 
@@ -68,7 +72,7 @@ def measure(
     repeats: int = REPEATS,
     tell: Callable[[str], None] = say,
 ) -> list[Sample]:
-    """Measure each count so many times, in turns. Needs root. Raises BackendError where that cannot be."""
+    """Measure each count `repeats` times, in turns. Needs root. Raises BackendError if that is impossible."""
     samples = []
     for repeat in range(repeats):
         for count in counts:
@@ -87,8 +91,8 @@ def _sample(containers: int, seconds: int) -> Sample:
 
 
 def slope(samples: Sequence[Sample], quantity: str) -> Slope:
-    """Return the line of one of QUANTITIES over the number of containers. The interval is infinite for two
-    samples, which every line fits."""
+    """Return the line of one of QUANTITIES over the number of containers. Its interval is infinite for two
+    samples, because a line always fits them."""
     counts = np.array([sample.containers for sample in samples], np.float64)
     values = np.array([getattr(sample, quantity) for sample in samples])
     fitted = stats.linregress(counts, values)

@@ -20,13 +20,13 @@ class WorkerInput(Section):
     alone_s: PositiveFloat = Field(
         description="Measured time of an iteration of one worker that trains alone, s."
     )
-    gpus: PositiveInt = Field(default=1, description="GPUs of a worker; 1 for a worker without.")
-    quota: NonNegativeInt = Field(default=10, description="How many there may be.")
+    gpus: PositiveInt = Field(default=1, description="GPUs of a worker; a worker on CPUs counts as 1.")
+    quota: NonNegativeInt = Field(default=10, description="Most workers of this type.")
     spot_usd_h: PositiveFloat | None = Field(
-        default=None, description="Spot price, USD per hour; null: that of the catalogue."
+        default=None, description="Spot price, USD per hour; null: the catalogue's price."
     )
     on_demand_usd_h: PositiveFloat | None = Field(
-        default=None, description="On-demand price, USD per hour; null: that of the catalogue, if it has one."
+        default=None, description="On-demand price, USD per hour; null: the catalogue's price, if it has one."
     )
 
 

@@ -33,7 +33,7 @@ _LARGEST = 1e18
 class _Stated:
     """The fields of LocalRun that are in the file's metadata, and the processes' names.
 
-    None: not known, as in files that twinbed wrote before it looked for these fields.
+    A field is None if the file lacks it: earlier versions of twinbed did not look for it.
     """
 
     interval_s: Annotated[float, Field(gt=0, le=1e9)]
@@ -52,9 +52,7 @@ _STATED = TypeAdapter(_Stated)
 
 
 def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], path: Path) -> int:
-    """Write the file whole or not at all, and return its bytes. facts: facts about the machine and the
-    day.
-    """
+    """Write the file whole or not at all, and return its size, bytes. facts: the machine and the day."""
     intervals, count = run.cpu_cores.shape
     table = pa.table(
         {

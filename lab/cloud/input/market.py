@@ -44,17 +44,19 @@ class ZoneInput(Section):
     region: str = Field(description="Its region. A job that changes regions moves its checkpoint.")
     type: str = Field(description="The instance type, a key of `types`.")
     spot_usd_h: PositiveFloat = Field(
-        description="Price of a spot machine, USD per hour: the first one if prices are drawn."
+        description="Price of a spot machine, USD per hour; drawn prices begin with it."
     )
 
 
 class DrawnInput(Section):
     """Availability and prices drawn at random, for each zone alone."""
 
-    up_h: PositiveFloat = Field(default=6.0, description="Mean time for which a zone has machines, h.")
-    down_h: PositiveFloat = Field(default=2.0, description="Mean time for which it has none, h.")
+    up_h: PositiveFloat = Field(
+        default=6.0, description="Mean length of a spell in which a zone has machines, h."
+    )
+    down_h: PositiveFloat = Field(default=2.0, description="Mean length of a spell in which it has none, h.")
     spread: NonNegativeFloat = Field(
-        default=1.0, description="Standard deviation of the logarithm of these log-normal times."
+        default=1.0, description="Standard deviation of the logarithm of a spell's length (log-normal)."
     )
     price_step: NonNegativeFloat = Field(
         default=0.1, description="Standard deviation of the logarithm of a change of price."
@@ -66,9 +68,9 @@ class CloudEmulationInput(Section):
     """How this machine emulates the market: a real job trains, in compressed time."""
 
     compression: PositiveFloat = Field(
-        description="Seconds of the market per second of this machine. The job is that much "
-        "shorter; starts and stops of real processes are not. One that takes longer than start_s or stop_s "
-        "counts that many times."
+        description="Seconds of the market per second of this machine. The job is shorter by this factor. "
+        "A real process starts and stops as fast as ever, so on the market its start or stop takes this "
+        "many times as long, and counts if that is longer than start_s or stop_s."
     )
     cores: Annotated[float, Field(ge=0.02, le=64)] = Field(
         description="CPU quota of an emulated machine of speed 1, cores."
@@ -112,8 +114,10 @@ class CloudInput(Section):
         default=True,
         description="A notice makes the job save and leave; false: it trains until it is killed.",
     )
-    tick_s: PositiveFloat = Field(default=600.0, description="Time between two decisions, s.")
-    billing_s: PositiveFloat = Field(default=60.0, description="Step in which machines are paid, s.")
+    tick_s: PositiveFloat = Field(default=600.0, description="Time between two decisions of the policy, s.")
+    billing_s: PositiveFloat = Field(
+        default=60.0, description="Billing step, s: the time of a machine is rounded up to whole steps."
+    )
     emulation: CloudEmulationInput | None = Field(
         default=None,
         description="How this machine emulates the market on the testbed. The twin then takes start_s and "

@@ -22,9 +22,12 @@ from twinbed import ScenarioError
 class Configured(Section):
     """A configuration of the job. Keys that are not given are as in the question.
 
-    gpus: GPUs of the whole job. tokens_per_gpu: tokens of a step on one GPU. micro_batch: sequences that a
-    GPU takes at once. recompute: whether activations are computed again in the backward pass. sharding: full,
-    gradients or none. step_s: time of a step, s; not given if it is to be predicted.
+    gpus: GPUs of the whole job.
+    tokens_per_gpu: tokens of a step on one GPU.
+    micro_batch: sequences that a GPU takes at once.
+    recompute: whether activations are computed again in the backward pass.
+    sharding: what is sharded: full, gradients or none.
+    step_s: time of a step, s; not given if it is to be predicted.
     """
 
     gpus: float = Field(ge=1)
@@ -47,13 +50,20 @@ class Probe(Configured):
 class StepFile(Section):
     """The keys of a question.
 
-    model: name of the model; other runs of the same name improve the prediction. parameters: number of
-    parameters. sequence: tokens of a sequence. gpu: name of the GPU, such as h100_80gb. gpus: numbers of GPUs
-    to predict. tokens_per_gpu: tokens of a step on one GPU. micro_batch: sequences that a GPU takes at once;
-    by default the most that fit the memory. recompute: whether activations are computed again in the backward
-    pass. sharding: full, gradients or none. precision: bf16, mixed or fp8. layers, width: of the model; by
-    default those of usual models of this size. per_node: GPUs of a node. network_bytes_s: bandwidth of a node
-    to the others, bytes/s; by default that of usual hosts of this GPU. probes: measured steps of this job.
+    model: name of the model; other runs of the same name improve the prediction.
+    parameters: number of parameters.
+    sequence: tokens of a sequence.
+    gpu: name of the GPU, such as h100_80gb.
+    gpus: numbers of GPUs to predict.
+    tokens_per_gpu: tokens of a step on one GPU.
+    micro_batch: sequences that a GPU takes at once; by default the most that fit the memory.
+    recompute: whether activations are computed again in the backward pass.
+    sharding: what is sharded: full, gradients or none.
+    precision: bf16, mixed or fp8.
+    layers, width: number and width of the model's layers; by default those of usual models of this size.
+    per_node: GPUs of a node.
+    network_bytes_s: bandwidth of a node to the others, bytes/s; by default that of usual hosts of this GPU.
+    probes: measured steps of this job.
     """
 
     model: str = "mine"

@@ -57,15 +57,16 @@ def default_path() -> Path:
 class Run:
     """One run of a job on a cluster; the constraints hold for runs that are read from CSV.
 
-    job, instance, workers: the job, and type and number of its workers.
+    job: name of the job.
+    instance, workers: type and number of its workers.
     time_s: time until it ended, failed or was stopped, s.
     price_usd_h: price of the whole cluster that was paid, US$/h.
-    vcpus, memory_gib, gpus, network_bps, cpu_speed: of one worker; None means not known.
+    vcpus, memory_gib, gpus, network_bps, cpu_speed: size of one worker; None means not known.
     ok: whether it succeeded.
     batch: samples per worker and step, None for the job's own.
     servers, server_instance: number and type of parameter servers.
     parameters: further settings of the run.
-    use_bps: bandwidth that a worker used of its server's port, bit/s, of a run with one worker and one
+    use_bps: bandwidth of the server's port that the worker used, bit/s, in a run with one worker and one
         server; None means not measured.
     noise: noise scale of the gradients, samples; None means not measured.
     source: where the row comes from.
@@ -92,7 +93,7 @@ class Run:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What two runs of a job on the same configuration have in common."""
+        """Return the values that runs of a job on the same configuration have in common."""
         return (*(getattr(self, name) for name in _KEY), *sorted(self.parameters.items()))
 
 

@@ -32,7 +32,9 @@ _COLUMNS = (
 class Question:
     """A question about a cluster for a job with a parameter server.
 
-    loss: loss to reach. time_s, budget_usd: bounds, s and US$. region: region of the catalogue's prices.
+    loss: loss to reach.
+    time_s, budget_usd: bounds, s and US$.
+    region: region of the catalogue's prices.
     server: type of the parameter server, "" for none.
     from_loss, running: present loss, and workers that continue, by type.
     """
@@ -97,7 +99,7 @@ def _kind(
     if demand is None:
         try:
             demand = catalogue.price(name, region).price_usd_h
-        except TraceError:  # The type is sold as spot alone, as far as is known.
+        except TraceError:  # The catalogue knows only a spot price of this type.
             demand = inf
     computing_s = compute_s(training, worker.gpus, worker.alone_s)
     if computing_s <= 0:

@@ -31,8 +31,10 @@ _TYPE = ["provider", "name", "region"]
 class Question:
     """Where a job may run.
 
-    home: cloud and region of the first steps; gpu: the reference GPU, by the catalogue's name.
-    where: beginnings of CLOUD/REGION that are allowed beside home; market: spot or on-demand.
+    home: cloud and region of the first steps.
+    gpu: the reference GPU, by the catalogue's name.
+    where: beginnings of CLOUD/REGION that are allowed beside home.
+    market: spot or on-demand.
     speeds: work per second by GPU, the reference being 1; None: modelled for every known GPU.
     """
 
@@ -53,8 +55,11 @@ class Offers:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job at one step of the ladder. ride: None if the job cannot be done; `problem` then has the reason.
-    predicted_usd: its cost on the first offer at the first prices, US$."""
+    """A job at one step of the ladder.
+
+    ride: None if the job cannot be done; `problem` then has the reason.
+    predicted_usd: its cost on the first offer at the first prices, US$.
+    """
 
     label: str
     ride: Ride | None

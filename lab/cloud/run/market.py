@@ -32,8 +32,12 @@ _BEYOND = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What every run of a question with this seed shares. work_s is that of terms; inputs: files read;
-    sha256: hash of their contents."""
+    """The data that all runs of a question with this seed share.
+
+    work_s: work of the job, as in `terms`, s.
+    inputs: files read.
+    sha256: hash of their contents.
+    """
 
     asked: CloudInput
     market: Market
@@ -136,7 +140,7 @@ def timing_of(asked: CloudInput, calibration: Calibration) -> Timing:
 def _drawn(
     drawn: DrawnInput, zone: ZoneInput, asked: CloudInput, length_s: float, random: np.random.Generator
 ) -> tuple[Levels, Levels]:
-    """Return availability and price of a zone."""
+    """Return number of available machines and price, US$/h, of a zone over length_s seconds."""
     there = bool(random.random() < drawn.up_h / (drawn.up_h + drawn.down_h))
     at_s, times, values = 0.0, [], []
     while at_s < length_s:

@@ -194,8 +194,9 @@ def train_with_card(
 class Explained:
     """A prediction explained.
 
-    value, low, high: the prediction and its 90 % interval, s or US$. outside: whether the row is unlike all
-    training rows. contributions: what each group of features adds.
+    value, low, high: the prediction and its 90 % interval, s or US$.
+    outside: whether the row is unlike all training rows.
+    contributions: what each group of features adds.
     """
 
     value: float

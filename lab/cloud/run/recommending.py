@@ -72,11 +72,13 @@ class Market:
 class Question:
     """A user's question.
 
-    job: the job to place. market: where clusters are bought. objective: what the ranking minimises.
-    budget_usd, deadline_s: bounds on the job, US$ and s; infinite means no bound. budget_usd_h: bound on the
-    cluster's price, US$/h. method: name of the recommender, a key of control.recommender.RECOMMENDERS, or a
-    user's own (twinbed.own). shipped: whether the jobs of the shipped table of measured runs are past jobs,
-    too.
+    job: the job to place.
+    market: where clusters are bought.
+    objective: what the ranking minimises.
+    budget_usd, deadline_s: bounds on the job, US$ and s; infinite means no bound.
+    budget_usd_h: bound on the cluster's price, US$/h.
+    method: name of the recommender, a key of control.recommender.RECOMMENDERS, or a user's own (twinbed.own).
+    shipped: whether the jobs of the shipped table of measured runs are past jobs, too.
     """
 
     job: Job
@@ -93,11 +95,15 @@ class Question:
 class Answer:
     """A ranking and the next trial.
 
-    ranking: the ranking, best first. next: the next trial, or the end of the search. next_configuration: the
-    configuration of `next`. next_price_usd_h: its price, US$/h. prices: the listings that all estimates used,
-    by type. notes: sentences for the user about the basis of the answer. sized: whether the time of the job
-    can be predicted; if not, the ranking is by shape, and its figures are NaN. problem: the bound that no
-    cluster can keep, "" if one can.
+    ranking: the ranking, best first.
+    next: the next trial, or the end of the search.
+    next_configuration: the configuration of `next`.
+    next_price_usd_h: its price, US$/h.
+    prices: the listings that all estimates used, by type.
+    notes: sentences for the user about the basis of the answer.
+    sized: whether the time of the job can be predicted; if not, the ranking is by shape, and its figures are
+        NaN.
+    problem: the bound that no cluster can keep, "" if one can.
     """
 
     ranking: tuple[Recommendation, ...]
@@ -111,7 +117,7 @@ class Answer:
 
     @property
     def next_step(self) -> str:
-        """What to do next, as a sentence: a further trial, the cluster to take, or a local run."""
+        """The next step in a sentence: a further trial, the cluster to take, or a local run."""
         if not self.sized:
             return (
                 "Next: twinbed profile JOB.yaml, with `samples` in the file, shows the time of the job. "
@@ -235,9 +241,12 @@ def tunes_batch(question: Question) -> bool:
 class Prepared:
     """A question with all data, before the recommender is called.
 
-    question: the question, with the types and the server of its market chosen. request: what the recommender
-    gets; its history includes the shipped jobs where they count. chosen: the recommender. used: the listings
-    that all estimates use, by type. notes: sentences about the basis of the answer. sized: as Answer.sized.
+    question: the question, with the types and the server of its market chosen.
+    request: what the recommender gets; its history includes the shipped jobs where they count.
+    chosen: the recommender.
+    used: the listings that all estimates use, by type.
+    notes: sentences about the basis of the answer.
+    sized: as Answer.sized.
     """
 
     question: Question

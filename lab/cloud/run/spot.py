@@ -26,13 +26,14 @@ OPTIMUM = "optimum"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What one policy came to over all starts.
+    """The results of one policy over all starts.
 
     policy: its name.
     cost_usd: mean cost of a job, US$.
     ratio: mean cost over that of the optimum.
     late: number of jobs that ended after the deadline.
-    finish_h, spot_h, on_demand_h, starts: means of a job; NaN for the optimum.
+    finish_h, spot_h, on_demand_h: mean time until the end, on spot and on demand, h; NaN for the optimum.
+    starts: mean number of starts of machines; NaN for the optimum.
     reasons: share of the ticks by reason, the commonest first; "" for the optimum.
     """
 
@@ -48,7 +49,7 @@ class Compared:
 
 
 def windows(traces: Sequence[Path], terms: Terms, spot_usd_h: float, starts: int) -> Windows:
-    """Return the market that jobs see which start evenly spread over the traces, a zone each.
+    """Return the market of `starts` jobs that begin evenly spread over the traces; a trace is a zone.
 
     Raises TraceError for a file that cannot be read, ScenarioError if the deadline is longer than the traces.
     """

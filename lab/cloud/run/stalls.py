@@ -1,8 +1,9 @@
 """A profiled job beside the twin: its stalls, the stall to fix first, and the price of an epoch on sets of
 machines.
 
-For: the table of `twinbed profile --stalls`. Not for: making the runs (lab.cloud.real.stalls). A set of
-machines is one with one worker, one with all workers, or one for each; a worker costs the same in each.
+For: the table of `twinbed profile --stalls`. Not for: making the runs (lab.cloud.real.stalls). A set is one
+machine with one worker, one machine with all workers, or a machine for each worker. The price of a worker is
+the same in each.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LEGEND = "Stalls: time and share of their run (network: of RUN1). Machines: time
 
 
 def sets_of(job: Profiled, timings: Mapping[Run, Timing], epoch_samples: float) -> list[Configuration]:
-    """Return the sets of machines with their epochs by these runs."""
+    """Return the sets of machines, each with the time of an epoch, s, and its price, US$/h."""
     many = job.workers
     shapes = (
         (Run.ALONE, 1, "1 worker"),

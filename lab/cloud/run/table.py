@@ -67,7 +67,7 @@ def _price(listing: Listing) -> str:
 
 
 def note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candidates) -> Iterator[str]:
-    """Yield where a rule that needs the network use of the types has it from."""
+    """Yield a note on the source of the network use of the types, if the recommender needs it."""
     if not isinstance(chosen, Fc2) or chosen.rule not in (Rule.SCALE, Rule.SCALE_MANUAL):
         return
     types = sorted({str(name) for name in among.name})
@@ -95,7 +95,7 @@ class Facts:
 
 
 def notes(question: Question, request: Request, facts: Facts, used: Mapping[str, Listing]) -> Iterator[str]:
-    """Yield the data of the answer, the types left out, and the sources of its times and prices."""
+    """Yield notes on the data of the answer, the types left out, and the sources of times and prices."""
     local_run, trials = question.job.local_run, len(request.observed)
     known = f"Known: {facts.own_jobs} other jobs of yours, {trials} trials of this job."
     yield f"{known} {facts.method} made every row."

@@ -31,8 +31,12 @@ from twinbed import ScenarioError
 
 @dataclass(frozen=True, slots=True)
 class Paying:
-    """What a real cloud needs. real: whether money may be spent; cap_usd: at most, US$; zone, template: of
-    the instances."""
+    """The permission to use a real cloud.
+
+    real: whether money may be spent.
+    cap_usd: most that may be spent, US$.
+    zone, template: zone and instance template of the instances.
+    """
 
     real: bool = False
     cap_usd: float = np.inf
@@ -68,7 +72,7 @@ def searched(
     limits: Limits,
     say: Callable[[str], object],
 ) -> Searched:
-    """Return what a search on a backend found. path: of the job's file, beside which its command runs.
+    """Return the result of a search on a backend. path: the job's file; its command runs in that folder.
 
     A rehearsal's trials are not stored. Raises ScenarioError and BackendError as `opened` and Search do.
     """

@@ -41,8 +41,9 @@ MOST_FAILURES = 3
 class Limits:
     """Limits of a search.
 
-    trials: most trials. steps: measured steps of each. lease_s: longest time that a trial holds its
-        instances, s as billed.
+    trials: largest number of trials.
+    steps: number of steps that a trial measures.
+    lease_s: longest time that a trial holds its instances, s as billed.
     cap_usd: most that all trials may cost, US$: a trial whose lease could cost more is not begun.
 
     Raises ScenarioError for values that allow no trial.
@@ -67,11 +68,14 @@ class Limits:
 class Trial:
     """One trial.
 
-    configuration: the cluster; price_usd_h: its price, US$/h. why: the search's reason for it. step_s: mean
-    time of a step on the type, s; NaN where it failed. job_s, job_usd: time and cost of the whole job there,
-    s and US$; NaN where it failed. held_s, spent_usd: billed time and cost of the trial itself, s and US$.
-    problem: why it failed, "" if it did not. noise: noise scale of the gradients, samples, NaN if it was not
-    measured.
+    configuration: the cluster.
+    price_usd_h: its price, US$/h.
+    why: reason of the search for this trial.
+    step_s: mean time of a step on the type, s; NaN where it failed.
+    job_s, job_usd: time and cost of the whole job there, s and US$; NaN where it failed.
+    held_s, spent_usd: billed time and cost of the trial itself, s and US$.
+    problem: why it failed, "" if it did not.
+    noise: noise scale of the gradients, samples, NaN if it was not measured.
     """
 
     configuration: Configuration
@@ -99,10 +103,14 @@ class Trial:
 class Searched:
     """The result of a search.
 
-    trials: its trials in order. best: the configuration to take; price_usd_h: its price, US$/h. tried:
-    whether `best` was measured, in this search or before. why: why the search ended. known: number of trials
-    of the job that the search started from. spent_usd: cost of all trials, US$. ready: the question, with the
-    data before the search.
+    trials: its trials in order.
+    best: the configuration to take.
+    price_usd_h: its price, US$/h.
+    tried: whether `best` was measured, in this search or before.
+    why: why the search ended.
+    known: number of trials of the job that the search started from.
+    spent_usd: cost of all trials, US$.
+    ready: the question, with the data before the search.
     """
 
     trials: tuple[Trial, ...]
@@ -119,11 +127,15 @@ class Searched:
 class Search:
     """A search in progress.
 
-    question, catalogue, measurements: as for a recommendation. provisioner: holds the instances. command:
-    makes the job's command from a batch size; directory: where it runs. limits: limits of the search. stored:
-    whether trials are added to the measurements; a rehearsal's are not. say: called with a line when a trial
-    begins and when it ends. source: source that trials are stored with. owner: mark of all instances of this
-    search.
+    question, catalogue, measurements: as for a recommendation.
+    provisioner: holds the instances.
+    command: makes the job's command from a batch size.
+    directory: folder in which the command runs.
+    limits: limits of the search.
+    stored: whether trials are added to the measurements; a rehearsal's are not.
+    say: called with a line when a trial begins and when it ends.
+    source: source that trials are stored with.
+    owner: mark of all instances of this search.
     """
 
     question: Question
@@ -194,7 +206,7 @@ class Search:
         )
 
     def _to_goal(self, request: Request, observed: Observations) -> Observations:
-        """Return the trials until the job's goal, where batch sizes are chosen among."""
+        """Return the trials with time and cost until the job's goal, if batch sizes are tuned."""
         return to_goal(request, observed) if tunes_batch(self.question) else observed
 
     def _trial(
@@ -204,7 +216,7 @@ class Search:
         reading = self.provisioner.measure(order, self.limits.steps)
         self.provisioner.stop(order.owner, order.token)
         step_s, job_s, job_usd = self._job(reading, order, price, rules)
-        # Whether the start-up is billed, too, is the provider's rule.
+        # The provider's rule decides whether the start-up is billed, too.
         spent = float(pricing.cost_usd(reading.held_s, price, rules))
         return Trial(
             configuration,
@@ -307,7 +319,7 @@ def _complete(job: Job) -> int:
 
 
 def _revalued(trials: Sequence[Trial], observed: Observations) -> tuple[Trial, ...]:
-    """Return the trials with time and cost until the job's goal. observed: ends with them."""
+    """Return the trials with time and cost until the job's goal. observed: its last entries are these."""
     first = len(observed) - len(trials)
     return tuple(
         trial if trial.problem else replace(trial, job_s=float(time_s), job_usd=float(usd))

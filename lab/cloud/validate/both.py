@@ -29,8 +29,12 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One policy on one market. twin, testbed: cost, US$, and finish time, h, the latter one pair per run;
-    starts: machines started, of the twin, and of the testbed on average."""
+    """One policy on one market.
+
+    twin: cost, US$, and finish time, h.
+    testbed: cost and finish time of each run.
+    starts: number of machines started by the twin, and by the testbed on average.
+    """
 
     variant: str
     policy: str

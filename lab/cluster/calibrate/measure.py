@@ -35,7 +35,7 @@ _POLL_S, _WITHIN_S = 0.02, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured. seconds: time in which steps are counted, s."""
+    """The amount of measuring. seconds: time in which steps are counted, s."""
 
     seconds: float
 

@@ -1,9 +1,9 @@
 """Makes the jobs and servers of a cluster scenario: drawn at random, from a log, or from measured speeds.
 
 For: ClusterInput to control.scheduler.model.Cluster and control.cluster.Workload. Not for: running them.
-The generator from measured speeds is that of Gavel (Narayanan et al., OSDI 2020, code): a duration on the
-reference type of 60·10^U(1.5, 3) s for 80 % of the jobs and 60·10^U(3, 4) s for the others, models drawn
-alike.
+The generator from measured speeds is that of Gavel (Narayanan et al., OSDI 2020, code). The duration on the
+reference type is 60·10^U(1.5, 3) s for 80 % of the jobs and 60·10^U(3, 4) s for the others. All models are
+equally likely.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ _SPREAD = 0.9
 class Jobs:
     """The input of a run.
 
-    workload, cluster: for the twin. queues: names of the queues. models: model of each job.
-    notes: changes to the data. inputs: files read, as in a manifest. sha256: hash of their contents.
+    workload, cluster: the jobs and the servers, as the twin takes them.
+    queues: names of the queues.
+    models: model of each job.
+    notes: changes to the data.
+    inputs: files read, as in a manifest.
+    sha256: hash of their contents.
     waited_s: how long each job really waited, s, NaN where unknown, float64[n].
     """
 
@@ -50,8 +54,11 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Jobs before they meet the servers. throughput: steps per second by type, together and spread,
-    float64[n, r, 2]; sharing: as measured, None if it was not; the others as in Jobs and Workload."""
+    """Jobs before they meet the servers.
+
+    throughput: steps per second by type, together and spread, float64[n, r, 2].
+    sharing: as measured, None if it was not; the others as in Jobs and Workload.
+    """
 
     submit_s: Real
     gpus: Whole

@@ -42,7 +42,7 @@ _ALONE = "isolated"
 
 
 class Drawn:
-    """What every run of a question with this seed shares: jobs, faults and the seed of decisions."""
+    """The data that all runs of a question with this seed share: jobs, faults and the seed of decisions."""
 
     def __init__(self, asked: ClusterInput, seed: int) -> None:
         drawn, failing, deciding = np.random.SeedSequence(seed).spawn(3)

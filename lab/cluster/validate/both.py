@@ -30,10 +30,15 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One policy on one variant of the question. twin_s: mean JCT over the seeds; testbed_s: over seeds and
-    repeats, s each; runs: those on the testbed; jobs, preemptions: of a run, the latter on average;
-    twin_starts_s, testbed_starts_s: time with GPUs but without progress, mean over the jobs, s;
-    twin_place, testbed_place: of the policy in the order of mean JCT, from 1."""
+    """One policy on one variant of the question.
+
+    jobs: number of jobs of a run.
+    twin_s: mean JCT over the seeds, s.
+    testbed_s: mean JCT of each seed and repeat, s.
+    twin_preemptions, testbed_preemptions: mean number of preemptions of a run.
+    twin_starts_s, testbed_starts_s: time with GPUs but without progress, mean over the jobs, s.
+    twin_place, testbed_place: rank of the policy by mean JCT, from 1.
+    """
 
     variant: str
     policy: str
@@ -119,9 +124,7 @@ def _key(spec: Mapping[str, Any]) -> str:
 
 
 def asked_alike(run: Run, spec: RunSpec) -> bool:
-    """Return whether a stored run answers the same question, without regard to seeds and to the code that
-    made it.
-    """
+    """Return whether a stored run answers the same question; its seed and its code may differ."""
     return _key(run.manifest["spec"]) == _key(spec.resolved())
 
 

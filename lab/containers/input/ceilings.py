@@ -46,9 +46,8 @@ def applications(
     cluster_cores: cores of all hosts together, if known. Raises ScenarioError if they are needed and not
     known.
 
-    A peak counts with at least the smallest quota of the kernel. Memory is rounded up by a page per
-    container, so that limits of factor × peak, rounded up to pages, fit; CPU by 1e-9, for the rounding of the
-    sum.
+    A peak counts as at least the kernel's smallest quota. M is raised by a page per container, because limits
+    of factor × peak are rounded up to pages. Ω is raised by 1e-9 against rounding of the sum.
     """
     factor = scenario.budget_factor
     floor = KERNEL_MIN_QUOTA_S / scenario.period_s

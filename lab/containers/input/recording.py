@@ -81,8 +81,10 @@ class RecordingFile(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to record. name: of the recording and its application; the other fields as in
-    `recorder.record`."""
+    """A recording to make.
+
+    name: name of the recording and its application. The other fields are those of `recorder.record`.
+    """
 
     name: str
     specs: tuple[ContainerSpec, ...]

@@ -25,13 +25,13 @@ from twin.containers.serverless_model import ServerlessWorkload
 class Replay:
     """A scenario's workload with one seed, in the twin's form.
 
-    memory_known: bool[N], False if the input has no memory of the container; memory metrics are then
-        undefined
-    notes: changes and assumptions, one sentence each
-    about: further fields of the manifest about the workload, in JSON types
-    refined: whether the input was coarser than a period, and a random model refined it
-    history: use of the containers in the profile, for policies that learn from it; None without a profile run
-    interval_s: interval of the input, s, if it is coarser than a period
+    memory_known: whether the input has the container's memory, bool[N]; if not, its memory metrics are
+        undefined.
+    notes: changes and assumptions, one sentence each.
+    about: further fields of the manifest about the workload, in JSON types.
+    history: use of the containers in the profile, for policies that learn from it; None without a profile.
+    refined: whether the input was coarser than a period, and a random model refined it.
+    interval_s: interval of the input, s, if it is coarser than a period, else 0.
     """
 
     workload: Workload | RequestWorkload | ServerlessWorkload
@@ -44,7 +44,7 @@ class Replay:
 
     @property
     def profile(self) -> History | None:
-        """The use whose peaks are the profiled peaks: that of the profile run, or of the replayed trace."""
+        """The use whose peaks count as profiled: that of the profile run, or of the replayed trace."""
         load = self.workload
         if self.history is not None or not isinstance(load, Workload):
             return self.history
@@ -65,7 +65,7 @@ class Source(Protocol):
 
     @property
     def inputs(self) -> tuple[dict[str, Any], ...]:
-        """The inputs as the manifest names them: role, sha256, source, and more by kind."""
+        """The inputs as the manifest lists them: role, sha256, source, and further keys by kind."""
 
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """Return `resolved` (RunSpec.resolved) without the values that depend on a file's location."""

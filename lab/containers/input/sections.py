@@ -118,12 +118,12 @@ class ServicesInput(Section):
 class HpaInput(Section):
     """The Horizontal Pod Autoscaler: each container is a workload whose replicas share its demand.
 
-    What is left out is Kubernetes' default (control/allocator/hpa.py).
+    Keys that are left out have Kubernetes' defaults (control/allocator/hpa.py).
     """
 
     replicas: PositiveInt = Field(default=1, description="Replicas of each workload at the start.")
     target_utilisation: PositiveFloat | None = None
-    """CPU use over requests that it aims at (averageUtilization / 100); 0.8."""
+    """CPU use divided by CPU requests that it aims at (averageUtilization / 100); 0.8."""
     min_replicas: PositiveInt | None = Field(default=None, description="Fewest replicas; 1.")
     max_replicas: PositiveInt | None = Field(default=None, le=1000, description="Most replicas; 10.")
     sync_interval_s: PositiveFloat | None = None
@@ -131,7 +131,7 @@ class HpaInput(Section):
     tolerance: NonNegativeFloat | None = None
     """Deviation from the target, as a fraction, that changes nothing; 0.1."""
     downscale_window_s: NonNegativeFloat | None = None
-    """Fewer replicas than wanted at any time in this window do not come, s; 300."""
+    """The number of replicas falls at most to the largest number wanted in this window, s; 300."""
     readiness_s: NonNegativeFloat | None = None
     """Age from which a replica's CPU use counts, seconds; 30."""
 
@@ -164,8 +164,8 @@ class Profile(Section):
     """When requests arrive in the profile, as services.arrivals: one profile for all workloads. The run's own
     arrivals with other random numbers when left out."""
     cold_start: bool = False
-    """Whether the profile begins with the start of every container: machine.restart_cpu_s of CPU time on all
-    threads that the container has."""
+    """Whether the profile begins with every container's start, which burns machine.restart_cpu_s of CPU time
+    on all its threads."""
     history: bool = True
     """Whether the histories of policies that learn from use (Autopilot) begin with the profile, in a scenario
     with services."""
@@ -178,8 +178,8 @@ class Refine(Section):
     correlation_s: NonNegativeFloat | None = None
     """Correlation time of the bursts, seconds."""
     repeats: Annotated[int, Field(ge=0, le=20)] = 2
-    """Number of repeats of each run of a coarse trace with other random numbers, and once with flat samples.
-    They show how much of a saving comes from refinement; 0: none."""
+    """How often each run of a coarse trace is repeated with other random numbers. It is also repeated once
+    with flat samples. The repeats show which part of a saving comes from refinement; 0: no repeats."""
 
 
 class MachineOverrides(Section):
@@ -192,7 +192,7 @@ class MachineOverrides(Section):
     quota_write_delay_s: NonNegativeFloat | None = None
     """Time from a decision until its CPU quota is in force, seconds."""
     oom_grant_delay_s: NonNegativeFloat | None = None
-    """Time from when a container is held at its memory limit until a raised limit is in force, s."""
+    """Time for which a container is held at its memory limit until a raised limit is in force, s."""
     reclaim_delay_s: NonNegativeFloat | None = None
     """Time from a request to reclaim memory until limits are lowered and reported, seconds."""
     restart_s: NonNegativeFloat | None = None
@@ -249,15 +249,15 @@ class ContainerScenario(Scenario):
     host_cores: PositiveFloat | None = None
     """Cores of each host; those of the trace when left out."""
     hosts: PositiveInt | None = Field(default=None, le=100_000)
-    """Number of hosts on which the containers of a trace, a workload or a job are placed in turn; when left
-    out: one for a recording, a job, and a workload with host_cores; else each container has a host of its
-    own."""
+    """Number of hosts on which the containers of a trace, a workload or a job are placed in turn. When left
+    out, a recording, a job, and a workload with host_cores have one host; otherwise each container has a host
+    of its own."""
     cpu_weight: PositiveFloat | dict[str, PositiveFloat] | None = None
     """The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: one number for
     all, or one per container name; 100 when left out."""
     hpa: HpaInput | None = None
-    """Let the Horizontal Pod Autoscaler change the number of replicas, in a replay of a trace or a workload
-    on the twin."""
+    """The Horizontal Pod Autoscaler, which changes the number of replicas in a replay of a trace or a
+    workload on the twin."""
     host_memory_bytes: PositiveInt | None = None
     """Memory of each host for the containers, bytes; null: enough for all. If it is full, the kernel takes
     page cache back from all of them, and then kills the largest."""
@@ -267,11 +267,11 @@ class ContainerScenario(Scenario):
     refine: Refine = Field(default=Refine(), description="How a coarse trace is made finer.")
     machine: MachineOverrides = MachineOverrides()
     """Single values of the calibration replaced."""
-    price: Price = Field(default=Price(), description="What reservations cost.")
+    price: Price = Field(default=Price(), description="Price of reservations.")
 
     @model_validator(mode="after")
     def _hosts_of_a_replay(self) -> Self:
-        """Refuse what only a replay heeds."""
+        """Refuse keys that only a replay uses."""
         if self.hpa is not None and (self.services or self.serverless or self.job):
             raise ValueError("hpa: only for a trace or a workload")
         for key in ("hosts", "cpu_weight"):

@@ -41,7 +41,7 @@ CLIENT_GRACE_S = 2.0
 """Time from the end of the schedule until a load generator that still runs is stopped, s."""
 
 ON_TIME_S = 0.010
-"""A tick of the control loop that is served at most so late is on time."""
+"""Largest delay with which a tick of the control loop counts as on time, s."""
 
 
 def run(
@@ -49,10 +49,11 @@ def run(
 ) -> Run:
     """Carry out one run on this machine and store it, replacing an earlier run of the same id.
 
-    repeat: number of the run among equal runs; it is part of the id. fresh: False reuses a stored run. Raises
-    BackendError if the machine refuses (no root, no cgroups: before anything is started) and for scenarios
-    that only the twin can run, ScenarioError for bad input. On these, on KeyboardInterrupt and on any error
-    of `progress`, no process is left running and the run is not stored.
+    repeat: number of the run among equal runs; it is part of the id. fresh: False reuses a stored run.
+
+    Raises BackendError if the machine refuses (without root or cgroups this is before anything is started)
+    and for scenarios that only the twin can run, ScenarioError for bad input. After an error, also one of
+    `progress`, and after KeyboardInterrupt no process is left running and the run is not stored.
     """
     began = time.perf_counter()
     scenario = on_this_machine(spec.scenario)
@@ -114,7 +115,7 @@ def on_this_machine(question: Scenario) -> ContainerScenario:
 
 
 def _unmet(scenario: ContainerScenario, cores: float) -> Iterator[str]:
-    """Yield what this machine, which has `cores`, cannot do for the scenario, with the cure."""
+    """Yield each condition that this machine, which has `cores` cores, cannot meet, with the cure."""
     if scenario.serverless is not None:
         yield "serverless scenarios cannot be run here; use --backend twin"
     if scenario.host_cores not in (None, cores):
@@ -148,7 +149,7 @@ def _carry_out(
 
     policy = policy_of(spec, replay)
     with ownership.temporary_directory() as folder, deployed(spec, source, replay, policy, folder) as made:
-        # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
+        # If there is a client, it ends the run itself and must not be stopped while it ends.
         patience_s = duration_s + (0.0 if made.load is None else CLIENT_GRACE_S)
         settings = loop.Settings(
             period_s=workload.period_s,

@@ -1,4 +1,4 @@
-"""What the containers of a scenario are on this machine: services, stress programs, or a job's commands.
+"""Makes the containers of a scenario on this machine: services, stress programs, or a job's commands.
 
 For: turning a prepared workload into containers for the control loop, with their client. Not for: the loop
 itself, nor the programs (testbed.containers.services, .load).
@@ -37,10 +37,10 @@ from twinbed import BackendError, InvariantError
 class Deployed:
     """A run's containers.
 
-    containers: in the workload's order.
+    containers: the containers, in the workload's order.
     client: sends requests, or lets the containers begin; None if neither is needed.
-    load: returns what clients saw after the run, None without clients.
-    service_level: as for `testbed.containers.host.loop.control`.
+    load: returns the clients' results after the run; None without clients.
+    service_level: argument of `testbed.containers.host.loop.control`.
     """
 
     containers: tuple[Managed, ...]

@@ -40,7 +40,7 @@ def outcome(observed: Observed, periods: int, requests: RequestLog | None = None
 
 
 def request_log(load: LoadResult, containers: int) -> RequestLog:
-    """Return what clients saw. What happened inside the containers is not known."""
+    """Return the log of what clients saw. The visits inside the containers are not known."""
     unknown = np.full(containers, np.nan)
     return RequestLog(
         at_s=load.at_s,
@@ -80,7 +80,7 @@ def _fitted(values: NDArray[Any], periods: int) -> NDArray[Any]:
 
 
 def _events(observed: Observed, end_s: float) -> Events:
-    """Return the events before the run's end, s. What happened while it was being stopped is left out."""
+    """Return the events before end_s, s. Events while the run was being stopped are left out."""
     events = observed.events
     rows = [
         row

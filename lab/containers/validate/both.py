@@ -24,9 +24,14 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy on one variant of a scenario. twin: a run per seed; testbed: a run per seed and repeat
-    that counts; judgements: one per quantity of rule.QUANTITIES; own: the same of the testbed's repeats among
-    themselves, rule.own_agreement; disturbed: the testbed's runs that do not count."""
+    """One policy on one variant of a scenario.
+
+    twin: a run per seed.
+    testbed: a run per seed and repeat that counts.
+    judgements: one per quantity of rule.QUANTITIES.
+    own: agreement of the testbed's repeats with each other by quantity, as rule.own_agreement counts it.
+    disturbed: the testbed's runs that do not count.
+    """
 
     scenario: str
     variant: str
@@ -67,8 +72,8 @@ def validate(
     backend.check()
     twin = run_scenario(question, store, progress=_named("twin", progress), jobs=1, fresh=fresh)
     real: dict[int, list[Run]] = {index: [] for index in range(len(specs))}
-    # All runs of a repeat come before the next repeat, so that a machine that changes shows as spread. Each
-    # repeat begins with another policy, so that none always follows the same one.
+    # All runs of a repeat come before the next repeat, so that a change of the machine appears as spread.
+    # Each repeat begins with another policy, so that no policy always follows the same one.
     for repeat in range(2 * repeats):
         for index in ((place + repeat) % len(specs) for place in range(len(specs))):
             spec = specs[index]
@@ -119,7 +124,7 @@ def judged_values(
 
 
 def _own(quantity: Quantity, runs: Sequence[Run], values: Sequence[dict[str, float]]) -> tuple[int, int]:
-    """Return how many repeats agree with the others of their seed, and of how many."""
+    """Return the number of repeats that agree with the others of their seed, and the number compared."""
     by_seed: dict[int, list[float]] = {}
     for run, of_run in zip(runs, values, strict=True):
         by_seed.setdefault(run.seed, []).append(of_run[quantity.key])

@@ -84,8 +84,8 @@ def shares(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def own_share(cells: Sequence[Cell], key: str | None = None) -> float:
-    """Return the share of the testbed's repeats that agree with the others of their cell; NaN where there is
-    one repeat only. key: of one quantity, None = of all."""
+    """Return the share of the testbed's repeats that agree with the others of their cell; NaN if there is
+    only one repeat. key: key of one quantity; None for all quantities."""
     counts = [
         count
         for cell in cells
@@ -97,7 +97,7 @@ def own_share(cells: Sequence[Cell], key: str | None = None) -> float:
 
 
 def own(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield a sentence on how well the machine agrees with itself, of all quantities and of each."""
+    """Yield a sentence on the machine's agreement with itself, over all quantities and for each."""
     whole = own_share(cells)
     if math.isnan(whole):
         return
@@ -125,7 +125,7 @@ def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _of_first_runs(cell: Cell) -> tuple[Judgement, ...]:
-    """Return the judgements with all first runs, without leaving out or repeating any."""
+    """Return the judgements of the first runs, including disturbed runs and without their replacements."""
     runs = [run for run in (*cell.testbed, *cell.disturbed) if run.manifest["repeat"] < LEAST_REPEATS]
     return judged_values(*([measures(run) for run in side] for side in (cell.twin, runs)))
 

@@ -1,5 +1,4 @@
-"""Says when the twin agrees with the testbed: the quantities, their limits and the rule, fixed before any
-result.
+"""The rule by which the twin agrees with the testbed: quantities and limits, fixed before any result.
 
 For: putting the twin's value of a quantity beside the values of several repeats on the testbed. Not for:
 taking the values from runs (measures.py) or running anything (both.py). RULE is printed with every result.
@@ -19,9 +18,9 @@ import numpy as np
 class Quantity:
     """A quantity that is compared, and the largest error that counts as small.
 
-    key, title, unit, decimals: as in lab.runs.metric.Metric
-    relative: limit of the error as a share of the testbed's median; absolute: limit in `unit`; None: no such
-    limit. It is enough to meet one of the limits.
+    key, title, unit, decimals: as in lab.runs.metric.Metric.
+    relative: limit of the error as a share of the testbed's median.
+    absolute: limit of the error in `unit`. None means no such limit; it is enough to meet one of the two.
     """
 
     key: str
@@ -56,7 +55,7 @@ TARGET = 0.95
 """Share of the comparisons of each quantity that should be inside a limit or the spread."""
 
 NEAR_OWN = 0.05
-"""How far a share may be below the machine's own: that with which its repeats agree with each other."""
+"""Largest difference by which a share may be below the share of the machine's own repeats that agree."""
 
 LEAST_REPEATS = 3
 """Least number of runs of each seed that count."""
@@ -94,8 +93,11 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The comparison of one quantity in one cell. twin, testbed: medians; low, high: the testbed's
-    smallest and largest value; NaN where there is none."""
+    """The comparison of one quantity in one cell.
+
+    twin, testbed: medians.
+    low, high: the testbed's smallest and largest value; NaN where there is none.
+    """
 
     quantity: Quantity
     twin: float
@@ -159,8 +161,7 @@ def own_agreement(quantity: Quantity, testbed: Sequence[float]) -> tuple[int, in
 
 def reached(share: float, own: float) -> bool:
     """Return whether the share of comparisons that agree reaches the aim: TARGET, or NEAR_OWN below the
-    machine's own share. If the latter is lower than TARGET, or not known (NaN), the other one alone
-    counts."""
+    machine's own share if that is known (not NaN)."""
     return share >= (TARGET if math.isnan(own) else min(TARGET, own - NEAR_OWN))
 
 

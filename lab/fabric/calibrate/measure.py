@@ -45,8 +45,11 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured. faults: number per setting; watched_s: time in which the machine's stalls are
-    counted, s."""
+    """How much is measured.
+
+    faults: number of faults of a setting.
+    watched_s: time in which the machine's stalls are counted, s.
+    """
 
     faults: int
     watched_s: float

@@ -43,8 +43,9 @@ short time shortens the time between two faults, but none of the measured times 
 class Bench:
     """A running fabric with its measurements.
 
-    probes: flows from host 0 to host 1 and back; stalls: the sentinel's file; counted: downs that `new_downs`
-    has returned so far.
+    probes: flows from host 0 to host 1 and back.
+    stalls: the sentinel's file.
+    counted: downs that `new_downs` has returned so far.
     """
 
     fabric: Fabric
@@ -130,7 +131,7 @@ def bench(
         if setting.busy and own:
             stack.enter_context(load())
         made = Bench(fabric, probes, stalls, seen, tuple(path.journal for path in running), reach, agents)
-        # Unchanged rules mean nothing if there are no rules.
+        # Counting changed rules makes sense only once there are rules.
         until(lambda: made.rule_changes() > 0, NEVER_S, "no tunnel rules are made")
         made.new_downs()
         probes.thin()

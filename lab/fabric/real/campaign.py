@@ -95,7 +95,7 @@ def fault(running: Bench, setting: Setting, number: int) -> Measured:
     detection_s = setting.timers.detection_s
     thinned = setting.what is not What.CARRIER
     running.probes.dense()
-    # Where in BFD's interval it falls is left to chance.
+    # The fault falls at a random moment of BFD's interval.
     time.sleep(_DENSE_S + random.uniform(0.0, setting.timers.interval_s))
     before = running.witness.take()
     rules = running.rule_changes()

@@ -82,7 +82,7 @@ def chain(
         "far": _between(update_ns, far_ns),
     }
     if setting.what in (What.OUT, What.IN):
-        # The side that hears nothing detects the fault by itself.
+        # Only the side that hears nothing detects the fault by itself.
         deaf = setting.what is not What.OUT
         steps["told_down"] = _between(_plus(last[deaf], detection_ns), down_ns)
     steps |= _fast(fabric, fault, at_ns, host_ns, decisions, carrier=carrier)

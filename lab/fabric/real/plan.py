@@ -21,8 +21,9 @@ _MANY, _SOME, _ALONE = 100, 50, 40
 class Planned:
     """One planned measurement.
 
-    faults: number of faults; watched_s: time without a fault in which downs are counted, s; hurried: bgpd
-    returns quickly after a repair, so that the next fault can come.
+    faults: number of faults.
+    watched_s: time without a fault in which downs are counted, s.
+    hurried: bgpd returns quickly after a repair, so that the next fault can come.
     """
 
     setting: Setting

@@ -29,9 +29,9 @@ class PlanFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: str = Field(default=_DEFAULT.name, description="Several fabrics can exist under different names.")
-    hosts: int = Field(default=_DEFAULT.hosts, description="With a loopback, a bridge and a tunnel each.")
+    hosts: int = Field(default=_DEFAULT.hosts, description="Hosts, each with loopback, bridge and tunnel.")
     tors: int = Field(default=_DEFAULT.tors, description="Switches at the edge.")
-    storage: int = Field(default=_DEFAULT.storage, description="Hosts besides, in the role of storage.")
+    storage: int = Field(default=_DEFAULT.storage, description="Number of further hosts, for storage.")
     tenants: tuple[int, ...] = Field(
         default=_DEFAULT.tenants, description="VNI of each tenant; none sees another's frames."
     )
@@ -43,16 +43,16 @@ class PlanFile(BaseModel):
     mtu_bytes: int = Field(default=_DEFAULT.mtu_bytes, description="MTU of the applications' devices, bytes.")
     bfd: str = Field(default="5x50", description="MULTIPLIERxINTERVAL, the latter in milliseconds.")
     real_time: bool = Field(
-        default=True, description="bfdd before everything else, zebra and bgpd at nice −15."
+        default=True, description="bfdd has real-time priority, zebra and bgpd have nice −15."
     )
-    stock: bool = Field(default=False, description="FRR as its package has it.")
+    stock: bool = Field(default=False, description="FRR as its package configures it.")
     fast_path: bool = Field(
-        default=False, description="Every host turns away from a dead uplink before routing does."
+        default=False, description="Every host leaves a dead uplink before routing reacts."
     )
     bfd_plane: bool = Field(
-        default=False, description="Our own process behind bfdd sends BFD's packets and judges silence."
+        default=False, description="A process of ours behind bfdd sends BFD's packets and detects silence."
     )
-    rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout.")
+    rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout, s.")
     impairments: tuple[ImpairmentFile, ...] = Field(
         default=(), description="Impairments of links after the fabric has converged, as in `testbed fault`."
     )

@@ -31,9 +31,10 @@ new groups."""
 class Road(StrEnum):
     """How a fabric fails over.
 
-    STOCK: FRR as a user installs it. REAL_TIME: bfdd has the highest priority and the kernel has no next-hop
-    groups; bgpd waits as usual. FAST: REAL_TIME with the fast path. PLANE: FAST with our own data plane of
-    BFD, in hosts and ToRs.
+    STOCK: FRR as a user installs it.
+    REAL_TIME: bfdd has the highest priority and the kernel has no next-hop groups; bgpd waits as usual.
+    FAST: REAL_TIME with the fast path.
+    PLANE: FAST with our own data plane of BFD, in hosts and ToRs.
     """
 
     STOCK = "stock"

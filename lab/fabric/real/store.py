@@ -19,14 +19,21 @@ from lab.fabric.real.settings import Setting
 class Measured:
     """A fault and its failover. All times are in seconds.
 
-    inject_s: time to break the link; out_s, in_s: worst gap of the flows that the host at the fault sent and
-    received (0: no flow was hit); out_flows, in_flows: number of flows hit; out_later_s, in_later_s: worst
-    gap that began after the fault's own, until the repair was complete; stall_s: longest stall of the machine
-    meanwhile; back_s: time from the repair until all used the link again; chain: the observed steps
-    (chain.CHAIN); rules: number of changed tunnel rules; fabrics: number of fabrics on the machine; cpu: used
-    share of the CPUs' time; lasted_s: time from one fault to the next; downs: how often a session of another
-    link went down meanwhile, as bfdd counts; stalls_s: each time above 20 ms in which every CPU stood still.
-    None: not observed.
+    inject_s: time to break the link.
+    out_s, in_s: worst gap of the flows that the host at the fault sent and received (0: no flow was hit).
+    out_flows, in_flows: number of flows hit.
+    out_later_s, in_later_s: worst gap that began after the fault's own, until the repair was complete.
+    stall_s: longest stall of the machine during the fault.
+    back_s: time from the repair until all hosts used the link again.
+    chain: the observed steps (chain.CHAIN).
+    rules: number of changed tunnel rules.
+    fabrics: number of fabrics on the machine.
+    cpu: used share of the CPUs' time.
+    lasted_s: time from one fault to the next.
+    downs: how often sessions of other links went down in that time, as bfdd counts.
+    stalls_s: length of each time above 20 ms in which every CPU stood still.
+
+    None means not observed.
     """
 
     date: str
@@ -54,9 +61,11 @@ class Measured:
 class Watched:
     """A time without a fault.
 
-    sessions: number of BFD sessions of all hosts; downs: how often one went down, as bfdd counts; fast: how
-    often the fast path gave up an uplink; stalls_s: each stall of the machine above 20 ms, s; fabrics, cpu:
-    as in Measured.
+    sessions: number of BFD sessions of all hosts.
+    downs: how often one went down, as bfdd counts.
+    fast: how often the fast path gave up an uplink.
+    stalls_s: each stall of the machine above 20 ms, s.
+    fabrics, cpu: as in Measured.
     """
 
     date: str

@@ -1,5 +1,4 @@
-"""A training fleet for weeks: how much of its time faults of its edge and hosts leave to training, and the
-cost.
+"""Measures a training fleet over weeks: the share of time that faults leave for training, and their cost.
 
 For: the measurement behind the fleet's economics. Not for: the fleet itself (twin.fabric.fleet). Failure
 rates of parts are published (traces.fault_rates). How long a path is lost comes from the same failover as in
@@ -35,7 +34,7 @@ _ATTACHMENTS_PER_TOR = 32
 """Adapters of one uplink at a ToR."""
 _DAY_S = 86_400.0
 _STRIPED = 1 << 10
-"""Connections of an adapter of which surely one is on each uplink."""
+"""Number of connections of an adapter at which each uplink certainly has one."""
 
 
 def measure(world: World, asked: FleetInput) -> Measured:

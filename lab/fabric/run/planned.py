@@ -112,13 +112,13 @@ def _failures(world: World, asked: FleetInput, plan: PlanInput, nodes: int) -> t
         # Every adapter has two uplinks, each with a cable and a switch, unless there is no scheme.
         uplinks = 2 if name in _EDGE and not single else 1
         found_s = float(row["detect_s"])
-        # Without it nothing is found sooner, but for queue pairs that give up.
+        # Without inspection nothing is found sooner, except a dead network: its queue pairs give up.
         blind_s = rdma.noticed_s if name in _NETWORK else max(plan.undetected_s, found_s)
         detect_s = found_s if plan.inspection else blind_s
         loss, action = Loss[row["loss"].upper()], Action[row["action"].upper()]
         stalls = stalls_s if name in _EDGE else ()
         if plan.replica_groups and loss < Loss.PEERS and action is not Action.WAIT:
-            # A death is one of a group, which all others wait for no longer than a step.
+            # A death ends one group; all other groups wait for it no longer than a step.
             rejoined_s = plan.rejoin_s / plan.replica_groups + asked.iteration_s
             stalls = tuple(stall if stall < np.inf else rejoined_s for stall in stalls or (np.inf,))
         made.append(Failure(name, per_s * uplinks, detect_s, loss, action, asked.repair_s, stalls))
@@ -126,7 +126,7 @@ def _failures(world: World, asked: FleetInput, plan: PlanInput, nodes: int) -> t
 
 
 def _stalls(world: World, asked: FleetInput, rdma: Rdma) -> tuple[float, ...]:
-    """Return how long faults of an uplink hold up the job, s, some 0: no connection was on it."""
+    """Return the lengths of the job's stalls for faults of an uplink, s; 0: no connection was on it."""
     random = world.network.spawn(1)[0]
     handling = world.fabric.handling(world.scheme)
     gaps_s = gap_samples(

@@ -28,8 +28,12 @@ from twin.fabric.topology import check, dual_tor, paths
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """metrics: by key of lab.fabric.metrics.METRICS, those that have a meaning. tables: by name. censored:
-    keys of metrics whose value is a lower bound."""
+    """The results of a measurement.
+
+    metrics: values by key of lab.fabric.metrics.METRICS; metrics without a meaning here are left out.
+    tables: tables by name.
+    censored: keys of metrics whose value is a lower bound.
+    """
 
     metrics: Mapping[str, float]
     tables: Mapping[str, pa.Table]

@@ -135,7 +135,8 @@ class Gaps:
     """The worst flow's gap in each fault, s.
 
     out, into: float64[k], flows that the host at the fault sent and received, for faults that hit such a
-    flow; worst: float64[k], the longer of both.
+        flow.
+    worst: float64[k], the longer of both.
     """
 
     out: Floats
@@ -231,6 +232,6 @@ def _lengthen(
         own = fault.host, fault.uplink, (fault_s, fault_s + unused_s[window])
         for span in without_path(topology, 0, 1, [own, *rows[begin:end]]):
             for gaps in sides:
-                # What began while the fault's own gap lasted makes that longer; else it is one of its own.
+                # A gap that began during the fault's own gap makes that longer; otherwise it is another gap.
                 begins_s = fault_s if span[0] <= fault_s + gaps[window] else span[0]
                 gaps[window] = max(gaps[window], span[1] - begins_s)

@@ -203,8 +203,7 @@ def _played(spec: Rates, duration_s: float, rng: np.random.Generator) -> Floats:
 
 
 def _bounded(rate_rps: float, duration_s: float) -> float:
-    """Return the highest rate of a stream. Raises ScenarioError if it may mean too many requests for a
-    run."""
+    """Return rate_rps. Raises ScenarioError if that may give a run too many requests."""
     if rate_rps * duration_s > MAX_ARRIVALS:
         raise ScenarioError(
             f"arrivals: {rate_rps:g} requests/s for {duration_s:g} s are more than the {MAX_ARRIVALS} that "

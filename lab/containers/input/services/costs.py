@@ -63,8 +63,7 @@ def _sums(values: Floats, first: Index) -> Floats:
 
 
 def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> RequestWorkload:
-    """Return the workload on hosts like the measured one, on which a control loop and a load generator run,
-    too."""
+    """Return the workload on hosts on which a control loop and a load generator run, too."""
     used_cores = costs.loop_cores + costs.client_request_s * rate_rps
     cores: Floats = workload.cores_of_host
     return replace(

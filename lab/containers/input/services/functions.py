@@ -39,7 +39,7 @@ class ServerlessSource:
     inputs: tuple[dict[str, Any], ...]
 
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
-        """Leave out prose, and the conditions that are about traces."""
+        """Leave out prose and the conditions of traces."""
         serverless = resolved["serverless"]
         function = {key: value for key, value in serverless["function"].items() if key not in _PROSE}
         kept = {key: value for key, value in resolved.items() if key not in ("refine", "profile", "threads")}

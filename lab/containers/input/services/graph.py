@@ -28,7 +28,7 @@ def service_app(app: AppSpec, cpu_scale: float = 1.0) -> ServiceApp:
     """Return the application's service graph; cpu_scale (≥ 0) multiplies every CPU demand.
 
     Services, handlers, calls and requests keep the order of the text; calls with `times` are written out.
-    network_s is left out, because the way between two real containers is a real one.
+    network_s is left out, because real containers are connected by a real network.
     """
     return ServiceApp(
         name=app.name,
@@ -41,8 +41,10 @@ def service_app(app: AppSpec, cpu_scale: float = 1.0) -> ServiceApp:
 class CompiledApp:
     """An application for the twin.
 
-    graph: N containers and R kinds of request. names: of the containers. threads: float64[N], CPUs that each
-    can keep busy. weights: float64[R], shares of the kinds, not all 0, as written.
+    graph: N containers and R kinds of request.
+    names: names of the containers.
+    threads: number of CPUs that each container can keep busy, float64[N].
+    weights: weights of the kinds as written, not all 0, float64[R].
     """
 
     graph: ServiceGraph

@@ -188,8 +188,8 @@ def _notes(scenario: ContainerScenario, asked: ServicesInput, app: AppSpec) -> I
     )
     if asked.program == "twinbed":
         yield (
-            "To the declared CPU times, memory and network comes what the testbed's service program, control "
-            "loop and load generator cost by the calibration."
+            "The testbed's service program, control loop and load generator cost further CPU time, memory "
+            "and network, by the calibration."
         )
     if scenario.host_cores is None:
         yield f"Hosts of {DEFAULT_HOST_CORES:g} cores are assumed; set host_cores to change it."
@@ -218,7 +218,7 @@ def _saturation(workload: RequestWorkload, needed_cores: Floats) -> Iterator[str
 
 
 def _shortly(arrivals: ArrivalSpec) -> str:
-    """Return their kind and what differs from its defaults: `burst`, `exponential rate_rps=250`."""
+    """Return the kind of arrivals and values that are not its defaults, as `exponential rate_rps=250`."""
     given = arrivals.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
     named = given | ({"file": Path(given["file"]).name} if "file" in given else {})
     return " ".join([arrivals.kind, *(f"{key}={_plainly(value)}" for key, value in named.items())])
@@ -243,9 +243,9 @@ def profiled(
     """Return the workload with the peaks of its containers in a run without limits, and their use in it.
 
     The CPU peak is the largest mean over asked.interval_s (lab.containers.input.ceilings.profile_peaks). The
-    memory peak is the largest amount at a period's end, at least a page. All containers have the same phase:
-    without a quota the phase of the periods makes no difference, and many phases cost time. The machine's
-    delays do not change peaks. With asked.cold_start, every container burns the CPU of its start
+    memory peak is the largest amount at a period's end, at least a page. All containers have the same phase,
+    because without a quota the phase makes no difference and many phases cost time. The machine's delays do
+    not change peaks. With asked.cold_start, every container burns the CPU of its start
     (machine.restart_cpu_s, on all its threads) before the first request.
     """
     together = replace(workload, phase_s=np.zeros_like(workload.phase_s))

@@ -94,7 +94,7 @@ class BatchJob(Section):
     tasks: PositiveInt = Field(le=1_000_000, description="Number of tasks.")
     workers: PositiveInt = Field(le=100_000, description="Most pods at once.")
     retries: NonNegativeInt = Field(default=1, le=100)
-    """How often a task is started again after its pod was killed."""
+    """Most times that a task is started again after its pod was killed."""
 
 
 _START = (
