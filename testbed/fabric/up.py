@@ -100,7 +100,7 @@ def wait_converged(fabric: Fabric, within_s: float) -> None:
 
 
 def converged(fabric: Fabric) -> list[str]:
-    """Return what is still missing before every host reaches every other over every ToR; empty if nothing is."""
+    """Return what is missing until every host reaches every other over every ToR; empty if nothing is."""
     missing = [route for host in fabric.hosts for route in _missing_at_host(fabric, host)]
     missing += [route for tor in fabric.tors for route in _missing_at_tor(fabric, tor)]
     if missing:
