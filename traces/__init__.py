@@ -1,3 +1,1 @@
-"""Trace schemas, readers of public formats, and our own recordings. It imports no other package of ours but
-twinbed.
-"""
+"""Trace schemas, readers of public formats, and our own recordings. Of our packages it imports only twinbed."""
