@@ -1,1 +1,2 @@
-"""Trace schemas, readers of public formats, and our own recordings. Of our packages it imports only twinbed."""
+"""Trace schemas, readers of public formats, and our own recordings. It imports none of our packages except
+twinbed."""

@@ -1,6 +1,7 @@
 """Prediction intervals from the errors on left-out data.
 
-For: every model of step times. Not for: the models. Source: Vovk et al. 2005 (conformal prediction).
+For: every model of step times. Not for: the models themselves. Source: Vovk et al. 2005 (conformal
+prediction).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import numpy as np
 from control.jobs import Real
 
 COVERAGE = 0.9
-"""Share of true values that an interval contains."""
+"""Share of true values that an interval is to contain."""
 
 
 def conformal(errors: Real, coverage: float = COVERAGE) -> float:
