@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from control.recommender.spotdnn import Goal, Training, WorkerKind, predict
-from control.recommender.spotdnn_fits import Fit, fit_contention
+from control.recommender.spotdnn import Goal, Training, WorkerKind, contention, predict
 from lab.runs.files import write_whole
 from studies import harness
 from studies.harness import Asked, TimeIsUpError
@@ -142,11 +141,10 @@ class Compared(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the profiles tell. training, kinds: the predictor's constants; fit: of the contention."""
+    """The predictor's constants, as the profiles show them."""
 
     training: Training
     kinds: tuple[WorkerKind, ...]
-    fit: Fit
 
     def pushes_s(self, machines: tuple[Machine, ...], pushes: int, *, contended: bool = True) -> float:
         """Return the predicted time of so many pushes of a cluster, s."""
@@ -170,15 +168,14 @@ def known(store: Path) -> Known | None:
         WorkerKind(machine.name, 1.0, 8, machine.samples, 1, whole - moved)
         for (machine,), whole, moved in zip(ALONE.values(), whole_s, moved_s, strict=True)
     )
-    fit = fit_contention(
+    share = contention(
         np.array([len(machines) for machines in CONTENDING.values()]),
         np.array([2 * push_mb / mean(cells[name]["moved_s"].values()) for name in CONTENDING]),
         server_mb_s=SERVER_MB_S,
         worker_mb_s=worker_mb_s,
     )
-    alpha, beta = fit.values.tolist()
-    training = Training(push_mb, SERVER_MB_S, worker_mb_s, _NO_PCIE, (alpha, beta), (0, 0, 1, 0, 0))
-    return Known(training, kinds, fit)
+    training = Training(push_mb, SERVER_MB_S, worker_mb_s, _NO_PCIE, share, (0, 0, 1, 0, 0))
+    return Known(training, kinds)
 
 
 def compared(store: Path) -> list[Compared]:

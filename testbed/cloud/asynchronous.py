@@ -23,7 +23,6 @@ import numpy as np
 
 from control.jobs import Real
 from testbed.cloud.emulated import Cluster, rate
-from testbed.containers.cgroup.drivers import Driver
 from twinbed import ScenarioError
 
 PROGRAM = Path(__file__).with_name("asynchronous_process.py")
@@ -79,10 +78,8 @@ class Asynchronous(Cluster):
     Raises BackendError if the machine refuses.
     """
 
-    def __init__(
-        self, workers: int, server_mb_s: float, worker_mb_s: float, *, driver: Driver | None = None
-    ) -> None:
-        super().__init__((sys.executable, "-P", str(PROGRAM)), workers + 1, driver=driver)
+    def __init__(self, workers: int, server_mb_s: float, worker_mb_s: float) -> None:
+        super().__init__((sys.executable, "-P", str(PROGRAM)), workers + 1)
         self._rates = (server_mb_s, *[worker_mb_s] * workers)
         self._machines: dict[int, Machine] = {}
         self._before: dict[int, int] = {}

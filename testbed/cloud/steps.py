@@ -80,10 +80,10 @@ def environment(
     return variables
 
 
-def step_ends_ns(folder: Path, rank: int = 0) -> NDArray[np.int64]:
-    """Return the end of each of the k steps so far, ns of CLOCK_MONOTONIC, int64[k]."""
+def step_ends_ns(folder: Path) -> NDArray[np.int64]:
+    """Return int64[k]: the end of each of rank 0's k steps so far, ns of CLOCK_MONOTONIC."""
     try:
-        content = (folder / f"{rank}.steps").read_bytes()
+        content = (folder / "0.steps").read_bytes()
     except FileNotFoundError:
         content = b""
     return np.frombuffer(content[: len(content) // 8 * 8], dtype="<i8").astype(np.int64)
@@ -107,10 +107,10 @@ def noise(folder: Path, processes: int, batch: int) -> float:
     return of_replicas(local, norms[0][:steps, 1], replicas, replicas * batch, processes * batch).noise
 
 
-def model(folder: Path, rank: int = 0) -> Model:
-    """Return the model that a process trains. Raise BackendError if it has trained none yet."""
+def model(folder: Path) -> Model:
+    """Return the model that rank 0 trains. Raises BackendError if it has trained none yet."""
     try:
-        recorded = json.loads((folder / f"{rank}.json").read_text())
+        recorded = json.loads((folder / "0.json").read_text())
     except FileNotFoundError:
         raise BackendError(
             "the job trained no PyTorch model: no module in training was called; is it Python with torch, "

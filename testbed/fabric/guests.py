@@ -45,12 +45,12 @@ class Guest:
     address: str
     mac: str
 
-    def do(self, script: str, timeout_s: float = _SET_UP_S) -> str:
+    def do(self, script: str) -> str:
         """Run a shell script inside the VM and return its output. It ends with the first command that fails.
 
         Raises BackendError with the last line of its errors.
         """
-        done = self.vm.run(["/bin/sh", "-ec", script], timeout_s, env=_PATH)
+        done = self.vm.run(["/bin/sh", "-ec", script], _SET_UP_S, env=_PATH)
         if done.rc:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise BackendError(

@@ -28,6 +28,8 @@ from twinbed.files import MIB, read_user_text
 PRICES = Path(__file__).with_name("prices.parquet")
 """The table of prices that ships; `python -m studies prices` makes it."""
 
+_SHOWN = 40
+"""Largest number of known values that an error names."""
 _MOST_BILLING_BYTES = MIB
 
 _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
@@ -88,18 +90,16 @@ class Catalogue:
                 noun = {"name": "instance type"}.get(column, column)
                 raise TraceError(f"catalogue has no {noun} {value!r} here; there are {_some(rows[column])}")
             rows = chosen
-        held = _until(rows, on_date)
+        held = rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
         if held.empty:
             first = rows["as_of"].min().date()
             raise TraceError(f"no price of {name} in {region} on {on_date}; the first is of {first}")
         return table.listings(held.tail(1))[0]
 
-    def types(
-        self, region: str, market: str = "on-demand", on_date: date | None = None
-    ) -> dict[str, Listing]:
+    def types(self, region: str, market: str = "on-demand") -> dict[str, Listing]:
         """Return name → listing for every type with a price there. Raises TraceError if there is none."""
         of_market = self.prices[self.prices["market"] == market]
-        here = _until(of_market[of_market["region"] == region], on_date)
+        here = of_market[of_market["region"] == region]
         if here.empty:
             regions = _some(of_market["region"])
             raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
@@ -139,15 +139,11 @@ def _shipped() -> pd.DataFrame:
     return table.read(PRICES)
 
 
-def _until(rows: pd.DataFrame, on_date: date | None) -> pd.DataFrame:
-    return rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
-
-
-def _some(values: pd.Series, most: int = 40) -> str:
-    """Return the first `most` distinct values as text, and how many more there are."""
+def _some(values: pd.Series) -> str:
+    """Return the first _SHOWN distinct values as text, and how many more there are."""
     known = sorted({str(value) for value in values})
-    more = f" and {len(known) - most} more; twinbed prices list shows them" if len(known) > most else ""
-    return ", ".join(known[:most]) + more
+    more = f" and {len(known) - _SHOWN} more; twinbed prices list shows them" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more
 
 
 def _billings(path: Path) -> dict[str, Billing]:

@@ -202,7 +202,6 @@ def ping_pong(
     message_bytes: int,
     outages: Floats = NO_OUTAGES,
     return_outages: Floats = NO_OUTAGES,
-    interval_s: float = 0.0,
 ) -> SendSeries:
     """Play perftest's ib_send_lat: a message there and one of the same size back. The latency is half a
     round.
@@ -211,7 +210,7 @@ def ping_pong(
     back, s. return_outages: the same for the path back. The result's error_at_s is that of the side that
     broke first. Everything else is as in `send_series`.
     """
-    setting = _setting(qp, link, rounds, message_bytes, interval_s)
+    setting = _setting(qp, link, rounds, message_bytes, 0.0)
     pairs = packets.new_pairs([0, 1], [1, 0], qp.ladder.retries)
     paths = [outages, return_outages, return_outages, outages]
     latency_s = _run(qp, setting, pairs, paths, rounds)

@@ -54,16 +54,16 @@ def interrupted(per_s: float, length_s: float) -> float:
     return float(-np.expm1(-per_s * length_s))
 
 
-def standby_pool(machines: int, daily: float = STANDBY_DAILY) -> int:
+def standby_pool(machines: int) -> int:
     """Return the 99th percentile of the machines that fail in a day, ByteRobust's number of standbys."""
-    return int(stats.binom.ppf(_COVERED, machines, daily))
+    return int(stats.binom.ppf(_COVERED, machines, STANDBY_DAILY))
 
 
-def weighted_s(machines: int, time_s: Callable[[int], float], daily: float = STANDBY_DAILY) -> float:
+def weighted_s(machines: int, time_s: Callable[[int], float]) -> float:
     """Return ByteRobust's weighted scheduling time, s. time_s: function: k → time to replace k machines,
     s."""
-    counts = np.arange(1, standby_pool(machines, daily) + 1)
-    weights = stats.binom.pmf(counts, machines, daily)
+    counts = np.arange(1, standby_pool(machines) + 1)
+    weights = stats.binom.pmf(counts, machines, STANDBY_DAILY)
     usual_s = sum(w * time_s(int(k)) for w, k in zip(weights / weights.sum(), counts, strict=True))
     return float(_COVERED * usual_s + (1 - _COVERED) * time_s(_CATASTROPHE))
 

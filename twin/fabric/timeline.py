@@ -27,10 +27,8 @@ def timeline(
     fault: PlannedFault,
     handling: Handling,
     seed: np.random.SeedSequence,
-    *,
-    until_s: float | None = None,
 ) -> Timeline:
-    """Return the events after `fault` up to until_s, s (None: until nothing changes any more).
+    """Return the events after `fault` until nothing changes any more.
 
     Sessions run before the fault, so let it begin some intervals after 0 s. Raises ScenarioError as
     topology.check, bfd.check_timers and faults.check_faults do.
@@ -39,9 +37,7 @@ def timeline(
     check_timers(handling.timers)
     env = simpy.Environment()
     journal = control_plane(env, topology, fault, handling, seed)
-    if until_s is None:
-        until_s = fault.at_s + _settled_s(fault, handling)
-    env.run(until=until_s)
+    env.run(until=fault.at_s + _settled_s(fault, handling))
     return journal.timeline()
 
 

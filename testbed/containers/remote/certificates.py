@@ -52,11 +52,11 @@ class Identity:
         return self.key + self.certificate + self.authority
 
 
-def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
+def init(folder: Path, *, days: int = CERTIFICATE_DAYS) -> Identity:
     """Make the authority and the controller's certificate in `folder`. An existing authority stays, and only
-    the controller's certificate is renewed. days: validity. now: time of issue, for tests; None: the clock.
-    Raises BackendError if the folder cannot be written."""
-    began = now or datetime.now(UTC)
+    the controller's certificate is renewed. days: validity. Raises BackendError if that
+    is not possible."""
+    began = datetime.now(UTC)
     _make_folder(folder)
     if not (folder / _AUTHORITY_KEY).exists():
         key = ec.generate_private_key(ec.SECP256R1())
