@@ -136,22 +136,6 @@ def clear_all(fabric: Fabric) -> None:
         _restart(fabric, router)
 
 
-def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -> Iterator[Injected]:
-    """Inject and clear the same fault `times` times; yield each injection when it is in force.
-
-    The fault is cleared at the end, also if the caller leaves the loop early. Raises as inject does.
-    """
-    try:
-        for number in range(times):
-            if number:
-                time.sleep(up_s)
-            yield inject(fabric, fault)
-            time.sleep(down_s)
-            clear(fabric, fault)
-    finally:
-        clear(fabric, fault)
-
-
 def _restart(fabric: Fabric, router: Host | Tor) -> None:
     """Restart dead daemons. If zebra has died, restart all of them, as FRR's watchdog does."""
     dead = [daemon for daemon in Daemon if frr.pid_of(router.namespace, daemon) is None]

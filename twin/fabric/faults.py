@@ -53,13 +53,6 @@ class DeadLinks:
     repair_s: Floats
 
 
-def single(
-    at_s: float, *, host: int = 0, uplink: int = 0, down_s: float = np.inf, silent: bool = True
-) -> list[PlannedFault]:
-    """Plan one fault of a port at at_s, which by default is never repaired."""
-    return [PlannedFault(FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)]
-
-
 def round_robin(
     topology: Topology,
     until_s: float,

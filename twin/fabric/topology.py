@@ -84,13 +84,6 @@ def check(topology: Topology, scheme: Scheme) -> None:
             _pairs_for_bonds(topology, shared, first)
 
 
-def reaches(topology: Topology, source: int, destination: int) -> Flags:
-    """Return bool[U, U]: whether a path leads by the source's uplink (row) and the destination's uplink
-    (column)."""
-    same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
-    return np.asarray(same | (topology.spines > NO_SPINE))
-
-
 def all_pairs(topology: Topology) -> Whole:
     """Return int64[H·(H-1), 2]: all pairs of different hosts."""
     source, destination = np.nonzero(~np.eye(topology.hosts, dtype=np.bool_))
