@@ -1,2 +1,1 @@
-"""Trace schemas, readers of public formats, and our own recordings. It imports none of our packages except
-twinbed."""
+"""Trace schemas, readers of public formats, and recordings. Of our packages it imports twinbed only."""

@@ -178,8 +178,7 @@ def load_history(
     format: str | None = None,  # noqa: A002 - the user's word for it
     **options: object,
 ) -> ClusterHistory:
-    """Return the trace at `source` together with further facts that the source has. Arguments are as for
-    `load`.
+    """Return the trace at `source` with further facts that it has. Arguments are as for `load`.
 
     If the format has usage only, each container counts as a workload of its own. Files beside an imported
     history are read, too. Raises TraceError.

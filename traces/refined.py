@@ -21,8 +21,7 @@ from traces.refine import DEFAULT, Burstiness, Bursts, Mark, interpolated, multi
 from traces.schema import Floats, UsageTrace
 
 BLOCK_CELLS = 2_000_000
-"""Number of fine intervals × containers of a block. With everything computed from it, a block takes some 100
-MB."""
+"""Number of fine intervals × containers of a block, which takes some 100 MB with all derived data."""
 
 _KEPT = 2
 """Number of blocks that are kept: the one that the first readers read, and the one before."""
@@ -41,8 +40,7 @@ class Block(NamedTuple):
 
 
 class Refined:
-    """The trace on intervals of interval_s. The trace's own interval is a multiple of it. Parameters are as
-    in `refine`.
+    """The trace on intervals of interval_s, which divides the trace's own. Parameters are as in `refine`.
 
     rows: number of fine intervals. block_rows: number of rows of a block; the last block may have fewer.
     notes: notes of the trace on the fine intervals. Raises TraceError if interval_s does not divide the

@@ -18,8 +18,7 @@ from traces.schema import Floats
 from twinbed import TraceError
 
 TIME = ("t_s", "time_s", "time", "timestamp", "TIMESTAMP")
-"""Names of the time column. Its values are seconds since any moment, or ISO 8601 (UTC unless a zone is
-given)."""
+"""Names of the time column: seconds since any moment, or ISO 8601 (UTC unless it has a zone)."""
 
 RATE = ("rps", "rate_rps", "requests_per_second")
 """Names of the rate column. Its values are requests per second from the row's time to the next row's time."""

@@ -13,8 +13,7 @@ from twinbed import TraceError, TwinbedError
 from twinbed.files import MIB, read_user_text
 
 MOST_BYTES = 8 * MIB
-"""Largest size of a table, bytes. It has room for some 50,000 prices: every type of a provider in every
-region."""
+"""Largest size of a table, bytes: room for every type of a provider in every region (50,000 prices)."""
 
 
 def read(

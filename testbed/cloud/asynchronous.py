@@ -35,8 +35,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A worker's emulated machine. name: instance type. cores: CPU quota, cores. samples: batch of an
-    iteration."""
+    """A worker's emulated machine. name: instance type. cores: CPU quota, cores. samples: its batch."""
 
     name: str
     cores: float
@@ -44,8 +43,7 @@ class Machine:
 
 
 class Pushes(NamedTuple):
-    """k pushes at the server, one float64[k] each: time (CLOCK_MONOTONIC, s), worker's rank, loss of its
-    batch."""
+    """k pushes at the server, float64[k] each: time (CLOCK_MONOTONIC, s), worker's rank, loss."""
 
     at_s: Real
     rank: Real
@@ -83,8 +81,7 @@ class Asynchronous(Cluster):
         self._rates = (server_mb_s, *[worker_mb_s] * workers)
         self._machines: dict[int, Machine] = {}
         self._before: dict[int, int] = {}
-        """Rank → number of all pushes before the rank's present process was started; 0 for the first
-        processes."""
+        """Rank → number of pushes before the rank's process was started; 0 for the first one."""
         self._quota: dict[int, float] = {}
         """Rank → quota in force, cores."""
 

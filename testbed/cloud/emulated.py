@@ -236,8 +236,7 @@ class Cluster(Undone):
 
 
 def cpu_busy_s() -> float:
-    """Return the CPU seconds that this machine has used since its start. Niced tasks do not count: they give
-    way."""
+    """Return the CPU seconds that this machine has used since its start, without niced tasks."""
     times = machine.cpu_times()
     return times.used_s - times.nice_s + times.stolen_s
 
@@ -250,8 +249,7 @@ def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:
-    """Shape the traffic that leaves by a link, in a namespace if given. It is unlimited until `rate` sets a
-    rate."""
+    """Shape the traffic that leaves by a link, in a namespace if given. `rate` sets its rate."""
     _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
 
 

@@ -18,8 +18,7 @@ from control.goodput import of_replicas
 from twinbed import BackendError
 
 NOISE_STEPS = 20
-"""Number of steps in which gradients are measured: the least window of a search (our reading of
-Scavenger)."""
+"""Number of steps in which gradients are measured: Scavenger's least window (our reading)."""
 NOISE_AFTER = NOISE_STEPS + 8
 """Number of steps after which they have been measured. The first step shows the optimiser, and Adam needs
 some to settle."""
@@ -36,8 +35,7 @@ class Model:
     gradient_bytes: size of each trained tensor, in order, bytes.
     layers: classes of the modules without children, in order.
     non_trainable: number of parameters and statistics (of batch norm) that are not trained.
-    input_size, output_size: count of numbers in the input and output of a sample; an output of 0 is not known
-    yet.
+    input_size, output_size: count of numbers in a sample's input and output (0: not known yet).
     input_bytes: size of a sample's input, bytes.
     optimiser: class of the optimiser; "" before its first step.
     """
@@ -56,8 +54,7 @@ class Model:
 def environment(
     folder: Path, rank: int, processes: int, inherited: Mapping[str, str], noise_steps: int = 0
 ) -> dict[str, str]:
-    """Return the environment of a process of a PyTorch job: its rank, the meeting point and the hook's
-    folder.
+    """Return the environment of a process of a PyTorch job: rank, meeting point and hook.
 
     noise_steps: number of steps whose gradients are measured.
 

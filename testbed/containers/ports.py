@@ -21,8 +21,7 @@ from twinbed import BackendError
 
 
 class GroupGoneError(BackendError):
-    """Raised when others removed the cgroup. Its container then counts as removed, and everything else goes
-    on."""
+    """Raised when others removed the cgroup. Its container counts as removed, and the rest goes on."""
 
 
 class Trap(Protocol):

@@ -156,8 +156,8 @@ class Endpoint:
     """An application's namespace with one device, as a VF would be.
 
     representor: other end of the device, in the host's namespace and its tenant's bridge. address: IPv4
-    address. prefix_length: prefix length of the overlay's subnet. mac: MAC address of the device. vni: VNI of
-    its tenant.
+    address. prefix_length: prefix length of the overlay's subnet. mac: MAC address of the device. vni: its
+    tenant's.
     """
 
     namespace: str
@@ -215,11 +215,10 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: router id of
-    BGP, as IPv4.
+    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: of BGP, as
+    IPv4.
 
-    peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: there is no such
-    link).
+    peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: no link).
     """
 
     namespace: str

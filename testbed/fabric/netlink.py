@@ -136,8 +136,8 @@ class Alike:
 
 
 def alike(messages: Messages, header_words: int, nested: Mapping[Path, Inside]) -> Iterator[Alike]:
-    """Yield the messages by layout. header_words: length of the family's header, words. nested: attributes to
-    look into.
+    """Yield the messages by layout. header_words: length of the family's header, words. nested: what to look
+    into.
 
     One message of each layout is parsed attribute by attribute. The others are compared with it by columns.
     """
@@ -190,8 +190,7 @@ def _walk(
 class Socket:
     """A socket to the kernel's routing side. Usable as a context manager.
 
-    buffer_bytes: size of the kernel's receive buffer, bytes. With CAP_NET_ADMIN it may exceed the system's
-    limit.
+    buffer_bytes: size of the kernel's receive buffer, bytes. CAP_NET_ADMIN may exceed the system's limit.
     port: number by which the kernel says whose request a notification is about. Raises BackendError if there
     is no netlink.
     """
@@ -286,8 +285,7 @@ class Socket:
                     return refused
 
     def receive(self) -> bytes | None:
-        """Return a datagram of notifications; None if none waits. Raises OSError ENOBUFS if some were
-        lost."""
+        """Return a waiting datagram of notifications, or None. Raises OSError ENOBUFS if some were lost."""
         try:
             return self._socket.recv(_MOST_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:

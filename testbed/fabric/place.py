@@ -1,5 +1,4 @@
-"""Find the objects that an agent serves in its namespace: representors, their tenants, and the tunnel
-endpoint.
+"""Find the objects that an agent serves in its namespace: representors, tenants, and tunnel endpoint.
 
 For: agents, which get no configuration of their namespace. Not for: making these objects. Source: our design.
 A bridge with a VXLAN device belongs to a tenant; the bridge's other ports are its representors.
@@ -19,8 +18,7 @@ from twinbed import BackendError
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A namespace's objects. tenants: (ifindex, VNI) of each representor, ascending. local: VTEP address
-    (IPv4)."""
+    """A namespace's objects. tenants: (ifindex, VNI) of representors, ascending. local: VTEP (IPv4)."""
 
     tenants: tuple[tuple[int, int], ...]
     local: int

@@ -49,8 +49,7 @@ _SIGNALS = (_DENSE, _THIN, _END)
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """Flows from one endpoint to another. count: number of flows. rate_per_s: datagrams per second of each
-    flow."""
+    """Flows from one endpoint to another. count: number of flows. rate_per_s: datagrams/s of each."""
 
     source: Endpoint
     destination: Endpoint

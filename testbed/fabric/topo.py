@@ -27,9 +27,7 @@ _OWN = frozenset({"node1", "node2", "port1", "port2", "isSwitch"})
 
 @dataclass(frozen=True, slots=True)
 class TopoPlan:
-    """The content of a topology. hosts, tors: names in Mininet's order. rate_bps: rate of every link, bit/s,
-    or None.
-    """
+    """A topology. hosts, tors: names in Mininet's order. rate_bps: rate of every link, bit/s, or None."""
 
     hosts: tuple[str, ...]
     tors: tuple[str, ...]

@@ -1,8 +1,7 @@
 """Make the parts of a VM: Debian's stock kernel, an initramfs by virtme-ng, and QEMU's command line.
 
 For: finding out whether a VM can be booted here, and starting QEMU. Not for: running commands in it
-(host.py), nor the program that runs inside (guest.py). The guest's root is this machine's own file system,
-over 9p.
+(host.py), nor the program that runs inside (guest.py). The guest's root is this machine's, over 9p.
 """
 
 from __future__ import annotations

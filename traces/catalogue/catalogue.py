@@ -70,8 +70,7 @@ class Billing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalogue:
-    """Prices and billing rules. prices: table by table.KEY. billings: provider → rules. An error names the
-    known values."""
+    """Prices and billing rules. prices: table by table.KEY. billings: provider → rules."""
 
     prices: pd.DataFrame
     billings: Mapping[str, Billing]

@@ -165,8 +165,7 @@ def listings(frame: pd.DataFrame) -> list[Listing]:
 
 
 def checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T:
-    """Return the checker's result for a row. row: name of the row. Raises TraceError, which begins with
-    `row`."""
+    """Return the checker's result for a row. Raises TraceError, which begins with `row`."""
     try:
         return checker.validate_python(values)
     except ValidationError as error:

@@ -180,8 +180,7 @@ class _Kept:
             self._computes[not on_cpu].append(place)
 
     def _called(self, node: Node, told: dict[str, Any]) -> tuple[str, float, int, str]:
-        """Return a collective's operation, its input size, bytes, the size of an element, bytes, and its
-        group."""
+        """Return a collective's operation, input size, bytes, element size, bytes, and group."""
         size, group = told.get("comm_size", 0), str(told.get("pg_name", ""))
         kind = "sendrecv" if node.type in _POINT_TO_POINT else _OPERATIONS.get(told.get("comm_type", -1))
         if kind is None:
@@ -232,8 +231,7 @@ class _Kept:
         return kind, size * (ranks if kind == "all_gather" else 1), element, ranks
 
     def _windows(self, begin: Real, end: Real, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
-        """Return int64[n], the numbers of the steps in order, and float64[n + 1], their begins and the last
-        one's end, µs."""
+        """Return int64[n], the steps' numbers, and float64[n + 1], their begins and the last end, µs."""
         numbers = sorted(self._marks) or [UNMARKED]
         begins = [begin[self._marks[number]] for number in sorted(self._marks)] or [begin.min()]
         edges = np.array([*begins, end.max()])

@@ -14,8 +14,7 @@ from twinbed import TraceError
 from twinbed.files import MIB
 
 MOST_TEXT_BYTES = 2048 * MIB
-"""Largest size of a trace's unpacked text, bytes: some ten million events. Two numbers are kept per relevant
-event."""
+"""Largest size of a trace's unpacked text, bytes: some ten million events."""
 _MOST_OBJECT_BYTES = MIB
 """Largest size of one object's text, bytes."""
 

@@ -135,8 +135,7 @@ class _Kept:
         )
 
     def _windows(self, path: Path, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
-        """Return int64[n], the numbers of the steps in order, and float64[n + 1], their begins and the last
-        one's end, µs."""
+        """Return int64[n], the steps' numbers, and float64[n + 1], their begins and the last end, µs."""
         steps = self._steps[on_gpu] or self._steps[False]
         if not steps:
             raise TraceError(f"{path}: no ProfilerStep; call profiler.step() after each step of the job")

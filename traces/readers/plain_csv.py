@@ -48,8 +48,7 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
 """Value column → the trace's quantity, and its amount per unit (cpu_percent: percent of one core)."""
 
 _TOLERANCE = 0.01
-"""Share of an interval by which a time stamp may miss its place. It allows rounded decimals, but not a lost
-sample."""
+"""Share of an interval by which a stamp may miss its place: for rounded decimals, not lost samples."""
 
 Fill = Literal["hold", "zero", "linear"]
 """How a gap is filled: with the value before it, with 0, or with the line between the values around it."""
@@ -304,8 +303,7 @@ def _cure(fill: Fill | None) -> str:
 
 
 def _filled(values: Floats, known: NDArray[np.bool_], span: NDArray[np.bool_], fill: Fill) -> Floats:
-    """Return float64[row, container] with gaps within `span` filled, and 0 outside of it. NaN is a gap,
-    too."""
+    """Return float64[row, container] with gaps (also NaN) within `span` filled, and 0 outside of it."""
     frame = pd.DataFrame(np.where(known, values, np.nan))
     if fill == "hold":
         frame = frame.ffill().bfill()

@@ -31,8 +31,7 @@ _DAYS = 7
 
 
 def read(path: Path, *, day: int = 1) -> UsageTrace:
-    """Return all jobs that run on this day of the week (1 to 7). path: fragments file. The tasks file is
-    beside it."""
+    """Return all jobs that run on this day of the week (1 to 7). path: fragments file, beside the tasks."""
     table.one_of(path, "day", day, range(1, _DAYS + 1))
     fragments = _fragments(path)
     tasks = _tasks(path.with_name(TASKS))

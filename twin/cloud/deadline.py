@@ -1,5 +1,4 @@
-"""Run jobs with a deadline on a spot market in virtual time under a policy, and find the cheapest run in
-hindsight.
+"""Run jobs with a deadline on a spot market in virtual time, and find the cheapest run in hindsight.
 
 For: carrying out decisions over series of availability and price, for many windows at once, and the offline
 optimum that they are compared with. Not for: deciding (control/market), nor reading series (traces/readers).
@@ -22,8 +21,7 @@ from twinbed import ScenarioError
 
 SECONDS_PER_HOUR = 3600
 MOST_UNITS = 150_000
-"""Largest number of units into which the optimum divides a job's work. The work of a tick is a whole number
-of units."""
+"""Largest number of units of a job's work in the optimum. A tick's work is a whole number of units."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,8 +64,7 @@ data sheets. K80 and M60 are boards of two GPUs; the values are those of one GPU
 
 
 def relative_speed(model: str) -> float:
-    """Return the speed of one GPU relative to others, without a unit. It is the geometric mean of peak and
-    bandwidth.
+    """Return the relative speed of one GPU, without a unit: the geometric mean of peak and bandwidth.
 
     It is NaN for a model that is not in SPEEDS. A job is bound by either of the two, so the mean is a
     compromise.

@@ -119,9 +119,7 @@ def hindsight_usd(
 
 
 def _paid(offer: Offer, at_s: float, span_s: float) -> tuple[Real, Real]:
-    """Return float64[k] twice: times since at_s, s, and the amounts paid until then, US$. Payment is linear
-    between them.
-    """
+    """Return float64[k] twice: times since at_s, s, and amounts paid until then, US$, linear in between."""
     inside = offer.usd_h.t_s[(offer.usd_h.t_s > at_s) & (offer.usd_h.t_s < at_s + span_s)] - at_s
     times = np.concatenate([[0.0], inside, [span_s]])
     usd_h = np.array([offer.usd_h.at(at_s + time_s) for time_s in times[:-1].tolist()])

@@ -73,8 +73,7 @@ def compute_s(work: Work, batch: ArrayLike, speed: ArrayLike = 1.0) -> Real:
 
 
 def ring_s(size_bytes: ArrayLike, workers: ArrayLike, network_bps: ArrayLike) -> Real:
-    """Return the time of a ring all-reduce, s. It takes 2(n − 1) messages of 1/n of the bytes over the
-    slowest port."""
+    """Return the time of a ring all-reduce, s: 2(n − 1) messages of 1/n of the bytes on the slowest port."""
     n = np.asarray(workers, np.float64)
     bits = np.asarray(size_bytes, np.float64) * BITS
     time_s: Real = 2 * (n - 1) * (bits / (n * np.asarray(network_bps)))

@@ -183,8 +183,7 @@ def _cells(steps: Steps) -> tuple[Whole, Whole]:
 
 
 class Scaling:
-    """A model of a cluster, learned from other jobs. Raises ScenarioError if none of them was measured on one
-    GPU."""
+    """A model of a cluster, learned from other jobs. Raises ScenarioError if none ran on one GPU."""
 
     def __init__(self, others: Steps, shape: Shape) -> None:
         self.shape = shape
@@ -241,8 +240,7 @@ class Scaling:
         return np.exp(log_s)
 
     def tells(self, known: Steps, asked: Steps) -> Flags:
-        """Return bool[n]: whether the accelerator's speed follows from the known steps, for each asked
-        step."""
+        """Return bool[n]: whether known steps give the speed of each asked step's accelerator."""
         curves = _Compute.of(known).curves
         names = set(map(str, asked.accelerator))
         told = {name for name in names if any(self._log_ratio(mine, name) is not None for mine in curves)}

@@ -38,8 +38,7 @@ def buckets(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
 
 
 def runs(job: Profiled) -> Mapping[Run, Timing]:
-    """Return run → predicted timing for the runs that were made. RUN0 is the input, and samples are those of
-    RUN0."""
+    """Return run → timing predicted from RUN0, for the runs that were made, with RUN0's samples."""
     alone = job.timings[Run.ALONE]
     together_s = apart_s = alone.time_s(alone.samples)
     if job.workers > 1:

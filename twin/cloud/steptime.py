@@ -121,8 +121,7 @@ def _busy(half: float, narrow: float, tokens: ArrayLike, width: ArrayLike, ratio
 
 
 def _exchange_s(asked: Runs, latency_s: float) -> tuple[Real, Real]:
-    """Return float64[n] twice: the time of each micro-batch on the links, and the additional time of the last
-    one, s."""
+    """Return float64[n] twice: a micro-batch's time on the links, and the last one's additional time, s."""
     full, none = asked.sharding == "full", asked.sharding == "none"
     wide = asked.nodes > 1
     slowest = np.where(wide, np.minimum(asked.link_bytes_s, asked.network_bytes_s), asked.link_bytes_s)

@@ -186,8 +186,7 @@ class Forest:
     """Extremely randomised trees over a table of features; a prediction is the mean of the trees."""
 
     def __init__(self, table: Real, target: Real, seed: int = 0, weight: Real | None = None) -> None:
-        """Train on float64[n, f] (table) and float64[n] (target, weight). Raises BackendError without
-        scikit-learn."""
+        """Train on table, float64[n, f], and target, weight, float64[n]. Needs scikit-learn."""
         try:
             from sklearn.ensemble import ExtraTreesRegressor
         except ImportError:

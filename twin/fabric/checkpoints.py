@@ -18,8 +18,8 @@ from twin.fabric.model import Floats, Whole
 from twinbed import ScenarioError
 
 _PROGRESS = 1e-9
-"""Tolerance, s. Work that misses the end of an interval by less is saved, because sums of intervals are
-rounded."""
+"""Tolerance, s, because sums of intervals are rounded. Work that misses an interval's end by less is
+saved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,7 @@ class Collective(StrEnum):
 def steps_and_bytes(
     kind: Collective, size_bytes: ArrayLike, ranks: ArrayLike, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[Floats, Floats]:
-    """Return the number of latencies, and the number of bytes, that follow one another until the operation's
-    end.
+    """Return the numbers of latencies, and of bytes, that follow one another until the operation's end.
 
     The inputs broadcast. Raises ScenarioError below two ranks.
     """

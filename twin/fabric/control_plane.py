@@ -226,8 +226,7 @@ class _Speaker:
     news: list[tuple[str, int]] = field(default_factory=list)
 
     def tell(self, lost: str, cause: int) -> None:
-        """Tell the daemon that the next hop or destination `lost` is gone. cause: row of the journal that
-        says so."""
+        """Tell the daemon that next hop or destination `lost` is gone. cause: row that says so."""
         self.news.append((lost, cause))
         if len(self.news) == 1:
             self.fabric.env.process(self._select())

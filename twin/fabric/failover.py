@@ -93,8 +93,7 @@ def _ended(scheme: Scheme, installed: Floats, repair: Floats | float) -> Floats:
 
 
 def _noticed_once(known: Floats, links: DeadLinks, faults: list[PlannedFault]) -> Floats:
-    """Give all links of a dead ToR the same detection time IN, because the switches behind the ToR (spines)
-    notice once."""
+    """Give all links of a dead ToR one detection time IN, because the spines behind it notice once."""
     tor = np.array([fault.kind is FaultKind.TOR for fault in faults], np.bool_)[links.fault]
     _, first, index = np.unique(links.fault, return_index=True, return_inverse=True)
     shared = known.copy()
@@ -252,8 +251,7 @@ def _merge(
 
 @kernel
 def _used(tor_of: Whole, spines: bool, one: bool, s: int, first: int, d: int, last: int) -> bool:
-    """Return whether flows from s to d use that path. They use the shortest paths, or only the first of them
-    if `one`."""
+    """Return whether flows from s to d use that path: a shortest path, and the first one if `one`."""
     uplinks = tor_of.shape[1]
     near = tor_of[s, first] == tor_of[d, last]
     if not near:

@@ -39,8 +39,7 @@ class FalseDowns:
 def false_downs(
     topology: Topology, handling: Handling, since_s: Floats, lasts_s: Floats, seed: np.random.SeedSequence
 ) -> FalseDowns:
-    """Return the links that go down by stalls that begin in these windows. Both ends of all sessions run on
-    one machine.
+    """Return the links that stalls in these windows take down. All sessions run on one machine.
 
     since_s, lasts_s: float64[w], begin and length of each window, s. Raises ScenarioError as bfd.check_timers
     does.

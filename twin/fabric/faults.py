@@ -62,8 +62,7 @@ def round_robin(
     first_s: float = 20.0,
     silent: bool = True,
 ) -> list[PlannedFault]:
-    """Plan faults of one port after another, host by host. Each port is down for down_s, then all are up for
-    up_s.
+    """Plan faults of one port after another, host by host: down for down_s, then all up for up_s.
 
     Faults begin before until_s. The default times are those of the THORN-ML chapter's evaluation.
     """

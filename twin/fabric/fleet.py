@@ -1,5 +1,4 @@
-"""Simulate a training job on a whole fleet for weeks, with every fault of its edge and hosts, and every
-iteration.
+"""Simulate a training job on a whole fleet for weeks, with every fault and every iteration.
 
 For: where a fleet's time goes under a scheme and a checkpoint interval. SimPy drives faults, repairs and
 starts; compiled code does what happens between two of them (iterations.py). Not for: detection and failover
@@ -245,8 +244,7 @@ class _Fleet:
         self._returns = [at_s for at_s in self._returns if at_s > self.env.now]
 
     def _works_s(self) -> Floats:
-        """Return float64[hosts]: time at which each host is up, with a working uplink at every attachment,
-        s."""
+        """Return float64[hosts]: when each host is up with a working uplink at every attachment, s."""
         works_s: Floats = _works(self.up_again_s, self.back_s, self.spec.rows_per_host)
         return works_s
 

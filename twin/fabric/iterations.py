@@ -136,8 +136,7 @@ def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, tra
 
 
 def _idle_s(books: NDArray[np.void], now_s: float, busy: Floats) -> float:
-    """Return the time from now until the running iteration, or the next one, uses the network, s (inf:
-    never)."""
+    """Return the time until the running or the next iteration uses the network, s (inf: never)."""
     book = books[0]
     if not len(busy):
         return np.inf

@@ -26,8 +26,7 @@ _REDUCES_PER_LAYER = 4
 """All-reduces of a micro-batch's activations per layer: two forward, two backward (Megatron-LM)."""
 
 _BACKWARD = 2 / 3
-"""Share of the backward pass in the work on a micro-batch. It multiplies twice where the forward pass does
-once."""
+"""Share of the backward pass in a micro-batch's work. It multiplies twice where forward does once."""
 
 NO_SPANS = np.empty((0, 2))
 

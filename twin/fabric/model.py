@@ -199,7 +199,7 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """The effect of faults on flows: one row per fault, host pair with a changed route, direction and lost
+    """The effect of faults on flows: a row per fault, host pair with a changed route, direction and lost
     path.
 
     fault: int64[n], index of the fault in the plan.
@@ -255,6 +255,5 @@ class QueuePair:
 
     @property
     def ladder(self) -> Ladder:
-        """Its times of retransmission and of giving up. Raises ScenarioError as retransmission.ladder
-        does."""
+        """Its times of retransmission and of giving up. Raises as retransmission.ladder does."""
         return ladder(self.retry_profile, self.timeout, self.retry_count)

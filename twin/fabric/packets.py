@@ -78,12 +78,10 @@ LINK = _record(free_s="f8", head="i8", tail="i8")
 written to its ring."""
 
 ANSWER = _record(at_s="f8", pair="i8", says="i8")
-"""An answer. at_s: time at which the sender has it, s. says: twice the packet expected next, plus one for a
-NAK."""
+"""An answer. at_s: when the sender has it, s. says: twice the packet expected next, plus one for a NAK."""
 
 PATH = _record(position="i8", last="i8", begin_s="f8", end_s="f8")
-"""A path. position: its present outage. last: the row behind its last outage. begin_s = end_s = inf after the
-last outage."""
+"""A path. position: its present outage. last: the row behind its last one. begin_s = end_s = inf after it."""
 
 
 def new_pairs(link: list[int], partner: list[int], retries: int) -> Records:
@@ -265,8 +263,7 @@ def _receive(pair: Any, common: Any) -> tuple[int, bool]:
 
 @kernel
 def _delivered(pairs: Records, which: int, there_s: float, common: Any, latency_s: Floats) -> None:
-    """Handle a delivered message. A ping makes the partner post its pong, and a pong ends the round. The even
-    partner pings."""
+    """Handle a delivered message: a ping has a pong posted, a pong ends the round. The even partner pings."""
     partner = pairs[which].partner
     if which % 2 == 0:
         pairs[partner].post_s = there_s
@@ -285,8 +282,7 @@ def _finished(pair: Any, latency_s: Floats, now_s: float, common: Any) -> None:
 
 @kernel
 def _hear(pair: Any, common: Any, waits_s: Floats, says: int, now_s: float) -> bool:
-    """Handle an answer at the sender, which goes on, or goes back at a NAK. Returns whether its own message
-    is complete."""
+    """Handle an answer at the sender, which goes back at a NAK. Returns whether its message is complete."""
     if not np.isnan(pair.error_s):
         return False
     expected = says >> 1

@@ -18,8 +18,7 @@ from twin.fabric.checkpoints import young_s
 from twinbed import ScenarioError
 
 STANDBY_DAILY = 1.2e-3
-"""Failures of a machine per day that give ByteRobust's pools (derived; only values from 1.17e-3 to 1.25e-3
-do)."""
+"""Failures of a machine per day that give ByteRobust's pools (derived; 1.17e-3 to 1.25e-3 do)."""
 _COVERED = 0.99
 _CATASTROPHE = 32
 """Number of machines that fail at once in ByteRobust's rare case."""
@@ -60,8 +59,7 @@ def standby_pool(machines: int) -> int:
 
 
 def weighted_s(machines: int, time_s: Callable[[int], float]) -> float:
-    """Return ByteRobust's weighted scheduling time, s. time_s: function: k → time to replace k machines,
-    s."""
+    """Return ByteRobust's weighted scheduling time, s. time_s: k → time to replace k machines, s."""
     counts = np.arange(1, standby_pool(machines) + 1)
     weights = stats.binom.pmf(counts, machines, STANDBY_DAILY)
     usual_s = sum(w * time_s(int(k)) for w, k in zip(weights / weights.sum(), counts, strict=True))

@@ -30,12 +30,10 @@ _SLACKS = 1.0, 4.0
 
 _MOST_RANGES = 4
 _MOST_RUNGS = 20_000
-"""Largest number of instants of a generator. With more, its values make no sense: a second apart they last
-for hours."""
+"""Largest number of instants of a generator. More make no sense: a second apart they last for hours."""
 
 _ROUNDED = 1 - 1e-9
-"""Share of the error's time from which on a retransmission counts as the error, because sums of waits are
-rounded."""
+"""Share of the error's time at which a retransmission is the error, because sums are rounded."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,7 @@ class Profile(Hashable, Protocol):
     """How an adapter spaces its retransmissions."""
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return the waits of a Ladder, s, at least one. Raises ScenarioError for settings that it does not
-        know."""
+        """Return the waits of a Ladder, s, at least one. Raises ScenarioError for unknown settings."""
         ...
 
 

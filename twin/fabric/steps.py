@@ -57,8 +57,7 @@ def noticed_s(
 
 
 def acted_s(handling: Handling, known_s: Floats, random: np.random.Generator) -> Floats:
-    """Return float64[n]: time at which the fast path turns away from a dead link of which its host knows at
-    known_s, s.
+    """Return float64[n]: when the fast path leaves a dead link of which its host knows at known_s, s.
 
     It is inf if hosts have no fast path.
     """

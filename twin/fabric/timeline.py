@@ -94,8 +94,7 @@ def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rat
 
 
 def _lost_for(story: Timeline, fault: PlannedFault, sender: str) -> tuple[float, int]:
-    """Return the time for which the sender's path is lost, s, and the row that ends the loss (0, the fault,
-    if none does)."""
+    """Return how long the sender's path is lost, s, and the row that ends this (0, the fault, if none)."""
     rows = enumerate(zip(story.where, story.step, story.at_s.tolist(), strict=True))
     for row, (where, step, at_s) in rows:
         if step is Step.REPAIRED or (step is Step.INSTALLED and where in (sender, "job")):

@@ -31,8 +31,7 @@ def dual_tor(
     spines: int = NO_SPINE,
     nics: int = 1,
 ) -> Topology:
-    """Return hosts in groups. The uplinks of a group go to as many ToRs of its own (a dual-ToR pair with two
-    uplinks).
+    """Return hosts in groups. The uplinks of a group go to as many ToRs of its own (two: dual-ToR).
 
     tors: total number of ToRs, a multiple of `uplinks`. Groups need spines to reach each other.
     nics: adapters that share a host's uplinks (1: one dual-port adapter).

@@ -76,8 +76,7 @@ def detect(proc: Path = Path("/proc/self")) -> Driver:
 
 
 def own_directories() -> set[Path]:
-    """Return the caller's own group in every mounted hierarchy, including v2 and hierarchies that we do not
-    use."""
+    """Return the caller's own group in every mounted hierarchy, also in those that we do not use."""
     proc = Path("/proc/self")
     own = membership((proc / "cgroup").read_text())
     return {

@@ -88,8 +88,7 @@ class LoadResult:
 
     @property
     def latency_s(self) -> Floats:
-        """float64[A]: time from the moment at which a request was due to its end, s; NaN while it is
-        pending."""
+        """float64[A]: time from when a request was due to its end, s; NaN while it is pending."""
         return np.asarray(self.end_s - self.at_s, np.float64)
 
 

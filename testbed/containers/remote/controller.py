@@ -79,8 +79,7 @@ class Controller:
 
     identity: function that returns the controller's identity; called for each connection.
     revoked: function that returns the serial numbers of revoked certificates; called several times a second.
-    on_latency: function called with the times that agents report, from sending a record to writing its
-        last limit, s.
+    on_latency: function called with reported times from sending a record to writing its last limit, s.
     books: the state.
     gate: accepted datagrams. refusals: counts of refused messages. telemetry_bytes: size of all received
     datagrams, bytes.
@@ -373,8 +372,7 @@ class Controller:
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Schedule one decision for all reports that come in this pass of the loop, or until the rest is
-        over."""
+        """Schedule one decision for the reports of this pass of the loop, after the rest."""
         if self._flushing is None:
             loop = asyncio.get_running_loop()
             self._flushing = loop.call_at(max(self._rested_s, loop.time()), self._flush)

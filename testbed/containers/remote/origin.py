@@ -55,8 +55,7 @@ class Origin:
 
     @property
     def spec(self) -> ContainerSpec | None:
-        """The command; None for an attached cgroup. Raises ScenarioError for an impossible name or
-        command."""
+        """The command; None: an attached cgroup. Raises ScenarioError if name or command is bad."""
         if not self.command:
             return None
         return ContainerSpec(self.name, self.command, env=self.environment, runtime=self.runtime)

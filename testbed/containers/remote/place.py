@@ -123,8 +123,7 @@ class CgroupPlace:
 
 
 def agents(state: Path = STATE) -> dict[str, Path]:
-    """Return run → lock file of the agents that run on this machine or left something. A living agent holds
-    the lock."""
+    """Return run → lock file of the agents that run here or left something. A living agent holds it."""
     locks = [folder / LOCK for folder in (sorted(state.iterdir()) if state.is_dir() else [])]
     return {lasting_run(lock.parent.name): lock for lock in locks if lock.exists()}
 

@@ -36,8 +36,7 @@ _DEVICE = "cable"
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of the cable. addresses: an address for each possible session. first: id of the first
-    session."""
+    """One end of the cable. addresses: one per possible session. first: id of the first session."""
 
     namespace: str
     addresses: tuple[str, ...]

@@ -39,8 +39,7 @@ class Down:
     """A session that was up went down.
 
     at_ns: time, CLOCK_MONOTONIC. peer: IPv4 address. diagnostic: 1: nothing was heard; 3: the peer said so.
-    silent_ns: time since the last packet. credit_ns: part of it that freezes of this end excuse. All times
-    are in ns.
+    silent_ns: time since the last packet. credit_ns: part of it that freezes of this end excuse.
     """
 
     at_ns: int

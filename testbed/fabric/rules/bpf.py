@@ -53,8 +53,7 @@ _IN_FILTERS: dict[Path, Inside] = {(OPTIONS,): Inside.ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """A BPF filter at a device's ingress. device: ifindex. handle: number of the filter. program: id of its
-    program."""
+    """A BPF filter at a device's ingress. device: ifindex. handle: its number. program: program's id."""
 
     device: int
     name: str
@@ -65,8 +64,7 @@ class _Filter:
 class BpfRules:
     """The rules of one owner on these representors (ifindex), and a view of all other owners' rules.
 
-    local: this host's VTEP address (IPv4 as an integer). room: least number of rules for which there must be
-    room.
+    local: this host's VTEP address (IPv4 as an integer). room: least number of rules that must fit.
     Raises BackendError if the kernel, the compiler or nft refuses.
     """
 
@@ -96,8 +94,7 @@ class BpfRules:
         return self._tunnel
 
     def measures(self) -> dict[str, int]:
-        """Return the numbers of frames that a rule sent, and that were left to the bridge, since the program
-        was loaded."""
+        """Return the numbers of frames since loading: sent by a rule, and left to the bridge."""
         sent, left = self.tunnel.frames()
         return {"frames_sent": sent, "frames_left": left, "room": self.tunnel.room}
 

@@ -104,8 +104,7 @@ class FlowerRules:
 
     @staticmethod
     def works() -> bool:
-        """Return whether this kernel takes such a rule. It is tried in a namespace that ends with the
-        trial."""
+        """Return whether this kernel takes such a rule, by a trial in a namespace of its own."""
         results: list[bool] = []
         trial = threading.Thread(target=lambda: results.append(_trial()))
         trial.start()
@@ -210,8 +209,7 @@ def _read(netlink: Socket, devices: Sequence[int]) -> tuple[FoundRules, tuple[in
 
 
 def rules_of(group: Alike) -> Rules | None:
-    """Return the tunnel rules of all owners in messages with one layout; None if the messages are other
-    filters."""
+    """Return all owners' tunnel rules in messages with one layout; None if they are other filters."""
     if any(path not in group for path in (_MAC, _ACTION, _REMOTE, _VNI, (*_REDIRECT, 2))):
         return None
     kinds = group.text(0, KIND), group.text(0, *_FIRST, _ACT_KIND), group.text(0, *_SECOND, _ACT_KIND)
