@@ -163,8 +163,8 @@ def iteration_s(
 
 def contention(
     workers: Whole, bandwidth_mb_s: Real, *, server_mb_s: float, worker_mb_s: float
-) -> tuple[float, float]:
-    """Return α1 and β1 of the contention share P = α1 · √n + β1, fitted by least squares.
+) -> tuple[float, float, float]:
+    """Return α1, β1 and R² of the contention share P = α1 · √n + β1, fitted by least squares.
 
     workers: number of workers of each cluster, int64[k]. bandwidth_mb_s: bandwidth of one of its workers,
     MB/s, float64[k]. Clusters without contention are left out. Raises ScenarioError if fewer than two sizes
@@ -177,8 +177,9 @@ def contention(
         raise ScenarioError("contention: measured at one point only; measure at two or more")
     share = (worker_mb_s - bandwidth_mb_s[contended]) / (worker_mb_s - equal[contended])
     design = np.column_stack((root, np.ones_like(root)))
-    alpha, beta = np.linalg.lstsq(design, share)[0].tolist()
-    return alpha, beta
+    fitted = np.linalg.lstsq(design, share)[0]
+    around, left = ((share - share.mean()) ** 2).sum(), ((share - design @ fitted) ** 2).sum()
+    return float(fitted[0]), float(fitted[1]), float(1 - left / around) if around > 0 else float(left == 0)
 
 
 def compute_s(training: Training, gpus: int, alone_s: float) -> float:

@@ -141,10 +141,11 @@ class Compared(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The predictor's constants, as the profiles show them."""
+    """The predictor's constants, as the profiles show them. r2: R² of the fit of the contention share."""
 
     training: Training
     kinds: tuple[WorkerKind, ...]
+    r2: float
 
     def pushes_s(self, machines: tuple[Machine, ...], pushes: int, *, contended: bool = True) -> float:
         """Return the predicted time of so many pushes of a cluster, s."""
@@ -168,14 +169,14 @@ def known(store: Path) -> Known | None:
         WorkerKind(machine.name, 1.0, 8, machine.samples, 1, whole - moved)
         for (machine,), whole, moved in zip(ALONE.values(), whole_s, moved_s, strict=True)
     )
-    share = contention(
+    alpha, beta, r2 = contention(
         np.array([len(machines) for machines in CONTENDING.values()]),
         np.array([2 * push_mb / mean(cells[name]["moved_s"].values()) for name in CONTENDING]),
         server_mb_s=SERVER_MB_S,
         worker_mb_s=worker_mb_s,
     )
-    training = Training(push_mb, SERVER_MB_S, worker_mb_s, _NO_PCIE, share, (0, 0, 1, 0, 0))
-    return Known(training, kinds)
+    training = Training(push_mb, SERVER_MB_S, worker_mb_s, _NO_PCIE, (alpha, beta), (0, 0, 1, 0, 0))
+    return Known(training, kinds, r2)
 
 
 def compared(store: Path) -> list[Compared]:
