@@ -137,7 +137,7 @@ class Asynchronous(Cluster):
         self._wait(settled, within_s, f"settle with {len(self._machines)} workers")
 
     def watch(self, for_s: float) -> None:
-        """Let the cluster train for for_s seconds. Raise ScenarioError if a worker ends."""
+        """Let the cluster train for for_s seconds. Raises ScenarioError if a worker ends."""
         end_s = time.monotonic() + for_s
         self._wait(lambda: bool(self.look()) and time.monotonic() >= end_s, for_s + _POLL_S + 1, "train on")
 

@@ -74,7 +74,7 @@ def sweep(driver: Driver) -> None:
 
 
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
-    """Remove leftovers of dead runs and agents. Return the runs that had any.
+    """Remove leftovers of dead runs and agents. Returns the runs that had any.
 
     live: whether to remove live runs, too, and runs whose lock is not visible here. The process of a live run
     is told to end first (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never touched.
@@ -105,7 +105,7 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
 
 
 def remove(run: str, driver: Driver) -> None:
-    """Remove the objects of a run, including its processes. Raise BackendError for objects that could not be
+    """Remove the objects of a run, including its processes. Raises BackendError for objects that could not be
     removed.
     """
     problems = attached.restore_run(run)

@@ -91,7 +91,7 @@ class HostGroup(LimitedGroup, Protocol):
 
     def remove(self) -> None:
         """Kill the processes inside and remove the group. Idempotent. An attached group only gets its
-        original limits back. Raise BackendError if the processes do not die."""
+        original limits back. Raises BackendError if the processes do not die."""
 
 
 @dataclass(frozen=True, slots=True)

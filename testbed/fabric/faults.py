@@ -126,7 +126,7 @@ def mend(fabric: Fabric, fault: Fault) -> None:
 
 
 def clear_all(fabric: Fabric) -> None:
-    """Repair all faults, whatever caused them. Raise BackendError if the machine refuses."""
+    """Repair all faults, whatever caused them. Raises BackendError if the machine refuses."""
     for tor in fabric.tors:
         with in_namespace(tor.namespace):
             nftables.run("".join(f"flush set netdev {TABLE} {name}\n" for name in _SET_OF.values()))

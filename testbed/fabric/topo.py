@@ -47,7 +47,7 @@ def read(spec: str) -> TopoPlan:
 
 
 def plan_of(topo: Topo, name: str) -> TopoPlan:
-    """Return the plan of a built topology. Raise ScenarioError for features that a fabric does not have."""
+    """Return the plan of a built topology. Raises ScenarioError for features that a fabric does not have."""
     hosts, tors = tuple(topo.hosts()), tuple(topo.switches())
     for node in (*hosts, *tors):
         _refuse(f"{name}: {node}", topo.nodeInfo(node), allowed=frozenset())

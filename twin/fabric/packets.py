@@ -7,7 +7,7 @@ the next event by looking at all of them, so it is meant for tens of queue pairs
 The rules, by the InfiniBand Architecture Specification 1.4:
 - a sender keeps at most `window` packets unacknowledged; its link sends one packet after another, and serves
   queue pairs with something to send in turn;
-- the receiver acknowledges packets in order, and acknowledges packets that it has already once more
+- the receiver acknowledges packets in order, and acknowledges packets again that it has already
   (9.7.5.1.2); at the first packet after a hole it sends one NAK and drops everything until the missing packet
   comes (9.7.5.2.8);
 - the ACK timer runs while something is unacknowledged and restarts with every new acknowledgement; when it
@@ -245,7 +245,7 @@ def _send(pair: Any, link: Any, common: Any, waits_s: Floats, now_s: float) -> f
 def _receive(pair: Any, common: Any) -> tuple[int, bool]:
     """Receive the packet sent last.
 
-    Return the answer (negative: none) and whether the packet ends a message that the partner answers with a
+    Returns the answer (negative: none) and whether the packet ends a message that the partner answers with a
     message.
     """
     number = pair.next - 1

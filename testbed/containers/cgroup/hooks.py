@@ -29,7 +29,7 @@ _TOGETHER_NS = 3_000_000
 
 
 def available() -> tuple[bool, str]:
-    """Try to load the hooks. Return whether that works, and the way they attach or the reason why not."""
+    """Try to load the hooks. Returns whether that works, and the way they attach or the reason why not."""
     try:
         with Hooks() as hooks:
             return True, f"{len(hooks.overhead())} BPF programs attach"

@@ -134,7 +134,7 @@ class LoadGenerator:
                 process.stdin.close()
 
     def result(self) -> LoadResult:
-        """Return the result of the requests, after it has ended. Raise BackendError if it died before
+        """Return the result of the requests, after it has ended. Raises BackendError if it died before
         that."""
         if self._process is None or self._process.poll() is None:
             raise BackendError("the load generator has not ended; stop it before asking for its result")

@@ -115,7 +115,7 @@ def serial_of(certificate: bytes) -> int:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, completely or not at all. Raise BackendError."""
+    """Write a file that only its owner can read, completely or not at all. Raises BackendError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -122,7 +122,7 @@ class AgentState:
         )
 
     def request(self, member: Member, cores: float) -> Member:
-        """Record a container's CPU request, which is sent with its name again. Return the container."""
+        """Record a container's CPU request, which is sent with its name again. Returns the container."""
         member = replace(member, request_cores=cores)
         self.add(member)
         return member

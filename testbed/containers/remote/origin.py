@@ -79,7 +79,7 @@ class Watcher:
         self._said: dict[str, str] = {}
 
     def begin(self, watches: Sequence[tuple[str, str]], former: Iterable[Origin] = ()) -> list[Origin]:
-        """Watch these (parent, pattern) from now on. Return the containers that exist now.
+        """Watch these (parent, pattern) from now on. Returns the containers that exist now.
 
         former: containers of the former agent. They count while an engine does not answer.
         """

@@ -53,7 +53,7 @@ class CgroupPlace:
 
     @property
     def root(self) -> Path:
-        """The directory below which paths of cgroups to watch or attach to are."""
+        """Directory below which the cgroups to watch or attach to are."""
         return self._driver.base if isinstance(self._driver, V2) else self._driver.mount_of("cpu")
 
     def create(self, name: str) -> Group:
@@ -86,12 +86,12 @@ class CgroupPlace:
         return find(parse(name), self._driver)
 
     def incarnation(self, group: HostGroup) -> int:
-        """Return a number that distinguishes the group from others of the same name: the inode of its (first)
-        directory."""
+        """Return the inode of the group's first directory, which differs from other groups of the same
+        name."""
         return group.directories[0].stat().st_ino
 
     def remember(self, origins: Iterable[Origin]) -> None:
-        """Store the present containers, for an agent that restarts. Raise BackendError."""
+        """Store the present containers, for an agent that restarts. Raises BackendError."""
         notes = {"base": _base(self._driver), "containers": [asdict(origin) for origin in origins]}
         write_private(self._folder / _NOTES, json.dumps(notes).encode())
 

@@ -153,7 +153,7 @@ class FlowerRules:
         return Refused(np.array([row for row, _ in refused], np.int64), name_of(refused[0][1]), full)
 
     def _send(self, requests: Words, flags: int) -> list[tuple[int, int]]:
-        """Send uint32[n, words], one message per row. Return (row, errno) of the refused ones."""
+        """Send uint32[n, words], one message per row. Returns (row, errno) of the refused ones."""
         refused: list[tuple[int, int]] = []
         for first in range(0, len(requests), _AT_ONCE):
             part = requests[first : first + _AT_ONCE]
