@@ -115,8 +115,7 @@ class Tunnel:
             raise _refused("setting the way out", -code)
 
     def frames(self) -> tuple[int, int]:
-        """Return the numbers of frames since loading that a rule sent on, and that were left to the
-        bridge."""
+        """Return the numbers of frames since loading: sent by a rule, and left to the bridge."""
         # Not os.cpu_count(): the kernel returns one count for each CPU that the machine could have.
         counts = np.zeros(_possible_cpus(), np.uint64)
         sums = []

@@ -48,8 +48,7 @@ class Reader:
 
     name: name that users write
     description: one line about the format
-    read: function: path and keyword options → trace. `load` checks the options and converts text to their
-    types.
+    read: function: path and keyword options → trace. `load` converts text to the options' types.
     recognises: function: column names → whether a file with them has this format
     is_parquet: whether files of this format are Parquet; False: text
     begins: function: first bytes of a file → whether it has this format; None for tables

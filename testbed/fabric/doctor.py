@@ -1,5 +1,4 @@
-"""Find out what this machine can do for the fabric, and for each missing feature the command that provides
-it.
+"""Find out what this machine can do for the fabric, and the command for each missing feature.
 
 For: `twinbed testbed doctor`, and refusing to begin what could not be finished. Not for: mending anything.
 Source: our design. Trials are made in a namespace of our own, which is removed again.

@@ -56,8 +56,7 @@ def inject(fabric: Fabric, fault: Fault | DaemonFault) -> Injected:
 
 
 def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
-    """Repair what a fault broke, even if another fault broke it, too. Repairing an unbroken part changes
-    nothing.
+    """Repair what a fault broke, even if another fault broke it, too. Unbroken parts do not change.
 
     Returns the time of the repair (CLOCK_MONOTONIC, ns). Routes come back later (up.wait_converged). Raises
     as inject does.

@@ -161,8 +161,8 @@ def plane_socket(namespace: str) -> Path:
 
 
 def _distributed(plan: Plan, namespace: str, daemon: Daemon) -> tuple[str, ...]:
-    """Return the option with which bfdd leaves packets and timers to a data plane; empty without one, and for
-    other daemons."""
+    """Return the option with which bfdd leaves packets and timers to a data plane; empty for other
+    daemons."""
     # As the client, FRR 8.4 closes its own socket, so bfdd listens.
     wanted = plan.bfd_plane and daemon is Daemon.BFDD
     return ("--dplaneaddr", f"unix:{plane_socket(namespace)}") if wanted else ()

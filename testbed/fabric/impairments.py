@@ -77,8 +77,7 @@ def play(fabric: Fabric, impairment: Impairment, wait: Wait = time.sleep) -> Non
 
 
 def launch(fabric: Fabric) -> None:
-    """Begin the plan's impairments. Impairments with times of their own are left to a process of the
-    fabric."""
+    """Begin the plan's impairments. A process of the fabric carries out those with times."""
     later = False
     for impairment in fabric.plan.impairments:
         if impairment.is_timed:

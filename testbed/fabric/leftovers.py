@@ -57,8 +57,7 @@ def standing() -> tuple[Standing, ...]:
 
 
 def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing, ...]:
-    """Remove the fabric of that name, even if it is in use. name: None: remove what is left over, or
-    everything.
+    """Remove the fabric of that name, even if in use. Without a name, remove leftovers, or everything.
 
     Returns the objects of the removed fabrics. Raises BackendError if there is no fabric of that name, and
     for the first object that could not be removed, after all others were.

@@ -82,8 +82,7 @@ def popen_in(
     stderr: int | IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a namespace. Removing the fabric ends it. environment: variables added to this
-    process's.
+    """Start a command in a namespace. Removing the fabric ends it. environment: further variables.
 
     Raises BackendError if it is not installed or there is no such namespace.
     """
@@ -101,9 +100,7 @@ def popen_in(
 
 
 def end(*processes: subprocess.Popen[bytes]) -> None:
-    """End processes of ours, which may have ended already: SIGTERM to all, then SIGKILL to those that still
-    run.
-    """
+    """End processes of ours that still run: SIGTERM to all, then SIGKILL to the remaining ones."""
     for process in processes:
         process.terminate()
     for process in processes:

@@ -127,8 +127,7 @@ def _pair(
 ) -> _PairRun:
     """Run a tool's two ends.
 
-    began_ns is the time of the client's heading, just before it begins. ended_ns is the time of its next
-    output.
+    began_ns is the time of the client's heading, ended_ns that of its next output.
     """
     command = f"{_GID}\nexec stdbuf -oL {tool} -d {_LINK} -x $gid -F {options}"
     waits = f"until {_LISTENS}; do kill -0 $! || exit 1; sleep 0.1; done"

@@ -28,8 +28,7 @@ def read(
 ) -> UsageTrace:
     """Return one run.
 
-    fault_service: carts, orders or payment. fault: cpu or mem. rep: repetition, 1 to 5. phase: normal or
-    anomalous.
+    fault_service: carts, orders or payment. fault: cpu or mem. rep: 1 to 5. phase: normal or anomalous.
     Raises TraceError, which lists the known values, if there is no such run.
     """
     services = [name.removesuffix("_cpu") for name in table.header(path) if name.endswith("_cpu")]

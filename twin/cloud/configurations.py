@@ -164,10 +164,9 @@ def runs(
     """Return n runs. Missing values and NaN get the usual value.
 
     gpu_name: names in gpus.GPUS, [n]. tokens_per_gpu: tokens of a step on one GPU. The other arguments are
-    the fields of Runs. All arguments broadcast to length n. Raises ScenarioError, which names the row, for
-    impossible
-    values: unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not
-    fit the memory, and a measured step that is faster than the GPU's peak.
+    the fields of Runs. All arguments broadcast to length n. Raises ScenarioError, with the row, for
+    unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not fit the
+    memory, and a measured step that is faster than the GPU's peak.
     """
     kinds = [gpu(name) for name in gpu_name]
     count = len(kinds)

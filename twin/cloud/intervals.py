@@ -1,7 +1,6 @@
 """Prediction intervals from the errors on left-out data.
 
-For: every model of step times. Not for: the models themselves. Source: Vovk et al. 2005 (conformal
-prediction).
+For: every model of step times. Not for: the models. Source: Vovk et al. 2005 (conformal prediction).
 """
 
 from __future__ import annotations

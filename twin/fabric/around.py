@@ -62,8 +62,7 @@ class Around:
     def lost(self, host: int, tor: int, cause: int, *, carrier: bool) -> Process:
         """Handle the news that the host's link to a ToR is dead. cause: row of the journal that says so.
 
-        carrier: whether the link has lost its carrier, so that the host's kernel skips the next hop by
-        itself.
+        carrier: whether the link has lost its carrier, so that the host's kernel skips the hop.
         """
         stage = self._stage
         yield stage.pause(self._delays.late_s)

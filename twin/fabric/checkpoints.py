@@ -18,8 +18,7 @@ from twin.fabric.model import Floats, Whole
 from twinbed import ScenarioError
 
 _PROGRESS = 1e-9
-"""Tolerance, s, because sums of intervals are rounded. Work that misses an interval's end by less is
-saved."""
+"""Tolerance, s: work that misses an interval's end by less is saved, because sums are rounded."""
 
 
 @dataclass(frozen=True, slots=True)

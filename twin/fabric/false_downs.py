@@ -41,8 +41,7 @@ def false_downs(
 ) -> FalseDowns:
     """Return the links that stalls in these windows take down. All sessions run on one machine.
 
-    since_s, lasts_s: float64[w], begin and length of each window, s. Raises ScenarioError as bfd.check_timers
-    does.
+    since_s, lasts_s: float64[w], begin and length of each window, s. Raises as bfd.check_timers does.
     """
     timers, stalls = handling.timers, handling.control.stalls
     check_timers(timers)

@@ -199,8 +199,7 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """The effect of faults on flows: a row per fault, host pair with a changed route, direction and lost
-    path.
+    """The effect of faults on flows: a row per fault, host pair with a new route, direction and lost path.
 
     fault: int64[n], index of the fault in the plan.
     source, destination: int64[n], hosts that send and receive.

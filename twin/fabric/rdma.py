@@ -55,8 +55,7 @@ class SendSeries:
     """Messages sent one after another over one queue pair.
 
     latency_s: float64[n], s; NaN for messages that an error left unfinished.
-    retransmitted: number of packets sent more than once. timeouts, naks: numbers of timeouts and NAKs that
-    caused this.
+    retransmitted: number of packets sent more than once. timeouts, naks: numbers of their causes.
     error_at_s: time at which the queue pair broke, s (NaN: it did not).
     """
 

@@ -54,8 +54,7 @@ class Identity:
 
 def init(folder: Path, *, days: int = CERTIFICATE_DAYS) -> Identity:
     """Make the authority and the controller's certificate in `folder`. An existing authority stays, and only
-    the controller's certificate is renewed. days: validity. Raises BackendError if that
-    is not possible."""
+    the controller's certificate is renewed. days: validity, days. Raises BackendError."""
     began = datetime.now(UTC)
     _make_folder(folder)
     if not (folder / _AUTHORITY_KEY).exists():

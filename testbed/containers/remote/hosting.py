@@ -44,8 +44,7 @@ class Hosting:
 
     logs: folder for the commands' output; None: the output is discarded.
     audit: record of other systems' containers that are attached and detached; None: no record.
-    containers: name → container. traps_oom: whether the controller's allocator wants tasks held at their
-    memory limit.
+    containers: name → container. traps_oom: whether the allocator wants tasks held at their limit.
     on_ids: function called with containers that got ids. on_trap: function called with a container whose trap
     was armed.
     on_killed: function called with a container in which the OOM killer killed a process. on_gone: function

@@ -86,8 +86,7 @@ class CgroupPlace:
         return find(parse(name), self._driver)
 
     def incarnation(self, group: HostGroup) -> int:
-        """Return the inode of the group's first directory, which differs from other groups of the same
-        name."""
+        """Return a number that other groups of the same name do not have: its first directory's inode."""
         return group.directories[0].stat().st_ino
 
     def remember(self, origins: Iterable[Origin]) -> None:

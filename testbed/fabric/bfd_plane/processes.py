@@ -74,8 +74,7 @@ def start(
 
 
 def launch(fabric: Fabric, router: Host | Tor, listener: Path) -> None:
-    """Start a router's data plane, which runs until the fabric is removed. listener: socket of the router's
-    bfdd."""
+    """Start a router's data plane, until the fabric is removed. listener: socket of its bfdd."""
     # A fast path may also start later, or run for a while only.
     tell = tell_socket(fabric, router) if isinstance(router, Host) else None
     process = start(

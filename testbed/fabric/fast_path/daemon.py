@@ -174,8 +174,7 @@ class Daemon:
                 self._hearing.reports.sendto(datagram, address)
 
     def _write(self, event: Event, instructions: list[Instruction]) -> None:
-        """Write to the journal: decisions with the times of the event and of their effect, and each session's
-        first packet.
+        """Write decisions, with the times of event and effect, and each session's first packet.
 
         The fast path does not notice a fault before that packet.
         """

@@ -1,9 +1,8 @@
 """Listen to BFD on a host's uplinks, to changes of its links and routes, and to the other hosts' reports.
 
-For: turning what the fast path's sockets receive, in the process's namespace, into events with their times.
-Not
-for: the decisions (control.fast_path). Source: packet(7), socket(7) (SO_TIMESTAMPNS), rtnetlink(7). A packet
-socket with a filter in the kernel copies BFD's packets to us; bfdd does not notice.
+For: events, with their times, from the fast path's sockets in the process's namespace. Not for: the decisions
+(control.fast_path). Source: packet(7), socket(7) (SO_TIMESTAMPNS), rtnetlink(7). A packet socket with a
+filter in the kernel copies BFD's packets to us; bfdd does not notice.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ BFD = (
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """An uplink to listen on. index: ifindex of its device. gateway: IPv4 address of the only accepted
-    sender."""
+    """An uplink to listen on. index: ifindex of its device. gateway: IPv4 address of the only sender."""
 
     device: str
     index: int

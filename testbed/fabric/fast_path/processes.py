@@ -38,8 +38,7 @@ class RunningFastPath:
 
 
 def start(fabric: Fabric) -> tuple[RunningFastPath, ...]:
-    """Start the fast path at every host, and return when all of them work. Raises BackendError if one does
-    not."""
+    """Start the fast path at every host, and wait until all work. Raises BackendError if one does not."""
     key = _key(fabric)
     running: list[RunningFastPath] = []
     try:
@@ -59,8 +58,7 @@ def stop(running: Sequence[RunningFastPath]) -> None:
 
 
 def launch(fabric: Fabric) -> None:
-    """Start the fast path at every host. It runs until the fabric is removed (see `missing`). Raises
-    BackendError."""
+    """Start the fast path at every host, until the fabric is removed. Raises BackendError."""
     key = _key(fabric)
     for host in fabric.hosts:
         _start(fabric, host, key, ("setsid", "--fork")).process.wait()

@@ -54,8 +54,7 @@ class Reports:
         return (self._listening, *([self._plane] if self._plane else []))
 
     def events(self) -> Iterator[Event]:
-        """Yield the waiting events. Their at_s is the time at which the data plane decided (CLOCK_MONOTONIC,
-        s)."""
+        """Yield the waiting events, with the data plane's times (CLOCK_MONOTONIC, s)."""
         with suppress(BlockingIOError):
             plane, _ = self._listening.accept()
             plane.setblocking(False)

@@ -21,8 +21,7 @@ from twinbed import BackendError
 TABLE = 0x7462
 """Number of our routing table (the bytes of "tb")."""
 RULE_PRIORITY = 1000
-"""Priority of the rule for our table. It lies between the host's own addresses (0) and the main table
-(32766)."""
+"""Priority of the rule for our table, between the host's own addresses (0) and the main table (32766)."""
 PROTOCOL = 0x74
 """Protocol number of our routes and our rule. It shows in listings who made them."""
 
@@ -78,8 +77,7 @@ class Steering:
         self._socket.close()
 
     def steer(self, steered: Mapping[int, Iterable[int]], released: Iterable[int]) -> None:
-        """Reach steered hosts over their uplinks (host → uplinks), and released hosts as the main table
-        says."""
+        """Reach steered hosts over their uplinks, and released hosts as the main table says."""
         changes = [
             (_NEW_ROUTE, _CREATE | _REPLACE, self._route(host, hops)) for host, hops in steered.items()
         ]
@@ -159,8 +157,7 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route to one host. table: its routing table. host: IPv4 address. devices: ifindex of every next
-    hop."""
+    """A route to one host. table: its routing table. host: IPv4. devices: ifindex of every next hop."""
 
     table: int
     host: int
