@@ -399,7 +399,7 @@ def _bounded(fit: _Fit, probes: Runs, apart: Real, asked: Runs, log_s: float) ->
 
 
 def _outside(known: Runs, asked: Runs) -> Flags:
-    """Return bool[n]: whether a run is outside the ranges of known runs, or on an unknown GPU or precision."""
+    """Return bool[n]: whether a run is outside the known runs' ranges, or on an unknown GPU or precision."""
     outside = ~np.isin(asked.groups("gpu", "precision"), known.groups("gpu", "precision"))
     for name in ("parameters", "sequence", "micro_tokens", "gpus"):
         values, range_ = getattr(asked, name), getattr(known, name)
