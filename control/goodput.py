@@ -3,7 +3,7 @@
 For: the scheduler Pollux and the recommender Scavenger, which share this model. Not for: choosing GPUs or
 clusters. A larger batch makes a step carry more, and the noise scale says how much more: it is the trace of
 the gradients' covariance over the squared norm of the true gradient. Sources: McCandlish et al. 2018
-(arXiv 1812.06162) §2.2 and A.1 for the noise scale; Pollux (Qiao et al., OSDI 2021) §3 and its code
+(arXiv 1812.06162) §2.2 for the noise scale; Pollux (Qiao et al., OSDI 2021) §3 and its code
 (petuum/adaptdl) for the estimator from replicas, the model of throughput, its fit and the candidate batches.
 
 Arguments may be arrays that broadcast. Batches and noise scales are in samples, times in s.
@@ -52,19 +52,6 @@ class Moments:
     def noise(self) -> float:
         """The noise scale in samples. NaN means not known yet: both estimates must be above 0."""
         return self.trace / self.sqr if self.sqr > 0 and self.trace > 0 else float("nan")
-
-
-def two_batches(small: float, small_sqr: ArrayLike, large: float, large_sqr: ArrayLike) -> Moments:
-    """Return the moments from mean squared norms of gradients at two batch sizes, small < large.
-
-    small_sqr, large_sqr: squared norms, float64[k]; they are averaged before anything is divided.
-    """
-    at_small, at_large = (
-        float(np.asarray(small_sqr, float).mean()),
-        float(np.asarray(large_sqr, float).mean()),
-    )
-    sqr = (large * at_large - small * at_small) / (large - small)
-    return Moments(sqr, (at_small - at_large) / (1 / small - 1 / large))
 
 
 def of_replicas(

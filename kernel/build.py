@@ -1,8 +1,7 @@
 """Compile BPF programs to relocatable objects, once per source and set of compiler flags.
 
 For: the objects that loader.py and tunnel.py load. Not for: loading them. An object fits every kernel with
-BTF (CO-RE), so it need not be built on the machine that runs it. It is kept in the user's cache, never in the
-project.
+BTF (CO-RE), so it need not be built on the machine that runs it. It is kept in the user's cache.
 """
 
 from __future__ import annotations

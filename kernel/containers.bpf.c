@@ -3,7 +3,7 @@
 //
 // For: any kernel with BTF, 5.8 or newer, cgroup v1 and v2, loaded through libbpf or through bcc. Only the fields
 // that are read here are declared. libbpf finds where they are in the running kernel (CO-RE); for bcc the loader
-// looks their offsets up and defines OWNER_FIELD for each FIELD. Not for: deciding, or holding anyone.
+// looks their offsets up and defines OWNER_FIELD for each FIELD. Not for: deciding, or holding tasks.
 // A container is known by the id of its cgroup, which is its directory's inode number.
 // Sources: kernel/sched/{fair,core,sched.h}, mm/{memcontrol,oom_kill}.c of Linux 6.1.
 
@@ -87,16 +87,16 @@ struct period {
 enum { UNDER_OOM, KILL };
 struct pressure {
 	__u64 id, at_ns, limit_pages, usage_pages;
-	__u32 kind, pid;	// pid: who asked for memory, or who is killed
+	__u32 kind, pid;	// pid: the process that asked for memory, or that is killed
 };
 
-// What a watched group had to spend: its pool at the period's start, and what quota writes put in since.
+// The runtime of a watched group: its pool at the period's start, and the runtime that quota writes added since.
 struct purse { __u64 start_ns, added_ns, known; };
 
 BPF_HASH(watched, __u64, struct purse, MAX_GROUPS);
 BPF_RINGBUF_OUTPUT(periods, PERIODS_BYTES >> 12);
-BPF_RINGBUF_OUTPUT(pressures, PRESSURES_BYTES >> 12);	// apart, so that a flood of periods costs none of these
-BPF_ARRAY(lost, __u64, 2);	// records that found their ring buffer full: [0] periods, [1] pressures
+BPF_RINGBUF_OUTPUT(pressures, PRESSURES_BYTES >> 12);	// separate, so that many periods displace none of these
+BPF_ARRAY(lost, __u64, 2);	// numbers of records for which the ring buffer was full: [0] periods, [1] pressures
 
 static inline void count_lost(__u32 which)
 {
@@ -121,7 +121,7 @@ static inline struct purse *purse_of(struct cfs_bandwidth *pool, __u64 *id)
 	return bpf_map_lookup_elem(&watched, id);
 }
 
-// What a refill makes of `left` (__refill_cfs_bandwidth_runtime).
+// Returns the pool after a refill that finds left_ns in it (__refill_cfs_bandwidth_runtime).
 static inline __u64 refilled_ns(struct cfs_bandwidth *pool, __u64 left_ns, __u64 quota_ns)
 {
 	__u64 most_ns = quota_ns + READ(pool, burst);
@@ -141,9 +141,9 @@ ON_ENTRY(sched_cfs_period_timer, struct hrtimer *timer)
 
 	if (!purse || quota_ns == NO_QUOTA)
 		return 0;
-	// A CPU that took a slice before the last refill may have returned it since: the pool then has more than its
-	// quota (__return_cfs_rq_runtime). What the last period counted too much as used, this one or the next ones
-	// count less. The refill drops what is above the quota and the burst.
+	// A CPU that took a slice before the last refill may have returned it since. The pool then has more than its
+	// quota (__return_cfs_rq_runtime). The last period counted too much as used, so this one or the next ones
+	// count less. The refill drops the part above the quota and the burst.
 	left_ns = READ(pool, runtime);
 	used_ns = (purse->known ? purse->start_ns + purse->added_ns : quota_ns) - left_ns;
 	purse->start_ns = refilled_ns(pool, left_ns, quota_ns) + (used_ns < 0 ? used_ns : 0);
@@ -179,7 +179,7 @@ ON_ENTRY(__refill_cfs_bandwidth_runtime, struct cfs_bandwidth *pool)
 	if (!purse)
 		return 0;
 	if (quota_ns == NO_QUOTA) {
-		purse->known = 0;	// what is spent without a quota is not taken from the pool
+		purse->known = 0;	// without a quota, runtime is not taken from the pool
 		return 0;
 	}
 	left_ns = READ(pool, runtime);

@@ -108,16 +108,14 @@ class Tunnel:
         self.program, self._maps = -1, {}
 
     def set_way_out(self, device: int, local: int) -> None:
-        """Set the device over which frames leave. device: ifindex of the VXLAN device; local: this host's
-        VTEP address."""
+        """Set the device over which frames leave. device: ifindex. local: this host's VTEP address."""
         value = np.array([(device, local)], _WAY_OUT)
         code = self._lib.bpf_map_update_elem(self._maps[_OUT], _zero(), value.ctypes.data, ANY)
         if code < 0:
             raise _refused("setting the way out", -code)
 
     def frames(self) -> tuple[int, int]:
-        """Return two numbers since the program was loaded: frames that a rule sent on, and frames left to the
-        bridge."""
+        """Return the numbers of frames since loading: sent by a rule, and left to the bridge."""
         # Not os.cpu_count(): the kernel returns one count for each CPU that the machine could have.
         counts = np.zeros(_possible_cpus(), np.uint64)
         sums = []

@@ -1,3 +1,1 @@
-"""Trace schemas, readers of public formats, and our own recordings. It imports no other package of ours but
-twinbed.
-"""
+"""Trace schemas, readers of public formats, and recordings. Of our packages it imports twinbed only."""

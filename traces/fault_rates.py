@@ -1,8 +1,8 @@
-"""Tells how often the parts of a training fleet fail: published totals, and the sums of a public fault trace.
+"""Say how often the parts of a training fleet fail, from published totals and a public fault trace.
 
-For: faults per GPU and second by source, and the readers of StepFun's trace. Not for: drawing faults
-(twin.fabric.fleet), nor the time a path needs to fail over. Sources count GPUs or servers. Rates per GPU
-carry over to fleets of another size. The trace is not shipped.
+For: faults per GPU and second by source, and the downtimes in StepFun's trace. Not for: drawing faults
+(twin.fabric.fleet), nor the time a path needs to fail over. Sources count GPUs or servers. Rates per GPU hold
+for fleets of another size, too. The trace is not shipped.
 
 Sources: A. Dubey et al., The Llama 3 Herd of Models, 2024, section 3.3.4 and table 5; StepFun,
 InfiniteHBD-Trace (SIGCOMM 2025, Apache-2.0).
@@ -23,8 +23,8 @@ from traces.schema import Floats
 from twinbed import TraceError
 
 Part = Literal["link", "nic", "other"]
-"""link: cables, optics, switch ports; nic: adapters; other: all other faults that take a host out of a
-job."""
+"""A part that fails. link: cables, optics, switch ports. nic: adapters. other: all other faults that take a
+host out of a job."""
 
 PARTS: tuple[Part, ...] = ("link", "nic", "other")
 
@@ -41,10 +41,10 @@ NO_FAULT = ("Stress Test Failure", "Training Task Troubleshooting", "Change", "T
 class FaultCounts:
     """Faults of a fleet by part.
 
-    source: where the counts are from
+    source: the publication, in one line
     gpus: number of GPUs that were watched
-    duration_s: how long they were watched, s
-    counts: by part, number of faults
+    duration_s: length of the observation, s
+    counts: part → number of faults
     """
 
     source: str

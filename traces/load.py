@@ -1,4 +1,4 @@
-"""Loads any trace: from a path, a folder of a public data set, or the name of a shipped recording.
+"""Load a trace from a path, a folder of a public data set, or the name of a shipped recording.
 
 For: recognising a format and calling its reader. Not for: reading (traces/readers, traces/parquet).
 """
@@ -39,20 +39,20 @@ RECORDED = Path(__file__).parent / "recorded"
 """The recordings that ship with twinbed."""
 
 _HEAD_BYTES = 512
-"""Bytes of a text by which its format is recognised."""
+"""Number of bytes at a text's beginning by which its format is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
     """A trace format and how to read it.
 
-    name: the user's word for it
-    description: what it is, in one line
-    read: path and keyword options → the trace; `load` checks the options and converts text to their types
-    recognises: whether a file with these column names has this format
-    is_parquet: False for text
-    begins: whether a file whose first bytes are these has this format; None for tables
-    files: names of a public data set's files, in the order in which they are looked for in a folder
+    name: name that users write
+    description: one line about the format
+    read: function: path and keyword options → trace. `load` converts text to the options' types.
+    recognises: function: column names → whether a file with them has this format
+    is_parquet: whether files of this format are Parquet; False: text
+    begins: function: first bytes of a file → whether it has this format; None for tables
+    files: names of a public data set's files, in the order in which a folder is searched for them
     """
 
     name: str
@@ -133,11 +133,11 @@ _READERS = (
 )
 
 FORMATS: Mapping[str, Reader] = {reader.name: reader for reader in _READERS}
-"""Every format by name, in the order in which a file is offered to them."""
+"""Name → format, in the order in which a file is offered to them."""
 
 
 def shipped() -> list[str]:
-    """Return the names of the recordings that come with twinbed, sorted."""
+    """Return the names of the shipped recordings, sorted."""
     return sorted(path.stem for path in RECORDED.glob("*.parquet"))
 
 
@@ -153,12 +153,12 @@ def load(
 ) -> UsageTrace:
     """Return the validated trace at `source`: a file, a public data set's folder, or a shipped recording.
 
-    format: a key of FORMATS (None = recognised by the content), or a reader of the user's own (twinbed.own)
+    format: key of FORMATS, or the user's own reader (twinbed.own); None: recognised by the content
     containers, start_s, end_s: as in `select`
-    max_containers: keep only this number of containers, the first ones
-    options: the reader's own; text is converted to their types
+    max_containers: largest number of containers; the first ones are kept
+    options: options of the reader; text is converted to their types
 
-    Raises TraceError, in one line, if anything is wrong.
+    Raises TraceError, in one line, for whatever is wrong.
     """
     path, reader = _chosen(source, format)
     made = _read(reader, path, options)
@@ -177,10 +177,10 @@ def load_history(
     format: str | None = None,  # noqa: A002 - the user's word for it
     **options: object,
 ) -> ClusterHistory:
-    """Return the trace at `source` with what the source tells beside it; arguments as for `load`.
+    """Return the trace at `source` with further facts that it has. Arguments are as for `load`.
 
-    A trace whose format tells nothing beside usage has containers that are workloads of their own. What lies
-    beside an imported history is read, too. Raises TraceError.
+    If the format has usage only, each container counts as a workload of its own. Files beside an imported
+    history are read, too. Raises TraceError.
     """
     path, reader = _chosen(source, format)
     if reader.read is parquet.read and kept.beside(path).exists():
@@ -226,7 +226,7 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
     for reader in _READERS:
         if reader.is_parquet == is_parquet and reader.recognises(columns):
             return path, reader
-    # This reader's error says best what is missing.
+    # The error of this reader says best what is missing.
     return path, FORMATS["recording" if is_parquet else "csv"]
 
 

@@ -1,4 +1,4 @@
-"""Writes a UsageTrace to Parquet atomically, and reads it back bit for bit.
+"""Write a UsageTrace to Parquet atomically, and read it back bit for bit.
 
 For: recordings, converted traces, shipped recordings. Not for: foreign Parquet (traces/readers/surf.py).
 
@@ -51,14 +51,14 @@ _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What every version's metadata has."""
+    """The metadata that every version has."""
 
     schema_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """Facts of a trace that its rows cannot hold, named as in UsageTrace. intervals: their number."""
+    """Facts of a trace that its rows cannot hold, named as in UsageTrace. intervals: number of intervals."""
 
     intervals: Annotated[int, Field(ge=0)]
     interval_s: Annotated[_Finite, Field(gt=0)]
@@ -71,7 +71,7 @@ class _Head:
 
 
 def write(trace: UsageTrace, path: str | Path) -> None:
-    """Write the trace to `path`, whole or not at all.
+    """Write the trace to `path`, completely or not at all.
 
     Raises TraceError if the trace is not valid, and BackendError if the file cannot be written (folder
     missing, no permission, disk full). An older file at `path` then stays.
@@ -82,7 +82,7 @@ def write(trace: UsageTrace, path: str | Path) -> None:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Write a table to `path`, whole or not at all. Raises BackendError; an older file then stays."""
+    """Write a table to `path`, completely or not at all. Raises BackendError; an older file then stays."""
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with hidden.open("xb") as file:
@@ -130,7 +130,7 @@ def columns(path: Path) -> list[str]:
 
 def _table(trace: UsageTrace) -> pa.Table:
     rows = len(trace.present)
-    # Container by container: each one's values lie together and compress well.
+    # The rows are written container by container, because the values of one container compress well together.
     cells = np.flatnonzero(trace.present.T)
     code, row = (cells // rows).astype(np.int32), cells % rows
     times = trace.start_s + np.arange(rows) * trace.interval_s
@@ -189,7 +189,7 @@ def _trace(path: Path, head: _Head, file: pq.ParquetFile) -> UsageTrace:
         raise TraceError(f"{path}: a container has two rows for the same time")
 
     def dense(name: str) -> Floats:
-        # One column at a time: the whole table would double what reading takes.
+        # One column is read at a time. The whole table would double the memory that reading takes.
         read = _columns(file, name).column(name)
         _refuse_missing(path, name, read)
         values = np.zeros(present.shape)
@@ -230,7 +230,7 @@ def _cells(path: Path, table: pa.Table, head: _Head) -> tuple[NDArray[np.int64],
     with np.errstate(over="ignore", invalid="ignore"):
         position = (table.column("time_s").to_numpy() - head.start_s) / head.interval_s
         nearest = np.rint(position)
-        # Written so that a time that is not a number is bad too.
+        # The condition is written so that a time that is not a number is bad, too.
         bad = ~(
             (column >= 0) & (nearest >= 0) & (nearest < head.intervals) & (abs(position - nearest) <= 0.01)
         )
@@ -245,7 +245,7 @@ def _cells(path: Path, table: pa.Table, head: _Head) -> tuple[NDArray[np.int64],
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name durable: a crash after this cannot bring the old file back."""
+    """Make the new name durable, so that a crash after this cannot bring the old file back."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Opens a Parquet file from an untrusted source, after its footer was checked.
+"""Open a Parquet file from an untrusted source, after a check of its footer.
 
-For: every reader of Parquet that a user brings. Not for: what the columns mean. A few bytes of Parquet can
-encode millions of rows, so a file is judged by its footer and not by its size on disk.
+For: every reader of a user's Parquet. Not for: the meaning of the columns. A few bytes of Parquet can encode
+millions of rows, so a file is judged by its footer and not by its size on disk.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MAGIC = b"PAR1"
 """The first and last four bytes of every Parquet file."""
 
 MOST_FILE_BYTES = 1024 * MIB
-"""Largest file, bytes as it is stored."""
+"""Largest size of a stored file, bytes."""
 
 MOST_FOOTER_BYTES = 4 * MIB
-"""Largest footer, bytes. It is parsed before anything in it can be checked."""
+"""Largest footer, bytes. It is parsed before its content can be checked."""
 
 MOST_COLUMNS = 64
-"""Most columns of a file."""
+"""Largest number of columns of a file."""
 
 MOST_BYTES = 1024 * MIB
-"""Most bytes in the columns of a file when they are unpacked, as the footer declares."""
+"""Largest size of a file's unpacked columns, as the footer declares it, bytes."""
 
 _LENGTH_BYTES = 4
 
@@ -52,8 +52,8 @@ def opened(
 
     Raises TraceError, in one line, for whatever Arrow and DuckDB refuse, and BackendError if memory is short.
 
-    text, numbers: names of columns that must be text or numbers where the file has them. Text stays
-    dictionary-encoded, so that a long word that is repeated takes its room once.
+    text, numbers: names of columns that must be text or numbers if the file has them. Text stays
+    dictionary-encoded, so that a repeated long word is stored once. most_rows: largest number of rows.
     """
     if not path.exists():
         raise TraceError(f"{path}: no such file")
@@ -71,10 +71,10 @@ def opened(
                 _check_types(path, file.schema_arrow, text, numbers)
                 yield file
         except (pa.ArrowException, duckdb.Error, OSError, ValueError) as error:
-            # Thrift tells of a want of memory as of damage, but for its text.
+            # Thrift raises the same error for a lack of memory as for damage. Only its text differs.
             short = isinstance(error, pa.ArrowMemoryError | duckdb.OutOfMemoryException)
             if short or "std::bad_alloc" in str(error):
-                # The file may be whole.
+                # The file itself may be undamaged.
                 raise BackendError(f"{path}: not enough memory to read it") from error
             raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
 

@@ -1,4 +1,4 @@
-"""Puts a trace on another interval: a finer one by a stated random model, a coarser one by adding up.
+"""Put a trace on another interval: on a finer one by a random model, on a coarser one by adding up.
 
 For: replaying a trace of 1 s … 5 min intervals at the control period (100 ms). Not for: inventing load. Every
 coarse interval keeps its mean CPU use.
@@ -6,15 +6,15 @@ coarse interval keeps its mean CPU use.
 The model. Within a coarse interval, CPU use is the interval's mean times exp(σ·g), g a Gaussian AR(1)
 process (Ornstein–Uhlenbeck, correlation time `correlation_s`) per container, σ² = ln(1 + cv²): a
 log-normal, positive, autocorrelated multiplier with coefficient of variation `cv`. It is divided by its
-own mean over the interval, so the interval's mean is kept. Use above `max_cores` is cut and given to the
+own mean over the interval, so the interval's mean is kept. Use above `max_cores` is cut and moved to the
 interval's other moments in proportion to their room. Zero stays zero. Containers are independent, and cv is
 the same at every level of use. Memory is the straight line between samples. Network bytes follow CPU use
-within the interval, or are spread evenly if there is none. Throttled time is left out, because it has no
-honest finer form.
+within the interval, or are spread evenly if there is none. Throttled time is left out, because nothing says
+how it is spread within an interval.
 
 The default parameters (burstiness.toml) are fitted from the recordings that ship with twinbed. `python -m
-traces.refine` fits them again and prints the file. Redirect it elsewhere and then move it: the module reads
-the old file first.
+traces.refine` fits them again and prints the file. Redirect the output to another file and then move it,
+because the module reads the old file first.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from traces.schema import MAX_CELLS, Floats, UsageTrace
 from twinbed import TraceError
 
 FIT_COARSE_S = 10.0
-"""Length over which the default is fitted, s: many times the measured correlation times, and short enough
-that a recording of a minute has several."""
+"""Length of the coarse intervals over which the default is fitted, s. It is many times the measured
+correlation times, and short enough that a recording of a minute has several intervals."""
 
 _LARGEST_CV = 100.0
-"""Largest cv. Beyond it all of an interval's use falls into one moment anyway."""
+"""Largest cv. Beyond it all use of an interval falls into one moment anyway."""
 
 CHUNK_CELLS = 1 << 19
-"""Fine cells worked on at once. An array of 4 MiB stays in the cache, and memory is bounded."""
+"""Number of fine cells processed at once. An array of 4 MiB stays in the cache, and memory is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def refine(
 ) -> UsageTrace:
     """Return the trace on intervals of interval_s, finer (by the model above) or coarser (`aggregate`).
 
-    max_cores: no fine value exceeds it; use is flat if the coarse mean itself does. The same trace, seed and
-    parameters give the same bits. Adds a note. Raises TraceError if neither interval is a multiple of the
-    other, or the result has more than MAX_CELLS cells.
+    max_cores: largest fine value, cores. Use is flat in an interval whose mean exceeds it. The same trace,
+    seed and parameters give the same bits. Adds a note. Raises TraceError if neither interval is a multiple
+    of the other, or the result has more than MAX_CELLS cells.
     """
     if not (isfinite(interval_s) and interval_s > 0):
         raise TraceError(f"interval is {interval_s} s, expected a number above zero")
@@ -170,9 +170,9 @@ def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstines
 
     cv² is the variance within coarse intervals over the mean square of their means, so busy intervals count
     for more than idle ones. The correlation comes from the covariance of neighbouring fine intervals.
-    Variation over longer than the coarse interval is not seen, so the cv of strong, slow bursts comes out low
-    (1.34 for 1.5 at a correlation of 0.5 s and 20 s intervals). Raises TraceError if the traces differ in
-    interval, are shorter than the coarse one, or have no CPU use.
+    Variation over longer times than the coarse interval is not seen, so the cv of strong, slow bursts is too
+    low (1.34 instead of 1.5 at a correlation of 0.5 s and intervals of 20 s). Raises TraceError if the traces
+    differ in interval, are shorter than the coarse one, or have no CPU use.
     """
     intervals = {trace.interval_s for trace in traces}
     if len(intervals) != 1:
@@ -197,7 +197,7 @@ def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]
             f"{trace.interval_s:g} s"
         )
     cpu = trace.cpu_cores[: rows * parts].reshape(rows, parts, trace.shape[1])
-    # Only intervals in which the container was present throughout: its start is not a burst.
+    # Only intervals in which the container was always present count, because its start is not a burst.
     whole = trace.present[: rows * parts].reshape(rows, parts, -1).all(axis=1)
     mean = cpu.mean(axis=1)
     scale = float((mean[whole] ** 2).sum())
@@ -210,11 +210,11 @@ def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]
 
 
 Mark = tuple[Mapping[str, Any], Floats]
-"""Where the random numbers of `Bursts` stand."""
+"""Position in the random numbers of `Bursts`."""
 
 
 class Bursts:
-    """The CPU use of N = columns containers within coarse intervals, drawn in the order of time.
+    """The CPU use of N = `columns` containers within coarse intervals, drawn in the order of time.
 
     The same seed gives the same bits, however many intervals are drawn at a time.
     """
@@ -237,11 +237,11 @@ class Bursts:
 
     @property
     def mark(self) -> Mark:
-        """Where the random numbers stand, for `go_to`."""
+        """Return the position in the random numbers, for `go_to`."""
         return self._random.bit_generator.state, self._state
 
     def go_to(self, mark: Mark) -> None:
-        """Draw next what followed the mark."""
+        """Go to a mark, so that the next draw is the one that followed it."""
         self._random.bit_generator.state, self._state = mark
 
     def draw(self, mean: Floats) -> Floats:
@@ -267,7 +267,7 @@ class Bursts:
 
 
 def _cut(block: Floats, level: Floats, cap: float) -> None:
-    """Bring block (float64[t, parts, N], means `level`) under the cap in place and keep its means."""
+    """Cut block (float64[t, parts, N], means `level`) at the cap, in place, and keep its means."""
     over = np.argwhere(block.max(axis=1) > cap)
     row, column = over[:, 0], over[:, 1]
     mean = level[row, column][:, None]

@@ -1,10 +1,10 @@
-"""A trace on finer intervals, some rows at a time: for traces whose fine form does not fit into memory.
+"""Put a trace on finer intervals in blocks, for traces whose fine form does not fit into memory.
 
-For: the same bits as `refine`, in blocks that readers ask for in the order of time, side by side or one after
-the other. Not for: the random model (refine.py).
+For: the same bits as `refine`, in blocks. Readers ask for them in the order of time, several at once or one
+after the other. Not for: the random model (refine.py).
 
-Where the random numbers stand at the start of each block is kept, so that a block can be drawn again. A
-reader that is ahead waits a while for the others, so that a block is usually drawn once for all.
+The position in the random numbers at the start of each block is kept, so that the block can be drawn again. A
+reader that is ahead waits a while for the others, so that a block is usually drawn only once.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from traces.refine import DEFAULT, Burstiness, Bursts, Mark, interpolated, multi
 from traces.schema import Floats, UsageTrace
 
 BLOCK_CELLS = 2_000_000
-"""Fine intervals × containers of a block: some 100 MB with all that is made of them."""
+"""Number of fine intervals × containers of a block, which takes some 100 MB with all derived data."""
 
 _KEPT = 2
-"""Blocks that are kept: what the readers in front read, and the one before."""
+"""Number of blocks that are kept: the one that the first readers read, and the one before."""
 
 _PATIENCE_S = 5.0
-"""How long a reader waits for slower ones. They may have been stopped."""
+"""Longest wait of a reader for slower readers, s. They may have been stopped."""
 
 
 class Block(NamedTuple):
-    """Fine rows from `first` on, as in UsageTrace, but memory in whole bytes."""
+    """Fine rows from row `first` on, as in UsageTrace, but with memory in whole bytes."""
 
     first: int
     cpu_cores: Floats
@@ -40,10 +40,11 @@ class Block(NamedTuple):
 
 
 class Refined:
-    """The trace on intervals of interval_s, which the trace's is a multiple of. Parameters as of `refine`.
+    """The trace on intervals of interval_s, which divides the trace's own. Parameters are as in `refine`.
 
-    rows: number of fine intervals. block_rows: those of a block; the last one may have fewer. notes: those of
-    the trace on the fine intervals. Raises TraceError if interval_s does not divide the trace's interval.
+    rows: number of fine intervals. block_rows: number of rows of a block; the last block may have fewer.
+    notes: notes of the trace on the fine intervals. Raises TraceError if interval_s does not divide the
+    trace's interval.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Refined:
         reader.close()
 
     def reader(self) -> Reader:
-        """Return somebody who reads all blocks once, in order."""
+        """Return a reader, which reads all blocks once, in order."""
         with self._changed:
             reader = Reader(self)
             self._readers.add(reader)
@@ -118,7 +119,7 @@ class Refined:
         return min(reader.at for reader in self._readers)
 
     def _draw(self, number: int) -> Block:
-        """Return a block; those between the last known start and it are drawn, too."""
+        """Return a block. Draws also the blocks between it and the last known position."""
         trace, parts = self.trace, self._parts
         known = max(start for start in self._marks if start <= number)
         self._bursts.go_to(self._marks[known])
@@ -135,7 +136,7 @@ class Refined:
 
 
 class Reader:
-    """Somebody who reads a `Refined` trace. at: the block read last, −1 at first."""
+    """A reader of a `Refined` trace. at: number of the block read last; −1 at first."""
 
     def __init__(self, refined: Refined) -> None:
         self._refined, self.at = refined, -1
@@ -145,5 +146,5 @@ class Reader:
         return self._refined._read(self, number)
 
     def close(self) -> None:
-        """Say that no more blocks are read, so that nobody waits for this reader, and none is kept for it."""
+        """End the reading, so that no reader waits for this one, and no block is kept for it."""
         self._refined._leave(self)

@@ -1,7 +1,7 @@
-"""Reads series of request rates and lists of arrival times of real users' requests.
+"""Read series of request rates, and arrival times of real users' requests.
 
 For: CSV files (plain or .gz) with `t_s,rps`, or with a column of time stamps. Not for: usage traces
-(traces.load), nor for drawing arrivals from a rate. Two public data sets are read as they are: the request
+(traces.load), nor drawing arrivals from a rate. Two public data sets are read without conversion: the request
 rates of Autothrottle (Wang et al., NSDI 2024) and Azure's LLM inference trace of 2023.
 """
 
@@ -18,22 +18,22 @@ from traces.schema import Floats
 from twinbed import TraceError
 
 TIME = ("t_s", "time_s", "time", "timestamp", "TIMESTAMP")
-"""Names of the time column: seconds since any moment, or ISO 8601 (UTC unless a zone is given)."""
+"""Names of the time column: seconds since any moment, or ISO 8601 (UTC unless it has a zone)."""
 
 RATE = ("rps", "rate_rps", "requests_per_second")
-"""Names of the rate column: requests per second from this row's time to the next one's."""
+"""Names of the rate column. Its values are requests per second from the row's time to the next row's time."""
 
 MAX_ROWS = 50_000_000
 
 _TOLERANCE = 0.01
-"""Share of a step by which a time may miss its place: rounded decimals do, a lost row does not."""
+"""Share of a step by which a time may miss its place. It allows rounded decimals, but not a lost row."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRates:
     """A series of request rates.
 
-    step_s: how long each rate holds, s (> 0)
+    step_s: time for which each rate holds, s (> 0)
     rates_rps: requests per second, float64[n ≥ 2], finite and zero or above
     """
 
@@ -64,7 +64,8 @@ def read_rates(path: str | Path) -> RequestRates:
     step_s = float(times[-1] - times[0]) / len(steps)
     bad = ~(steps > 0) | (np.abs(steps - step_s) > _TOLERANCE * step_s)
     if bad.any():
-        # A lost row makes the mean step too long for every row: name the first that differs from most.
+        # A lost row makes the mean step too long for every row, so the error names the first row that differs
+        # from most.
         step_s = float(np.median(steps))
         at = int(np.argmax(np.where(bad, np.abs(steps - step_s), -1.0))) + 1
         raise TraceError(

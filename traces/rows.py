@@ -1,6 +1,6 @@
-"""Reads a small CSV as rows of text by column: catalogues, past measurements, measured jobs.
+"""Read a small CSV as rows of text by column: catalogues, past measurements, measured jobs.
 
-For: tables that a person keeps. Not for: traces (readers/table.py), nor what the columns mean.
+For: tables that a person keeps. Not for: traces (readers/table.py), nor the meaning of columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twinbed import TraceError, TwinbedError
 from twinbed.files import MIB, read_user_text
 
 MOST_BYTES = 8 * MIB
-"""Largest table, bytes: some 50,000 prices, which is every type of a provider in every region."""
+"""Largest size of a table, bytes: room for every type of a provider in every region (50,000 prices)."""
 
 
 def read(

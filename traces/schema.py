@@ -1,11 +1,12 @@
-"""Defines the schema of a usage trace: CPU, memory and network use of containers over time.
+"""The schema of a usage trace: CPU, memory and network use of containers over time.
 
 For: the in-memory form that every reader produces and the Parquet form that we write. Not for: parsing
-foreign files (traces/readers), nor for refining coarse traces (traces/refine).
+foreign files (traces/readers), nor refining coarse traces (traces/refine).
 
 A trace is dense: T regular intervals × N containers. A container that does not run in an interval (before it
 starts, after it ends) has `present = False` and usage 0 there. A value that is missing while its container
-runs is an error, and the reader names the row; or the reader fills it on request and says so in `notes`.
+runs is an error in which the reader names the row. On request, the reader fills it instead and says so in
+`notes`.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class UsageTrace:
     memory_bytes: working set at the interval's end, bytes, ≥ 0
     present: whether the container runs, bool
     rx_bytes, tx_bytes: network bytes received and sent in the interval; None if the source has no counters
-    throttled_s: CFS throttled time in the interval, s, or None
+    throttled_s: CFS throttled time in the interval, s; None if the source does not have it
     metadata: the source's own facts (machine, kernel, command, licence…)
-    notes: what a reader or a refinement did to the data, one sentence for each step, shown to the user
+    notes: changes that readers and refinements made, one sentence for each, shown to the user
     """
 
     containers: tuple[str, ...]
@@ -68,26 +69,26 @@ QUANTITIES = ("cpu_cores", "memory_bytes", "rx_bytes", "tx_bytes", "throttled_s"
 """The names of the [T, N] quantities of a trace, in the order in which they are written and checked."""
 
 MAX_CELLS = 50_000_000
-"""Intervals × containers beyond which refining as a whole refuses: 2 GiB with all five quantities."""
+"""Largest number of intervals × containers that `refine` makes: 2 GiB with all five quantities."""
 
 MOST_READ_CELLS = 12_000_000
-"""Intervals × containers beyond which reading refuses, unless a larger number is asked for. A week of 500
+"""Largest number of intervals × containers that is read, unless the user gives a larger one. A week of 500
 containers every 30 s has 10.08 million. Reading the most with all five quantities takes some 1.2 GB."""
 
 LARGEST = 1e30
-"""Largest value of a trace, in any unit: sums and squares of larger ones overflow."""
+"""Largest value of a trace, in any unit. Sums and squares of larger values would overflow."""
 
 SHORTEST_S, LONGEST_S = 1e-9, 1e9
-"""Bounds of an interval, s."""
+"""Bounds of an interval's length, s."""
 
 
 def validate(trace: UsageTrace, source: str) -> None:
-    """Check every promise of `UsageTrace`. source: a path or a name, with which the message begins.
+    """Check every promise of `UsageTrace`. source: path or name with which the error begins.
 
     Raises TraceError for the first value, in time order, that is NaN, negative, above LARGEST, or not zero
     while its container is absent: it names the interval (counted from 1), its time stamp, the column and the
     container.
-    Or it names the fact of the header that is wrong (no rows, no containers, a container twice, a length).
+    Otherwise it names the wrong fact of the header (no rows, no containers, a container twice, a length).
     """
     _validate_header(trace, source)
     for name in QUANTITIES:
@@ -160,7 +161,7 @@ def select(
     """
     columns = _columns(trace, containers)
     rows = len(trace.present)
-    # A window edge that misses an interval's start by rounding means that start.
+    # If a window edge misses an interval's start by rounding only, that start is meant.
     first = 0 if start_s is None else max(0, ceil(start_s / trace.interval_s - 1e-6))
     last = rows if end_s is None else min(rows, ceil(end_s / trace.interval_s - 1e-6))
     if first >= last:

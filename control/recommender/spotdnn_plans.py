@@ -16,7 +16,6 @@ import numpy as np
 
 from control.jobs import Whole
 from control.recommender.spotdnn import Goal, Training, WorkerKind, iteration_s, predict
-from control.recommender.spotdnn_fits import Fit
 from twinbed import ScenarioError
 
 OVER_PREDICTION = 0.03
@@ -71,27 +70,23 @@ def provision(
     search: Search = Search.WINDOWS,
     over: float = OVER_PREDICTION,
     on_demand: bool = False,
-    fits: Sequence[Fit] = (),
 ) -> Provision:
     """Return the cheapest cluster that reaches the goal. Equal ones are ordered by time, then by number of
     workers.
 
     running: workers that stay, by type. on_demand: whether workers are added on demand instead of on the spot
-    market. fits: fits of the constants, each of which may refuse. If the goal cannot be reached, the result
-    has no plan. Raises ScenarioError for running workers of an unknown type or beyond the quota.
+    market. If the goal cannot be reached, the result has no plan. Raises ScenarioError for running workers of
+    an unknown type or beyond the quota.
     """
     kinds = sorted(kinds, key=lambda kind: kind.name)
     here = _counted(kinds, running or {})
     quota = np.array([kind.quota for kind in kinds], dtype=np.int64)
     free = quota * [isfinite(kind.on_demand_usd_h) for kind in kinds] if on_demand else quota - here
     limit, stay = int(free.sum() + here.sum()), int(here.sum())
-    refusals = [fit.refusal for fit in fits if fit.refusal]
     if goal.loss <= training.gamma[4]:
-        refusals.append(f"infeasible: loss ≤ γ5: {goal.loss:g} is not above {training.gamma[4]:g}")
+        return Provision(None, f"infeasible: loss ≤ γ5: {goal.loss:g} is not above {training.gamma[4]:g}")
     if not limit:
-        refusals.append("infeasible: no instance can be had")
-    if refusals:
-        return Provision(None, refusals[0])
+        return Provision(None, "infeasible: no instance can be had")
     fewest = _fewest(training, [kind for kind, use in zip(kinds, free + here, strict=True) if use], goal)
     most = max(1, int(min(training.server_limit(), limit)))
     room = max(most, stay) - stay

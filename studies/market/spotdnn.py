@@ -129,7 +129,7 @@ def _s2(store: Path) -> Row:
     low, high = min(map(abs, errors.values())), max(map(abs, errors.values()))
     each = ", ".join(f"{workers} workers {error:+.1%}" for workers, error in errors.items())
     ours = f"{low:.1%}–{high:.1%}; CM-DARE+ to {blind:.1%}"
-    why = f"on the testbed: {each}; R² of the fit of α1 and β1 {told.fit.r2:.2f}"
+    why = f"on the testbed: {each}; R² of the fit of α1 and β1 {told.r2:.2f}"
     return "S2", what, source, ours, "V", verdict(high <= 0.069), why
 
 

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from control.recommender.spotdnn import Goal, Training, WorkerKind, predict
-from control.recommender.spotdnn_fits import Fit, fit_contention
+from control.recommender.spotdnn import Goal, Training, WorkerKind, contention, predict
 from lab.runs.files import write_whole
 from studies import harness
 from studies.harness import Asked, TimeIsUpError
@@ -146,11 +145,11 @@ class Compared(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Results of the profiles. training, kinds: constants of the predictor; fit: fit of the contention."""
+    """The predictor's constants, as the profiles show them. r2: R² of the fit of the contention share."""
 
     training: Training
     kinds: tuple[WorkerKind, ...]
-    fit: Fit
+    r2: float
 
     def pushes_s(self, machines: tuple[Machine, ...], pushes: int, *, contended: bool = True) -> float:
         """Return the predicted time of so many pushes of a cluster, s."""
@@ -174,15 +173,14 @@ def known(store: Path) -> Known | None:
         WorkerKind(machine.name, 1.0, 8, machine.samples, 1, whole - moved)
         for (machine,), whole, moved in zip(ALONE.values(), whole_s, moved_s, strict=True)
     )
-    fit = fit_contention(
+    alpha, beta, r2 = contention(
         np.array([len(machines) for machines in CONTENDING.values()]),
         np.array([2 * push_mb / mean(cells[name]["moved_s"].values()) for name in CONTENDING]),
         server_mb_s=SERVER_MB_S,
         worker_mb_s=worker_mb_s,
     )
-    alpha, beta = fit.values.tolist()
     training = Training(push_mb, SERVER_MB_S, worker_mb_s, _NO_PCIE, (alpha, beta), (0, 0, 1, 0, 0))
-    return Known(training, kinds, fit)
+    return Known(training, kinds, r2)
 
 
 def compared(store: Path) -> list[Compared]:

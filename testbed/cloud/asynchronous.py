@@ -23,7 +23,6 @@ import numpy as np
 
 from control.jobs import Real
 from testbed.cloud.emulated import Cluster, rate
-from testbed.containers.cgroup.drivers import Driver
 from twinbed import ScenarioError
 
 PROGRAM = Path(__file__).with_name("asynchronous_process.py")
@@ -36,8 +35,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A worker's emulated machine. name: instance type. cores: CPU quota, cores. samples: batch of an
-    iteration."""
+    """A worker's emulated machine. name: instance type. cores: CPU quota, cores. samples: its batch."""
 
     name: str
     cores: float
@@ -45,8 +43,7 @@ class Machine:
 
 
 class Pushes(NamedTuple):
-    """k pushes at the server, one float64[k] each: time (CLOCK_MONOTONIC, s), worker's rank, loss of its
-    batch."""
+    """k pushes at the server, float64[k] each: time (CLOCK_MONOTONIC, s), worker's rank, loss."""
 
     at_s: Real
     rank: Real
@@ -79,15 +76,12 @@ class Asynchronous(Cluster):
     Raises BackendError if the machine refuses.
     """
 
-    def __init__(
-        self, workers: int, server_mb_s: float, worker_mb_s: float, *, driver: Driver | None = None
-    ) -> None:
-        super().__init__((sys.executable, "-P", str(PROGRAM)), workers + 1, driver=driver)
+    def __init__(self, workers: int, server_mb_s: float, worker_mb_s: float) -> None:
+        super().__init__((sys.executable, "-P", str(PROGRAM)), workers + 1)
         self._rates = (server_mb_s, *[worker_mb_s] * workers)
         self._machines: dict[int, Machine] = {}
         self._before: dict[int, int] = {}
-        """Rank → number of all pushes before the rank's present process was started; 0 for the first
-        processes."""
+        """Rank → number of pushes before the rank's process was started; 0 for the first one."""
         self._quota: dict[int, float] = {}
         """Rank → quota in force, cores."""
 
@@ -143,7 +137,7 @@ class Asynchronous(Cluster):
         self._wait(settled, within_s, f"settle with {len(self._machines)} workers")
 
     def watch(self, for_s: float) -> None:
-        """Let the cluster train for for_s seconds. Raise ScenarioError if a worker ends."""
+        """Let the cluster train for for_s seconds. Raises ScenarioError if a worker ends."""
         end_s = time.monotonic() + for_s
         self._wait(lambda: bool(self.look()) and time.monotonic() >= end_s, for_s + _POLL_S + 1, "train on")
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from control.jobs import InstanceType
 from testbed.cloud import steps
 from testbed.containers import leftovers, machine, network
-from testbed.containers.cgroup.drivers import Driver, detect
+from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.container import Container, ContainerSpec, stop
 from testbed.containers.host.identity import Identity
 from testbed.containers.host.identity import identity as identity_of
@@ -108,7 +108,6 @@ class Cluster(Undone):
         *,
         directory: Path | None = None,
         noise_steps: int = 0,
-        driver: Driver | None = None,
         identity: Identity | None = None,
     ) -> None:
         if workers < 1:
@@ -116,7 +115,7 @@ class Cluster(Undone):
         super().__init__()
         self._command, self._workers, self._directory = tuple(command), workers, directory
         self._noise_steps = noise_steps
-        self._driver = driver or detect()
+        self._driver = detect()
         self._identity = identity or identity_of(None, (), os.environ)
         self._containers: list[Container] = []
 
@@ -237,8 +236,7 @@ class Cluster(Undone):
 
 
 def cpu_busy_s() -> float:
-    """Return the CPU seconds that this machine has used since its start. Niced tasks do not count: they give
-    way."""
+    """Return the CPU seconds that this machine has used since its start, without niced tasks."""
     times = machine.cpu_times()
     return times.used_s - times.nice_s + times.stolen_s
 
@@ -251,8 +249,7 @@ def shape(endpoint: network.Endpoint, rate_bps: float) -> None:
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:
-    """Shape the traffic that leaves by a link, in a namespace if given. It is unlimited until `rate` sets a
-    rate."""
+    """Shape the traffic that leaves by a link, in a namespace if given. `rate` sets its rate."""
     _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
 
 

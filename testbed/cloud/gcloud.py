@@ -37,8 +37,7 @@ LONGEST_CALL_S = 600.0
 OWNER, TOKEN = "twinbed-owner", "twinbed-token"
 """Names of the labels that every instance bears."""
 _STATES = {"PROVISIONING": State.CREATING, "STAGING": State.CREATING, "RUNNING": State.RUNNING}
-"""Compute Engine's state → our state. Stopped and suspended instances are FAILED: their disks are still
-billed."""
+"""Compute Engine's state → our state. Others are FAILED: stopped instances have billed disks."""
 _STEPS, _END = "twinbed-steps", "twinbed-end"
 LAST_STEPS = 200
 """Number of steps whose ends an instance reports each time, and the most that can be measured."""

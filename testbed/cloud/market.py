@@ -83,8 +83,7 @@ def carry_out(
     """Return the result of the job. Real starts and stops that take longer than `timing` count with their
     real time.
 
-    quota_cores: function: place → CPU quota of each of its machines, cores. Raises BackendError for a job
-    that fails.
+    quota_cores: place → CPU quota of each of its machines, cores. Raises BackendError if the job fails.
     """
     real = _Real(market, terms, timing, policy, executor, training, quota_cores)
     began, told = time.monotonic(), 0.0

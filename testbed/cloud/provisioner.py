@@ -43,9 +43,8 @@ class _Life:
 class EmulatedInstances:
     """A provisioner of emulated types. cores: cores of this machine that it may use; None: all."""
 
-    def __init__(self, *, cores: float | None = None, scale: float = SCALE) -> None:
+    def __init__(self, *, cores: float | None = None) -> None:
         self._cores = float(os.cpu_count() or 1) if cores is None else cores
-        self._scale = scale
         self._life: _Life | None = None
 
     def refusal(self, order: Order) -> str:
@@ -53,7 +52,7 @@ class EmulatedInstances:
         if order.server is not None:
             return "emulated clusters have no parameter server; leave --server out, or take --backend twin"
         try:
-            limits = emulated(order.kind, self._scale)
+            limits = emulated(order.kind)
         except ScenarioError as error:
             return str(error)
         needed = order.workers * limits.cores + LEFT_CORES
@@ -105,9 +104,9 @@ class EmulatedInstances:
                 life.cluster.wait_for_steps(FIRST_STEPS_S)
             # The start has no limits; its bill comes from the provider's rules.
             begun_s = time.monotonic()
-            left_s = order.lease_s / self._scale - (begun_s - life.begun_s)
+            left_s = order.lease_s / SCALE - (begun_s - life.begun_s)
             measured = life.cluster.measure(
-                emulated(order.kind, self._scale), count=steps, within_s=max(min(STEPS_S, left_s), 1.0)
+                emulated(order.kind), count=steps, within_s=max(min(STEPS_S, left_s), 1.0)
             )
         except ScenarioError as error:
             life.state = State.FAILED
@@ -117,10 +116,10 @@ class EmulatedInstances:
             return cannot_run(self._billed_s(begun_s), "it does not fit into the memory")
         billed_s = self._billed_s(begun_s)
         if not order.noisy:
-            return Reading(measured.step_s * self._scale, billed_s)
-        billed_s += NOISE_AFTER * float(measured.step_s.mean()) * self._scale
+            return Reading(measured.step_s * SCALE, billed_s)
+        billed_s += NOISE_AFTER * float(measured.step_s.mean()) * SCALE
         noise = life.cluster.noise(order.batch)
-        return Reading(measured.step_s * self._scale, billed_s, noise=noise)
+        return Reading(measured.step_s * SCALE, billed_s, noise=noise)
 
     def stop(self, owner: str, token: str) -> None:
         """End the processes and remove groups, networks and files."""
@@ -139,7 +138,7 @@ class EmulatedInstances:
         return tuple(Held(name, life.order.token, life.state) for name in life.order.names())
 
     def _billed_s(self, since_s: float) -> float:
-        return (time.monotonic() - since_s) * self._scale
+        return (time.monotonic() - since_s) * SCALE
 
     def _expire(self) -> None:
         life = self._life

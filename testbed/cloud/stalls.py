@@ -34,8 +34,7 @@ _PAGE_CACHE = "1"
 """Value that is written to DROP_CACHES to drop the pages of files
 (Documentation/admin-guide/sysctl/vm.rst)."""
 _WITHIN_S = 240.0
-"""Longest time until a job's first steps, s, including the writing of its file, and longest time of a run's
-steps."""
+"""Longest time until a job's first steps, s, with the writing of its file, and of a run's steps."""
 _CYCLES = 8
 """Number of times that each size is all-reduced."""
 _READS = 400
@@ -161,8 +160,7 @@ def _limits(job: Profiled, *, shaped: bool = False) -> Emulated:
 
 
 def drop(file: Path) -> None:
-    """Write a file to its disk, and drop the page cache of this machine. Raises BackendError if that is
-    refused."""
+    """Write a file to its disk, and drop this machine's page cache. Raises BackendError if refused."""
     with file.open("rb") as stream:
         os.fsync(stream.fileno())
     try:

@@ -18,8 +18,7 @@ from control.goodput import of_replicas
 from twinbed import BackendError
 
 NOISE_STEPS = 20
-"""Number of steps in which gradients are measured: the least window of a search (our reading of
-Scavenger)."""
+"""Number of steps in which gradients are measured: Scavenger's least window (our reading)."""
 NOISE_AFTER = NOISE_STEPS + 8
 """Number of steps after which they have been measured. The first step shows the optimiser, and Adam needs
 some to settle."""
@@ -36,8 +35,7 @@ class Model:
     gradient_bytes: size of each trained tensor, in order, bytes.
     layers: classes of the modules without children, in order.
     non_trainable: number of parameters and statistics (of batch norm) that are not trained.
-    input_size, output_size: count of numbers in the input and output of a sample; an output of 0 is not known
-    yet.
+    input_size, output_size: count of numbers in a sample's input and output (0: not known yet).
     input_bytes: size of a sample's input, bytes.
     optimiser: class of the optimiser; "" before its first step.
     """
@@ -56,8 +54,7 @@ class Model:
 def environment(
     folder: Path, rank: int, processes: int, inherited: Mapping[str, str], noise_steps: int = 0
 ) -> dict[str, str]:
-    """Return the environment of a process of a PyTorch job: its rank, the meeting point and the hook's
-    folder.
+    """Return the environment of a process of a PyTorch job: rank, meeting point and hook.
 
     noise_steps: number of steps whose gradients are measured.
 
@@ -80,10 +77,10 @@ def environment(
     return variables
 
 
-def step_ends_ns(folder: Path, rank: int = 0) -> NDArray[np.int64]:
-    """Return the end of each of the k steps so far, ns of CLOCK_MONOTONIC, int64[k]."""
+def step_ends_ns(folder: Path) -> NDArray[np.int64]:
+    """Return int64[k]: the end of each of rank 0's k steps so far, ns of CLOCK_MONOTONIC."""
     try:
-        content = (folder / f"{rank}.steps").read_bytes()
+        content = (folder / "0.steps").read_bytes()
     except FileNotFoundError:
         content = b""
     return np.frombuffer(content[: len(content) // 8 * 8], dtype="<i8").astype(np.int64)
@@ -107,10 +104,10 @@ def noise(folder: Path, processes: int, batch: int) -> float:
     return of_replicas(local, norms[0][:steps, 1], replicas, replicas * batch, processes * batch).noise
 
 
-def model(folder: Path, rank: int = 0) -> Model:
-    """Return the model that a process trains. Raise BackendError if it has trained none yet."""
+def model(folder: Path) -> Model:
+    """Return the model that rank 0 trains. Raises BackendError if it has trained none yet."""
     try:
-        recorded = json.loads((folder / f"{rank}.json").read_text())
+        recorded = json.loads((folder / "0.json").read_text())
     except FileNotFoundError:
         raise BackendError(
             "the job trained no PyTorch model: no module in training was called; is it Python with torch, "

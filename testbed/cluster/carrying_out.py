@@ -119,7 +119,7 @@ class _Real:
         self._set_quotas()
 
     def _look(self, now_s: float, passed_s: float) -> bool:
-        """Account for the time since the last check. Return whether a job has ended."""
+        """Account for the time since the last check. Returns whether a job has ended."""
         books, waits = self.books, np.zeros(self.books.running.size)
         seen: dict[int, Seen] = {}
         for job in list(self.there):

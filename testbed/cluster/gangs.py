@@ -1,5 +1,4 @@
-"""Start real training jobs, stop them, and start them again elsewhere. A gang has a process for each of its
-GPUs.
+"""Start real training jobs, stop them, and start them again elsewhere. A gang has a process per GPU.
 
 For: one life of a gang, from its start to its end, in its own cgroups. Not for: the times at which jobs start
 and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota: CPU-bound jobs then have
@@ -97,8 +96,7 @@ class Gangs(Undone):
         self._lives: dict[int, Life] = {}
         self._done = [0] * len(jobs)
         self._further: set[int] = set()
-        """Jobs that a signal ended while they saved. Their checkpoint may have more steps than are
-        counted."""
+        """Jobs that a signal ended while they saved. Their checkpoint may have more steps."""
         self._started = 0
 
     def _prepare(self) -> None:
@@ -158,8 +156,7 @@ class Gangs(Undone):
             container.start(life.containers, life.folder / "logs", None)
 
     def limit(self, job: int, quota_cores: float) -> None:
-        """Change the quota of each of a gang's processes, cores. It holds from now on, or from the first step
-        on."""
+        """Change the quota of each of a gang's processes, cores, now or from the first step on."""
         life = self._lives[job]
         life.quota_cores = quota_cores
         if life.limited and life.leaving is None:

@@ -215,8 +215,7 @@ class SlurmGangs(Gangs):
         return self._states
 
     def holders(self) -> dict[int, list[int]]:
-        """Return job → servers, for each job that Slurm runs or has run to its end, in order of
-        submission."""
+        """Return job → servers for the jobs that Slurm runs or has run, in order of submission."""
         states = self.states()
         there = {job: states[number] for job, number in self._ids.items() if number in states}
         held = ("RUNNING", "COMPLETING", "COMPLETED")
@@ -278,8 +277,7 @@ class Backfill(Scheduler):
 
 
 def _shares(gpus: int, servers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (server, GPUs) for each server of a gang. Slurm spreads GPUs evenly; the first servers get the
-    remainder."""
+    """Return (server, GPUs) of a gang. Slurm spreads GPUs evenly; the first servers get the remainder."""
     shares = []
     for place, server in enumerate(servers):
         here = -(-gpus // (len(servers) - place))

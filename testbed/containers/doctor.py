@@ -60,12 +60,13 @@ def examine() -> tuple[Finding, ...]:
         findings += [Finding(name, "missing", outcome, meaning, _ROOT, name in tried[:2]) for name in tried]
     else:
         findings += _tried(driver)
-    findings += [_namespaces(), _program("ip", "iproute2", "networks of containers (record --network own)")]
-    findings += [_program(*program) for program in _PROGRAMS]
-    findings += [_tracing(), _bcc(), _virtual_machine(), _clock()]
+    findings += [_namespaces(), program("ip", "iproute2", "networks of containers (record --network own)")]
+    findings += [program(*wanted) for wanted in _PROGRAMS]
+    findings += [_tracing(), _bcc(), virtual_machine(_VM_IS_FOR), _clock()]
     return tuple(findings)
 
 
+_VM_IS_FOR = "the tests that need another kernel (make test-vm)"
 _PROGRAMS = (
     ("tc", "iproute2", "links with a rate or a delay"),
     ("nft", "nftables", "silent faults of links"),
@@ -174,12 +175,13 @@ def _namespaces() -> Finding:
     if missing:
         cure = "boot Debian's kernel: sudo apt install linux-image-amd64"
         return Finding("namespaces", "missing", f"no {', '.join(missing)}", meaning, cure)
-    if not _may_unshare():
+    if not succeeds("unshare", "--mount", "--net", "true"):
         return Finding("namespaces", "not allowed", "unshare was refused", meaning, _ROOT)
     return Finding("namespaces", "ok", ", ".join(wanted), meaning)
 
 
-def _program(name: str, package: str, meaning: str) -> Finding:
+def program(name: str, package: str, meaning: str) -> Finding:
+    """Return whether a program is installed. package: Debian's package that has it."""
     place = shutil.which(name)
     if place is None:
         return Finding(name, "missing", "not installed", meaning, f"sudo apt install {package}")
@@ -206,8 +208,8 @@ def _bcc() -> Finding:
     return Finding("bcc", "missing", missing, meaning, cure)
 
 
-def _virtual_machine() -> Finding:
-    meaning = "the tests that need another kernel (make test-vm)"
+def virtual_machine(meaning: str) -> Finding:
+    """Return whether a VM can be booted here. meaning: what it is for."""
     bootable, reason = vm.available()
     if bootable:
         return Finding("virtual machine", "ok", reason, meaning)
@@ -229,8 +231,8 @@ def _clock() -> Finding:
     return Finding("clock", "missing", text, meaning, f"echo tsc | sudo tee {_CLOCK}")
 
 
-def _may_unshare() -> bool:
-    command = ["unshare", "--mount", "--net", "true"]
+def succeeds(*command: str) -> bool:
+    """Return whether a command runs here and exits with 0."""
     try:
         return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
     except (FileNotFoundError, subprocess.TimeoutExpired):

@@ -74,7 +74,7 @@ def sweep(driver: Driver) -> None:
 
 
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
-    """Remove leftovers of dead runs and agents. Return the runs that had any.
+    """Remove leftovers of dead runs and agents. Returns the runs that had any.
 
     live: whether to remove live runs, too, and runs whose lock is not visible here. The process of a live run
     is told to end first (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never touched.
@@ -105,7 +105,7 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
 
 
 def remove(run: str, driver: Driver) -> None:
-    """Remove the objects of a run, including its processes. Raise BackendError for objects that could not be
+    """Remove the objects of a run, including its processes. Raises BackendError for objects that could not be
     removed.
     """
     problems = attached.restore_run(run)
@@ -174,8 +174,7 @@ def _is_mine(name: str) -> bool:
 
 
 def _end(run: Run) -> None:
-    """Tell the run's process to end. The signal goes through a pidfd, because the process id may have been
-    reused."""
+    """Tell the run's process to end, through a pidfd, because its id may have been reused."""
     if run.pid is None:
         if _locks(run.name, _agents()):
             raise BackendError(f"{run.name}: its process is in another PID namespace; end it there")
@@ -198,8 +197,7 @@ def _end(run: Run) -> None:
 
 
 def _ended(handle: int, timeout_s: float) -> bool:
-    """Return whether the process ends in that time. Its handle then becomes readable, even before its parent
-    waits for it."""
+    """Return whether the process ends in that time. Its handle then becomes readable."""
     end = select.poll()
     end.register(handle, select.POLLIN)
     return bool(end.poll(timeout_s * 1_000))

@@ -185,8 +185,7 @@ def _run_of_namespace(namespace: str) -> str:
 
 
 def _link_stem(run: str) -> str:
-    """Return a name for the bridge that is short enough (IFNAMSIZ is 16) for a container's number to be
-    added."""
+    """Return a name for the bridge, short enough (IFNAMSIZ is 16) to add a container's number."""
     return LINK_PREFIX + hashlib.blake2s(run.encode(), digest_size=3).hexdigest()
 
 

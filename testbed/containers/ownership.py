@@ -28,8 +28,7 @@ LINK_PREFIX = "tb-"
 """Beginning of the name of every network namespace and link of ours."""
 
 RUN_ROOT = Path("/run/twinbed")
-"""Directory for files of runs that are not cgroups, such as bundles and limits to restore. Each run has a
-subdirectory."""
+"""Directory for runs' bundles and limits to restore, with a subdirectory per run."""
 
 LOCK = "lock"
 """Name of the file whose lock the owner of a directory holds."""
@@ -106,8 +105,7 @@ def is_dead(run: str) -> bool:
 
 
 def locks_of(run: str) -> list[Path]:
-    """Return the lock files of a run that exist here: the run's own, and those of its temporary
-    directories."""
+    """Return the existing lock files of a run: its own, and those of its temporary directories."""
     locks = [RUN_ROOT / run / LOCK] if is_run(run) else []
     locks += [directory / _HIDDEN_LOCK for directory in temporary_directories().get(run, ())]
     return [lock for lock in locks if lock.exists()]

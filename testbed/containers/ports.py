@@ -21,8 +21,7 @@ from twinbed import BackendError
 
 
 class GroupGoneError(BackendError):
-    """Raised when others removed the cgroup. Its container then counts as removed, and everything else goes
-    on."""
+    """Raised when others removed the cgroup. Its container counts as removed, and the rest goes on."""
 
 
 class Trap(Protocol):
@@ -92,7 +91,7 @@ class HostGroup(LimitedGroup, Protocol):
 
     def remove(self) -> None:
         """Kill the processes inside and remove the group. Idempotent. An attached group only gets its
-        original limits back. Raise BackendError if the processes do not die."""
+        original limits back. Raises BackendError if the processes do not die."""
 
 
 @dataclass(frozen=True, slots=True)

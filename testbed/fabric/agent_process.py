@@ -64,16 +64,14 @@ class _Ended:
 
 
 def applier_for(kind: str, owner: int, served: Place) -> Applier:
-    """Return an applier. kind: `bpf`, `flower`, or `auto` (flower if the kernel has it). Raises
-    BackendError."""
+    """Return an applier of this kind: `bpf`, `flower` or `auto` (flower if possible). Raises BackendError."""
     if kind == "flower" or (kind == "auto" and FlowerRules.works()):
         return FlowerRules(owner, served.devices, served.local)
     return BpfRules(owner, served.devices, served.local)
 
 
 def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> None:
-    """Serve this namespace until SIGTERM. say: function called with a report every every_s seconds. Raises
-    BackendError."""
+    """Serve this namespace until SIGTERM. say: called with a report every every_s. Raises BackendError."""
     signals = _Ended()
     before: dict[str, Any] = {}
     while not signals.ended:

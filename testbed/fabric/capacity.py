@@ -17,8 +17,7 @@ from testbed.fabric.model import Plan
 from twinbed import BackendError
 
 _PACKET_S = 0.65e-3
-"""CPU time of both ends of a BFD session per packet, s. Measured were 0.59 to 0.77 ms at 107 to 2,560
-packets/s."""
+"""CPU time of both ends of a BFD session per packet, s: 0.59 to 0.77 ms at 107 to 2,560 packets/s."""
 
 _PLANE_PACKET_S, _PLANE_CORES = 0.08e-3, 0.008
 """CPU time per packet with our own data plane, s, and the further use of its process in each router, cores.
@@ -28,8 +27,7 @@ _BUSY = 0.85
 """Largest share of the cores that BFD may use. The rest is for routing and applications."""
 
 _ROUTER_MIB, _FAST_PATH_MIB, _NAMESPACE_MIB = 25.0, 27.0, 0.25
-"""Memory of FRR's daemons in a namespace, of a fast path, and of a namespace with a cable in the kernel,
-MiB."""
+"""Memory of FRR in a namespace, of a fast path, and of a namespace with a cable in the kernel, MiB."""
 
 _ROUTER_TASKS = 12
 """Number of FRR's threads in a namespace."""

@@ -55,8 +55,7 @@ _ROUTING = {
 
 
 def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
-    """Configure one namespace completely, except for FRR. Raises BackendError for the first request that is
-    refused."""
+    """Configure one namespace completely, except for FRR. Raises BackendError at the first refusal."""
     plan = fabric.plan
     routes = not isinstance(part, Endpoint)
     forwards = {"ipv4/ip_forward": int(isinstance(part, Tor))}
@@ -205,8 +204,7 @@ table netdev {TABLE} {{
 
 
 def feed(namespace: str, command: Sequence[str], text: str) -> None:
-    """Run a command in a namespace with `text` as input. Raises BackendError with the command's own
-    message."""
+    """Run a command in a namespace with `text` as input. Raises BackendError with its message."""
     done = run_in(namespace, command, text=text)
     if done.returncode:
         reason = " ".join(done.stderr.split()) or "no reason given"

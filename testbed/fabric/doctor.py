@@ -1,5 +1,4 @@
-"""Find out what this machine can do for the fabric, and for each missing feature the command that provides
-it.
+"""Find out what this machine can do for the fabric, and the command for each missing feature.
 
 For: `twinbed testbed doctor`, and refusing to begin what could not be finished. Not for: mending anything.
 Source: our design. Trials are made in a namespace of our own, which is removed again.
@@ -13,8 +12,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from testbed import vm
-from testbed.containers.doctor import Finding
+from testbed.containers.doctor import Finding, program, succeeds, virtual_machine
 from testbed.fabric import frr, leftovers
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon
@@ -136,8 +134,8 @@ def has_netem() -> bool:
 def examine() -> tuple[Finding, ...]:
     """Return a finding for everything that a fabric uses, the needed ones first. Runs without root, too."""
     findings = [_packages(), _mininet(), *map(_try, _TRIALS), _real_time()]
-    findings += [_program(*program) for program in _WELCOME]
-    findings.append(_virtual_machine())
+    findings += [program(*wanted) for wanted in _WELCOME]
+    findings.append(virtual_machine("features that this kernel lacks: tc flower, soft-RoCE"))
     return tuple(sorted(findings, key=lambda finding: not finding.needed))
 
 
@@ -191,30 +189,6 @@ def _try(trial: _Trial) -> Finding:
 
 def _real_time() -> Finding:
     meaning = "BFD that is not disturbed by the machine's load; without it set real_time to false"
-    done = _run("chrt", "--fifo", "10", "true")
-    if done:
+    if succeeds("chrt", "--fifo", "10", "true"):
         return Finding("real-time priority", "ok", "SCHED_FIFO", meaning)
     return Finding("real-time priority", "not allowed", "SCHED_FIFO was refused", meaning, _ROOT)
-
-
-def _run(*command: str) -> bool:
-    try:
-        return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return False
-
-
-def _program(name: str, package: str, meaning: str) -> Finding:
-    place = shutil.which(name)
-    if place is None:
-        return Finding(name, "missing", "not installed", meaning, f"sudo apt install {package}")
-    return Finding(name, "ok", place, meaning)
-
-
-def _virtual_machine() -> Finding:
-    meaning = "features that this kernel lacks: tc flower, soft-RoCE"
-    available, reason = vm.available()
-    if available:
-        return Finding("virtual machine", "ok", reason, meaning)
-    detail, _, cure = reason.rpartition(": ")
-    return Finding("virtual machine", "missing", detail, meaning, cure)

@@ -165,8 +165,7 @@ def routes_of(messages: Messages) -> Routes:
 
 
 def neighbours_of(messages: Messages) -> Neighbours:
-    """Return the IPv4 neighbours in neighbour messages. A neighbour is usable if the kernel has its MAC
-    address."""
+    """Return the IPv4 neighbours in neighbour messages. Usable ones have a known MAC address."""
     rows: list[tuple[Whole, ...]] = []
     for group in alike(messages, NEIGHBOUR_WORDS, {}):
         usable = (group.header(2) & _VALID != 0).astype(np.int64)

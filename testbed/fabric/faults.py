@@ -1,8 +1,8 @@
 """Break ports, links, switches and daemons of a fabric that is up, and repair them.
 
 For: breaking one thing at a known moment. Not for: deciding when and how often (campaigns, measurements).
-Source: nft(8), netdevice(7). A silent fault is an element of an nftables set, and a lost carrier a flag of
-the ToR's port, so a fault takes effect at once, within a fraction of a millisecond.
+Source: nft(8), netdevice(7). A silent fault is an element of an nftables set, and a lost carrier is a flag of
+the ToR's port. So a fault takes effect within a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
 _INTERFACE_REQUEST = struct.Struct("16sH22x")
 _Part = TypeVar("_Part")
 _HELD_PACKETS = 100_000
-"""Most packets that a delayed link holds: 80 ms of small ones at 1 Gbit/s."""
+"""Largest number of packets that a delayed link holds: 80 ms of small packets at 1 Gbit/s."""
 
 _DRAWS = 10_000
-"""Steps of a share of lost packets: a hundredth of a per cent."""
+"""Number of steps of a share of lost packets. A step is a hundredth of a per cent."""
 
 _SET_OF = {Direction.OUT: LOST_OUT, Direction.IN: LOST_IN}
 
@@ -56,10 +56,10 @@ def inject(fabric: Fabric, fault: Fault | DaemonFault) -> Injected:
 
 
 def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
-    """Repair what a fault broke, also if another fault broke it too. Repairing what is whole changes nothing.
+    """Repair what a fault broke, even if another fault broke it, too. Unbroken parts do not change.
 
-    Returns when it was repaired (CLOCK_MONOTONIC, ns). Routes come back later (up.wait_converged). Raises as
-    inject does.
+    Returns the time of the repair (CLOCK_MONOTONIC, ns). Routes come back later (up.wait_converged). Raises
+    as inject does.
     """
     if isinstance(fault, DaemonFault):
         _restart(fabric, _router(fabric, fault))
@@ -113,7 +113,7 @@ def degrade(fabric: Fabric, fault: Fault, delay_s: float, corrupt: float) -> Non
 
 
 def mend(fabric: Fabric, fault: Fault) -> None:
-    """End what `lose` and `degrade` began; nothing happens if there is nothing to end. Raises as they do."""
+    """End the loss, delay and corruption of `lose` and `degrade`, if there are any. Raises as they do."""
     for _, namespace, device in _link_ends(fabric, fault):
         if "netem" in run_in(namespace, ("tc", "qdisc", "show", "dev", device)).stdout:
             devices.feed(namespace, ("tc", "-batch", "-"), devices.whole(fabric.plan, device))
@@ -125,7 +125,7 @@ def mend(fabric: Fabric, fault: Fault) -> None:
 
 
 def clear_all(fabric: Fabric) -> None:
-    """Repair all faults, whatever caused them. Raise BackendError if the machine refuses."""
+    """Repair all faults, whatever caused them. Raises BackendError if the machine refuses."""
     for tor in fabric.tors:
         with in_namespace(tor.namespace):
             nftables.run("".join(f"flush set netdev {TABLE} {name}\n" for name in _SET_OF.values()))
@@ -135,24 +135,8 @@ def clear_all(fabric: Fabric) -> None:
         _restart(fabric, router)
 
 
-def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -> Iterator[Injected]:
-    """Inject and clear the same fault `times` times; yield each injection when it is in force.
-
-    The fault is cleared at the end, also if the caller leaves the loop early. Raises as inject does.
-    """
-    try:
-        for number in range(times):
-            if number:
-                time.sleep(up_s)
-            yield inject(fabric, fault)
-            time.sleep(down_s)
-            clear(fabric, fault)
-    finally:
-        clear(fabric, fault)
-
-
 def _restart(fabric: Fabric, router: Host | Tor) -> None:
-    """Restart dead daemons; all of them if zebra has died, as FRR's watchdog does."""
+    """Restart dead daemons. If zebra has died, restart all of them, as FRR's watchdog does."""
     dead = [daemon for daemon in Daemon if frr.pid_of(router.namespace, daemon) is None]
     # zebra writes the routes that the other daemons know into the kernel.
     if Daemon.ZEBRA in dead:

@@ -61,7 +61,7 @@ def start(plan: Plan, namespace: str, daemons: Sequence[Daemon] = tuple(Daemon))
 
 
 def kill(namespace: str, daemons: Sequence[Daemon]) -> None:
-    """Kill daemons (SIGKILL), return when they are gone, and remove what they left in the file system."""
+    """Kill daemons (SIGKILL), wait until they have ended, and remove their files."""
     pids = (pid_of(namespace, daemon) for daemon in daemons)
     kill_processes([pid for pid in pids if pid is not None])
 
@@ -92,7 +92,7 @@ def show(namespace: str, command: str, daemon: Daemon) -> str:
 
 
 def kill_processes(pids: Iterable[int]) -> None:
-    """Kill processes (SIGKILL), return when they are gone, and remove temporary files of FRR's daemons."""
+    """Kill processes (SIGKILL), wait until they have ended, and remove temporary files of FRR's daemons."""
     handles = {}
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -156,12 +156,13 @@ def _priority(daemon: Daemon) -> tuple[str, ...]:
 
 
 def plane_socket(namespace: str) -> Path:
-    """Return the socket on which bfdd waits for a data plane, where the plan has one."""
+    """Return the socket on which bfdd waits for a data plane, if the plan has one."""
     return frr_folders.running(namespace) / "plane.sock"
 
 
 def _distributed(plan: Plan, namespace: str, daemon: Daemon) -> tuple[str, ...]:
-    """Return the option with which bfdd leaves packets and timers to a data plane, and has no other."""
+    """Return the option with which bfdd leaves packets and timers to a data plane; empty for other
+    daemons."""
     # As the client, FRR 8.4 closes its own socket, so bfdd listens.
     wanted = plan.bfd_plane and daemon is Daemon.BFDD
     return ("--dplaneaddr", f"unix:{plane_socket(namespace)}") if wanted else ()
@@ -244,7 +245,7 @@ def _announced(router: Host | Tor) -> list[str]:
 
 
 def _tunnels(router: Host | Tor) -> str:
-    """Return the line that keeps a tunnel's far end as next hop, whoever passes the route on."""
+    """Return the line that keeps a tunnel's far end as next hop when a router passes the route on."""
     return (
         "  advertise-all-vni" if isinstance(router, Host) else "  neighbor edge attribute-unchanged next-hop"
     )

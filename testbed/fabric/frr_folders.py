@@ -1,9 +1,9 @@
-"""FRR's folders of one namespace, where root and the user frr meet.
+"""FRR's folders of one namespace, in which both root and the user frr write.
 
 For: making them, and reading and removing what daemons leave. Not for: what a configuration says (frr.py).
-FRR's package gives /etc/frr and /run/frr to the user frr, which may put a link, or another folder, in the
-place of everything there. So root makes a new folder and new files in it through descriptors, writes nothing
-into a folder that the daemons write to, and follows no link there. Source: open(2), O_NOFOLLOW and O_EXCL.
+FRR's package gives /etc/frr and /run/frr to the user frr, which may replace everything there with links or
+other folders. So root makes a new folder and new files in it through descriptors, writes nothing into a
+folder that the daemons write to, and follows no link there. Source: open(2), O_NOFOLLOW and O_EXCL.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from twinbed import BackendError
 USER = "frr"
 
 TEMPORARY = Path("/var/tmp/frr")
-"""Where FRR keeps a directory for each daemon's crash log."""
+"""Folder in which FRR keeps a directory for each daemon's crash log."""
 
 _CONFIGURATIONS, _RUNNING = FRR_FOLDERS
 _STARTED = ".started"
-"""Suffix of the file with the process id that a daemon was started with."""
+"""Suffix of the file with a daemon's process id at its start."""
 
 _BOOT = "boot"
-"""File beside the configurations: since which start of the machine they are there."""
+"""Name of the file beside the configurations that says during which run of the machine they were made."""
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -85,7 +85,7 @@ def running(namespace: str) -> Path:
 
 
 def log(namespace: str, daemon: Daemon) -> Path:
-    """Return the path of a daemon's log, beside `output`: the daemon opens it while it is still root."""
+    """Return the path of a daemon's log, beside `output`. The daemon opens it while it is still root."""
     return _notes(namespace) / f"{namespace}.{daemon}.log"
 
 
@@ -96,7 +96,7 @@ def output(namespace: str, daemon: Daemon) -> Path:
 
 
 def started(namespace: str, daemon: Daemon) -> Path:
-    """Return the path of the process id with which a daemon was started; it is beside `output`."""
+    """Return the path of the file with a daemon's process id at its start, beside `output`."""
     return _notes(namespace) / f"{namespace}.{daemon}{_STARTED}"
 
 
@@ -157,7 +157,7 @@ def _new_file(folder: int, name: str, text: str, group: int) -> None:
 def _read(path: Path, most: int) -> bytes:
     """Return the first bytes of a file that the user frr may have replaced, none if it cannot be read."""
     try:
-        # A pipe in the file's place must not make us wait.
+        # A pipe in the place of the file must not block this process.
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             return os.read(file, most)

@@ -1,8 +1,8 @@
-"""Make a VM an endpoint for applications: its device is a tap in a host's bridge.
+"""Make a VM an endpoint for applications. Its device is a tap in a host's bridge.
 
-For: applications that need a kernel of their own (soft_roce.py). Not for: what the VM runs. Source: tun(4).
-To the host the VM is one more representor: overlay, routing and failover are the host's, and the VM does not
-know of them. The tap and QEMU carry the fabric's marks, so they are removed with it.
+For: applications that need a kernel of their own (soft_roce.py). Not for: the programs in the VM. Source:
+tun(4). To the host the VM is one more representor: overlay, routing and failover are the host's, and the VM
+does not know of them. The tap and QEMU carry the fabric's marks, so they are removed with it.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _SET_UP_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A VM that is up. address: IPv4 in the overlay's subnet; mac: its device's."""
+    """A VM that is up. address: its IPv4 address in the overlay's subnet. mac: MAC address of its device."""
 
     vm: Vm
     host: Host
     address: str
     mac: str
 
-    def do(self, script: str, timeout_s: float = _SET_UP_S) -> str:
+    def do(self, script: str) -> str:
         """Run a shell script inside the VM and return its output. It ends with the first command that fails.
 
         Raises BackendError with the last line of its errors.
         """
-        done = self.vm.run(["/bin/sh", "-ec", script], timeout_s, env=_PATH)
+        done = self.vm.run(["/bin/sh", "-ec", script], _SET_UP_S, env=_PATH)
         if done.rc:
             lines = (done.stderr or done.stdout).strip().splitlines()
             raise BackendError(

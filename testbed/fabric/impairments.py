@@ -1,8 +1,8 @@
-"""Impair links of a fabric that is up, at the times that a plan or a user says, and repair them.
+"""Impair links of a fabric that is up at the times of a plan or a user, and repair them.
 
 For: `twinbed testbed fault`, and the impairments of a plan. Not for: how a link is broken (faults.py).
-Source: our design. A plan's impairments that end, flap or begin later are the work of a process of the
-fabric's own, `python -m testbed.fabric.impairments NAME`, which goes with it.
+Source: our design. A process of the fabric, `python -m testbed.fabric.impairments NAME`, carries out
+impairments of a plan that end, flap or begin later. It ends with the fabric.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FOR_EVER_S = 1e9
 """Duration of an impairment without an end, s: 31 years."""
 
 Wait = Callable[[float], object]
-"""A function that returns after this many seconds."""
+"""A function that waits for this many seconds."""
 
 
 def require(impairment: Impairment) -> None:
@@ -50,7 +50,7 @@ def begin(fabric: Fabric, impairment: Impairment) -> None:
 
 
 def end(fabric: Fabric, impairment: Impairment) -> None:
-    """Repair the link, whatever impairs it. Raises as `begin` does."""
+    """Repair the link, whatever impaired it. Raises as `begin` does."""
     whole = Fault(FaultKind.PORT, host=impairment.host, uplink=impairment.uplink)
     faults.mend(fabric, whole)
     faults.clear(fabric, whole)
@@ -58,7 +58,7 @@ def end(fabric: Fabric, impairment: Impairment) -> None:
 
 
 def play(fabric: Fabric, impairment: Impairment, wait: Wait = time.sleep) -> None:
-    """Begin when it is time, flap, and repair at the end, also if an exception ends it.
+    """Begin the impairment when it is time, flap, and repair the link at the end, also after an exception.
 
     Raises as `begin` does.
     """
@@ -77,7 +77,7 @@ def play(fabric: Fabric, impairment: Impairment, wait: Wait = time.sleep) -> Non
 
 
 def launch(fabric: Fabric) -> None:
-    """Begin the plan's impairments. Those with times of their own are left to a process of the fabric's."""
+    """Begin the plan's impairments. A process of the fabric carries out those with times."""
     later = False
     for impairment in fabric.plan.impairments:
         if impairment.is_timed:

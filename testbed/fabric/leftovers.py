@@ -1,4 +1,4 @@
-"""List what fabrics have on this machine, and remove it by their marks alone.
+"""List the objects of fabrics on this machine, and remove them by their marks alone.
 
 For: `twinbed testbed status` and `down`, and tidying up after a process that was killed. Not for: containers
 (testbed.containers.leftovers). Source: our design. Nothing without a fabric's mark is touched, and a fabric
@@ -23,7 +23,7 @@ from twinbed import BackendError
 from twinbed.ownership import holder, is_mine
 
 ENDING_TIMEOUT_S = 20.0
-"""Time for a fabric's maker to remove it when asked, and then for the other processes to die, s."""
+"""Longest time for a fabric's maker to remove the fabric, and then for the other processes to end, s."""
 
 _LOOKS, _LOOK_AGAIN_S = 3, 0.02
 """Number of consecutive checks that must find no process, and the time between two checks, s."""
@@ -31,12 +31,14 @@ _LOOKS, _LOOK_AGAIN_S = 3, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one fabric has on this machine.
+    """The objects of one fabric on this machine.
 
-    alive: its maker is alive, or it is to outlive its maker; None: only FRR's configurations of it are here,
-    so its maker may have another /run, as in a container; pid: its maker (None if it is to outlive it, or its
-    maker is not visible in this PID namespace); hosts, tors: of its plan (None: no longer known);
-    namespaces, processes: their numbers; daemons: number of FRR's that run.
+    alive: whether its maker is alive, or the fabric outlives its maker; None: only its FRR configurations are
+    here, so its maker may have another /run, as in a container.
+    pid: process id of its maker; None: it outlives its maker, or its maker is not visible in this PID
+    namespace.
+    hosts, tors: numbers in its plan; None: no longer known.
+    namespaces, daemons, processes: numbers of namespaces, of running FRR daemons, and of processes.
     """
 
     name: str
@@ -55,10 +57,10 @@ def standing() -> tuple[Standing, ...]:
 
 
 def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing, ...]:
-    """Remove the fabric of that name, even if in use; without a name what is left over, or everything.
+    """Remove the fabric of that name, even if in use. Without a name, remove leftovers, or everything.
 
-    Returns what the removed fabrics had. Raises BackendError if there is none of that name, and for the first
-    thing that could not be removed, after everything else was.
+    Returns the objects of the removed fabrics. Raises BackendError if there is no fabric of that name, and
+    for the first object that could not be removed, after all others were.
     """
     fabrics = standing()
     if name is not None:
@@ -84,7 +86,7 @@ def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing
 
 
 def make_way(name: str) -> None:
-    """Remove what is left over under a name. Raises BackendError if a fabric of that name is in use."""
+    """Remove leftovers of a fabric of this name. Raises BackendError if a fabric of this name is in use."""
     if name not in ownership.fabrics():
         return
     if _standing(name).alive is not False:
@@ -95,7 +97,7 @@ def make_way(name: str) -> None:
 def remove(name: str) -> None:
     """Remove everything that carries a fabric's mark. Idempotent; works without the fabric's file.
 
-    Raises BackendError naming what could not be removed.
+    Raises BackendError, which names what could not be removed.
     """
     _end_processes(name)
     places = ownership.namespaces_of(name)

@@ -1,9 +1,9 @@
 """Work inside a fabric's namespaces: run commands and write settings there.
 
-For: everything that is done inside a fabric. Not for: making namespaces (topology.py), or links, addresses
-and routes (rtnetlink.py). Source: setns(2). A thread changes its own network namespace, and the processes
-that it starts meanwhile begin there. Mounts do not change, so pinned and mounted files are visible
-everywhere, unlike with `ip netns exec`.
+For: all work inside a fabric. Not for: making namespaces (topology.py), or links, addresses and routes
+(rtnetlink.py). Source: setns(2). A thread changes its own network namespace, and the processes that it starts
+meanwhile begin there. Mounts do not change, so pinned and mounted files are visible everywhere, unlike with
+`ip netns exec`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def in_namespace(namespace: str) -> Iterator[None]:
             yield
         finally:
             if _libc.setns(home, _CLONE_NEWNET):
-                # Never seen; the thread must not go on in the wrong namespace.
+                # This was never seen. The thread must not go on in the wrong namespace.
                 raise OSError(ctypes.get_errno(), "setns")
     finally:
         os.close(home)
@@ -82,7 +82,7 @@ def popen_in(
     stderr: int | IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a namespace. Removing the fabric ends it. environment: added to this process's.
+    """Start a command in a namespace. Removing the fabric ends it. environment: further variables.
 
     Raises BackendError if it is not installed or there is no such namespace.
     """
@@ -100,9 +100,7 @@ def popen_in(
 
 
 def end(*processes: subprocess.Popen[bytes]) -> None:
-    """End processes of ours: SIGTERM to all, then SIGKILL to those that still run. They may have ended
-    already.
-    """
+    """End processes of ours that still run: SIGTERM to all, then SIGKILL to the remaining ones."""
     for process in processes:
         process.terminate()
     for process in processes:

@@ -1,4 +1,4 @@
-"""The real fabric's vocabulary: a fabric's plan, its parts, and a fault that took effect.
+"""The data of a real fabric: its plan, its parts, and a fault that took effect.
 
 For: every module of the testbed's fabric, and those that measure on it. Not for: making a fabric (up.py) or
 breaking it (faults.py). Source: our design; links, faults and directions are those of `control.fabric`. Times
@@ -42,10 +42,10 @@ class Daemon(StrEnum):
 class Impairment:
     """What impairs a host's link. Without loss, delay and corruption the link is broken.
 
-    host, uplink: their indices; silent: a broken link keeps its carrier; one_way: the only direction.
-    loss, corrupt: shares of the packets, 0 to 1; delay_s: of every packet. flap_s: length of a turn, impaired
-    and repaired alike; at_s: when it begins, s after the fabric is up; for_s: when it ends after that (None:
-    never).
+    host, uplink: indices of the host and its uplink. silent: whether a broken link keeps its carrier.
+    one_way: the only impaired direction (None: both). loss, corrupt: shares of the packets, 0 to 1. delay_s:
+    delay of every packet, s. flap_s: time for which the link is impaired, and then repaired, in turns, s.
+    at_s: beginning after the fabric is up, s. for_s: duration, s (None: no end).
     """
 
     host: int
@@ -66,7 +66,7 @@ class Impairment:
 
     @property
     def needs_netem(self) -> bool:
-        """Whether only a kernel with netem can do it."""
+        """Whether it needs a kernel with netem."""
         return self.delay_s is not None or self.corrupt is not None
 
     @property
@@ -84,20 +84,20 @@ class Impairment:
 class Plan:
     """A fabric to be made. Every host has an uplink to every ToR. Raises ScenarioError for a bad value.
 
-    name: the fabric's name; fabrics with different names can be up together.
-    hosts, tors: their numbers; storage: hosts besides, whose role is storage.
-    tenants: VXLAN network identifier (VNI) of each tenant; no tenant sees another's frames.
-    endpoints: namespaces for applications, per host and tenant.
-    peer_link: the two ToRs have a link to each other, over which they route around lost uplinks.
-    rate_bps: rate of every uplink, both ways (None: as fast as the machine).
-    mtu_bytes: MTU of the applications' devices.
+    name: name of the fabric. Fabrics with different names can be up together.
+    hosts, tors: numbers of hosts and ToRs. storage: number of further hosts, whose role is storage.
+    tenants: VXLAN network identifier (VNI) of each tenant. No tenant sees another's frames.
+    endpoints: number of namespaces for applications per host and tenant.
+    peer_link: whether the two ToRs have a link to each other, over which they route around lost uplinks.
+    rate_bps: rate of every uplink in each direction, bit/s (None: as fast as the machine).
+    mtu_bytes: MTU of the applications' devices, bytes.
     bfd: timers of every uplink.
-    real_time: bfdd has real-time priority (SCHED_FIFO), zebra and bgpd have nice −15.
-    stock: FRR as its package has it: real_time is ignored and the kernel's next-hop groups are used.
-    fast_path: a process at every host stops using a dead uplink before routing does.
-    bfd_plane: BFD's packets and timers are those of our own process behind bfdd, in hosts and ToRs.
-    rto_min_s: TCP's smallest retransmission timeout on the applications' routes (None: the kernel's 0.2).
-    impairments: of links, from when the fabric has converged.
+    real_time: whether bfdd has real-time priority (SCHED_FIFO), and zebra and bgpd have nice −15.
+    stock: whether FRR runs as its package has it: without real_time, and with the kernel's next-hop groups.
+    fast_path: whether a process at every host stops using a dead uplink before routing does.
+    bfd_plane: whether our own process behind bfdd handles BFD's packets and timers in hosts and ToRs.
+    rto_min_s: TCP's smallest retransmission timeout on the applications' routes, s (None: the kernel's 0.2).
+    impairments: impairments of links. Their times count from the fabric's convergence.
     """
 
     name: str = "fabric"
@@ -155,8 +155,9 @@ class Plan:
 class Endpoint:
     """An application's namespace with one device, as a VF would be.
 
-    representor: the device's other end, in the host's namespace and its tenant's bridge; address: IPv4;
-    prefix_length: of the overlay's subnet; mac: the device's; vni: its tenant's.
+    representor: other end of the device, in the host's namespace and its tenant's bridge. address: IPv4
+    address. prefix_length: prefix length of the overlay's subnet. mac: MAC address of the device. vni: its
+    tenant's.
     """
 
     namespace: str
@@ -172,8 +173,8 @@ class Endpoint:
 class Uplink:
     """A host's link to a ToR.
 
-    device: the host's; address, gateway: IPv4 of the host's end and of the ToR's; tor: the ToR's index;
-    tor_device: the ToR's port.
+    device: device of the host. address, gateway: IPv4 addresses of the host's end and of the ToR's end. tor:
+    index of the ToR. tor_device: port of the ToR.
     """
 
     device: str
@@ -195,7 +196,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host. loopback: IPv4 of its tunnel endpoint; segments: by tenant; storage: its role is storage."""
+    """A host. loopback: IPv4 address of its tunnel endpoint. segments: its part for each tenant. storage:
+    whether its role is storage."""
 
     namespace: str
     index: int
@@ -213,9 +215,10 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by host index; addresses: their IPv4; router_id: BGP's, as IPv4.
+    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: of BGP, as
+    IPv4.
 
-    peer: IPv4 of its end of the link to the other ToR, on the device PEER (None: there is no such link).
+    peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: no link).
     """
 
     namespace: str

@@ -1,9 +1,9 @@
 """Turn the kernel's notifications into events for a controller of tunnel rules.
 
-For: which tables changed, which VXLAN entries a message named, and whether messages were lost. Not for: the
-tables' contents (dumps.py); a message is only a hint. Source: rtnetlink(7). Messages about our own requests
-are left out: the kernel says whose request it was (nlmsg_pid). After a full buffer (ENOBUFS) the queue is
-older than the next dump, so the socket is replaced by a new one, which listens before the old one is closed.
+For: which tables changed, and whether messages were lost. Not for: the tables' contents (dumps.py); a message
+is only a hint. Source: rtnetlink(7). Messages about our own requests are left out: the kernel says whose
+request it was (nlmsg_pid). After a full buffer (ENOBUFS) the queue is older than the next dump, so the socket
+is replaced by a new one, which listens before the old one is closed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ GROUPS = (_LINK, _NEIGHBOUR, _TC, _IPV4_ROUTE)
 """RTNLGRP_… groups. Entries of bridges and VXLAN devices are announced as neighbours."""
 
 BUFFER_BYTES = 16 << 20
-"""Receive buffer. When a burst of 20,000 entries was read slowly, 2 MB lost a part of it and 16 MB lost
-nothing."""
+"""Size of the receive buffer, bytes. When a burst of 20,000 entries was read slowly, 2 MB lost a part of it
+and 16 MB lost nothing."""
 
 _NEW_LINK, _DELETE_LINK = 16, 17
 _NEW_ROUTE, _DELETE_ROUTE = 24, 25
@@ -32,15 +32,17 @@ _NEW_NEIGHBOUR, _DELETE_NEIGHBOUR = 28, 29
 _NEW_FILTER, _DELETE_FILTER = 44, 45
 _PF_BRIDGE = 7
 _MOST_DATAGRAMS = 1000
-"""Most datagrams read at a time, so that timers and dumps have their turn."""
+"""Largest number of datagrams read at a time, so that timers and dumps have their turn."""
 
 Event = Changed | Overflowed
 
 
 class Monitor:
-    """The notifications of this namespace. ours: netlink ports of our own requests; connect: makes a socket.
+    """The notifications of this namespace. ours: netlink ports of our own requests. connect: function that
+    makes a socket.
 
-    overflows: how often messages were lost; messages: how many came. Raises BackendError as `Socket` does.
+    overflows: number of times that messages were lost. messages: number of messages received. Raises
+    BackendError as `Socket` does.
     """
 
     def __init__(self, ours: Iterable[int], connect: Callable[[], Socket] | None = None) -> None:
@@ -66,7 +68,7 @@ class Monitor:
         (self._socket.leave if deaf else self._socket.join)(GROUPS)
 
     def read(self, now_s: float) -> list[Event]:
-        """Return what came since the last call, in order, without waiting."""
+        """Return the events since the last call, without waiting."""
         datagrams: list[bytes] = []
         try:
             while len(datagrams) < _MOST_DATAGRAMS and (datagram := self._socket.receive()) is not None:

@@ -1,4 +1,4 @@
-"""Speak netlink with the kernel's routing side through arrays: full dumps, batches of changes, notifications.
+"""Speak netlink with the kernel's routing side in arrays: full dumps, batches of changes, notifications.
 
 For: tens of thousands of entries (docs/decisions/0021). Not for: the meaning of messages (dumps.py, rules/)
 or for setting things up, which pyroute2 does (rtnetlink.py). Source: RFC 3549, linux/netlink.h,
@@ -39,14 +39,14 @@ FIRST_HEADER_WORD = HEADER.size // 4
 _SOL_NETLINK, _ADD_MEMBERSHIP, _DROP_MEMBERSHIP, _STRICT_CHECK = 270, 1, 2, 12
 _SO_RCVBUFFORCE = 33
 _MOST_BYTES = 1 << 17
-"""Largest datagram that is read. The kernel's dumps have datagrams of 32 KiB."""
+"""Largest datagram that is read, bytes. The kernel's dumps have datagrams of 32 KiB."""
 
 _KIND_MASK = 0x3FFF
 """The bits of an attribute's type that are its kind; the others are flags (nested, byte order)."""
 
 
 class Inside(Enum):
-    """What an attribute contains. HOPS: struct rtnexthop with attributes; a hop's kind is its number."""
+    """Content of an attribute. HOPS: struct rtnexthop with attributes; a hop's kind is its number."""
 
     ATTRIBUTES = "attributes"
     HOPS = "hops"
@@ -54,10 +54,10 @@ class Inside(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Messages as they came.
+    """Netlink messages in the order of their arrival.
 
-    words: the words of all messages; starts: first word of each message, int64[n]; interrupted: the kernel
-    says that the table changed meanwhile; parts: number of datagrams that they came in.
+    words: 32-bit words of all messages. starts: int64[n], index of each message's first word. interrupted:
+    whether the kernel says that the table changed meanwhile. parts: number of datagrams in which they came.
     """
 
     words: Words
@@ -66,7 +66,7 @@ class Messages:
     parts: int = 1
 
     def column(self, word: int) -> Whole:
-        """Return int64[n]: the word at that place of each message."""
+        """Return int64[n]: each message's word number `word`."""
         return self.words[self.starts + word].astype(np.int64)
 
     def take(self, rows: Whole | NDArray[np.bool_]) -> Messages:
@@ -116,7 +116,7 @@ class Alike:
         return self._words[self._starts + place + at].astype(np.int64)
 
     def network_word(self, *path: int, at: int = 0, missing: int = 0) -> Whole:
-        """Return what `word` does, in the network's byte order, as for an IPv4 address."""
+        """Return the same as `word`, but read in network byte order, as for an IPv4 address."""
         place = self._places.get(path)
         if place is None:
             return np.full(self.count, missing, np.int64)
@@ -136,7 +136,8 @@ class Alike:
 
 
 def alike(messages: Messages, header_words: int, nested: Mapping[Path, Inside]) -> Iterator[Alike]:
-    """Yield the messages by layout. header_words: of the family's header; nested: what to look into.
+    """Yield the messages by layout. header_words: length of the family's header, words. nested: what to look
+    into.
 
     One message of each layout is parsed attribute by attribute. The others are compared with it by columns.
     """
@@ -167,7 +168,7 @@ def _walk(
     places: dict[Path, int],
     marks: list[tuple[int, int]],
 ) -> None:
-    """Note where a message's attributes are, and which words determine that."""
+    """Record where a message's attributes are (places), and which words determine this (marks)."""
     at, end = span
     hops = nested.get(path) is Inside.HOPS
     number = 0
@@ -189,9 +190,9 @@ def _walk(
 class Socket:
     """A socket to the kernel's routing side. Usable as a context manager.
 
-    buffer_bytes: size of the kernel's receive buffer; it may exceed the system's limit with CAP_NET_ADMIN.
-    port: the number by which the kernel says whose request a notification is about. Raises BackendError if
-    there is no netlink.
+    buffer_bytes: size of the kernel's receive buffer, bytes. CAP_NET_ADMIN may exceed the system's limit.
+    port: number by which the kernel says whose request a notification is about. Raises BackendError if there
+    is no netlink.
     """
 
     def __init__(self, buffer_bytes: int = 1 << 20) -> None:
@@ -235,7 +236,7 @@ class Socket:
             self._socket.setsockopt(_SOL_NETLINK, _DROP_MEMBERSHIP, group)
 
     def dump(self, kind: int, body: bytes) -> Messages:
-        """Return a complete table. kind: RTM_GET…; body: the family's header and selecting attributes.
+        """Return a complete table. kind: RTM_GET…. body: the family's header and the attributes that select.
 
         Raises OSError with the kernel's reason.
         """
@@ -284,7 +285,7 @@ class Socket:
                     return refused
 
     def receive(self) -> bytes | None:
-        """Return a datagram of notifications, or None. Raises OSError ENOBUFS if some were lost."""
+        """Return a waiting datagram of notifications, or None. Raises OSError ENOBUFS if some were lost."""
         try:
             return self._socket.recv(_MOST_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -297,7 +298,7 @@ def request(kind: int, flags: int, body: bytes, number: int = 0) -> bytes:
 
 
 def attribute(kind: int, data: bytes) -> bytes:
-    """Return a padded attribute."""
+    """Return an attribute with its header, padded to whole words."""
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 

@@ -21,7 +21,7 @@ ENVIRONMENT = "TWINBED_FABRIC"
 STATE_ROOT = RUN_ROOT / "fabric"
 NAMESPACES = Path("/run/netns")
 FRR_FOLDERS = (Path("/etc/frr"), Path("/run/frr"))
-"""Where FRR keeps configurations, and where sockets and process ids. Both have a directory per namespace."""
+"""FRR's folders for configurations, and for sockets and process ids, with a directory per namespace."""
 
 _PART = re.compile(rf"{LINK_PREFIX}(?P<name>[a-z0-9-]+)-(?:t[0-9]+|h[0-9]+(?:e[0-9]+)?)")
 

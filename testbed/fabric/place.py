@@ -1,7 +1,7 @@
-"""Find an agent's objects in its namespace: the representors, their tenants, and the tunnel endpoint.
+"""Find the objects that an agent serves in its namespace: representors, tenants, and tunnel endpoint.
 
-For: agents, which find out everything themselves. Not for: making any of it. Source: our design. A bridge
-with a VXLAN device belongs to a tenant; the bridge's other ports are its representors.
+For: agents, which get no configuration of their namespace. Not for: making these objects. Source: our design.
+A bridge with a VXLAN device belongs to a tenant; the bridge's other ports are its representors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twinbed import BackendError
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """tenants: (ifindex, VNI) of each representor, ascending; local: this host's VTEP address (IPv4)."""
+    """A namespace's objects. tenants: (ifindex, VNI) of representors, ascending. local: VTEP (IPv4)."""
 
     tenants: tuple[tuple[int, int], ...]
     local: int

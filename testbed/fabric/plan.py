@@ -1,4 +1,4 @@
-"""Derive a fabric's parts from its plan: names, addresses and AS numbers. Nothing is looked up.
+"""Derive a fabric's parts from its plan alone: names, addresses and AS numbers.
 
 For: knowing a fabric before it is up, and finding it again later. Not for: making it (up.py). Source: RFC
 6996, RFC 3021. Every namespace is named `tb-<plan's name>-…`. Addresses exist inside the namespaces only, so
@@ -77,6 +77,6 @@ def _port(host: int) -> str:
 
 
 def _uplink_address(tor: int, host: int, end: int) -> str:
-    """end: 0 for the ToR's address, 1 for the host's (RFC 3021: both addresses of a /31 are usable)."""
+    """Return an address of a link. end: 0: the ToR's, 1: the host's (RFC 3021: both of a /31 are usable)."""
     number = 2 * host + end
     return f"172.{16 + tor}.{number // 256}.{number % 256}"

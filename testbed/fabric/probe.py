@@ -1,12 +1,12 @@
 """Send numbered datagrams between applications, and record the gaps in their arrival.
 
-For: what a fault does to flows, as the receiver sees it. One process sends all flows and one receives them.
-Not for: breaking anything (faults.py) or interpreting gaps (lab.fabric.real). Source: socket(7)
+For: the effect of a fault on flows, as the receiver sees it. One process sends all flows and one receives
+them. Not for: breaking anything (faults.py) or interpreting gaps (lab.fabric.real). Source: socket(7)
 (SO_TIMESTAMPNS).
 
 Arrivals have the kernel's time stamps, so a receiver that is late sees no gap. Flows differ in their ports
-and so take different paths. A datagram's way through the kernel is what costs, so flows may be thinned while
-nothing is expected. `python -m testbed.fabric.probe send|receive …` are the processes.
+and so take different paths. Most of the cost is each datagram's way through the kernel, so flows may be
+thinned while no fault is expected. `python -m testbed.fabric.probe send|receive …` are the processes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SIGNALS = (_DENSE, _THIN, _END)
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """Flows from one endpoint to another. count: their number; rate_per_s: datagrams per second of each."""
+    """Flows from one endpoint to another. count: number of flows. rate_per_s: datagrams/s of each."""
 
     source: Endpoint
     destination: Endpoint
@@ -61,8 +61,8 @@ class Flows:
 class Gap:
     """Missing datagrams between two arrivals of a flow.
 
-    begin_ns, end_ns: the arrivals before and after (CLOCK_MONOTONIC, ns); lost: missing datagrams, at least
-    1.
+    flow: number of the flow. begin_ns, end_ns: arrivals before and after (CLOCK_MONOTONIC, ns). lost: number
+    of missing datagrams, at least 1.
     """
 
     flow: int
@@ -80,8 +80,8 @@ class Gap:
 class Received:
     """Counts of datagrams of all flows.
 
-    received: all that arrived; lost: never arrived; late: arrived after a later one of their flow; twice:
-    arrived again.
+    received: number that arrived. lost: number that never arrived. late: number that arrived after a later
+    datagram of their flow. twice: number that arrived again.
     """
 
     received: int
@@ -91,13 +91,13 @@ class Received:
 
 
 class Probing:
-    """Flows that are being sent and received. files: one per Flows; `gaps` reads them at any time."""
+    """Flows that are being sent and received. files: one file per Flows, which `gaps` reads at any time."""
 
     def __init__(self, files: tuple[Path, ...], sender: subprocess.Popen[bytes] | None) -> None:
         self.files, self._sender = files, sender
 
     def thin(self) -> None:
-        """Send one datagram in THINNED from now on. Gaps are then known that much less exactly."""
+        """Send one datagram in THINNED from now on. Gaps are then measured THINNED times less exactly."""
         self._tell(_THIN)
 
     def dense(self) -> None:
@@ -163,7 +163,8 @@ class FlowHearing:
         return len(self._missing)
 
     def take(self, number: int, at_ns: int) -> Gap | None:
-        """Take an arrived datagram; return the gap that it ends, if any. None is missed before the first."""
+        """Take an arrived datagram, and return the gap that it ends; None if there is none. Gaps before the
+        first arrival do not count."""
         self.received += 1
         if number <= self._last:
             if number in self._missing:
@@ -236,7 +237,7 @@ def _send(flows: Sequence[Flows]) -> None:
         number += 1
         due_ns += interval_ns
         ahead_ns = due_ns - time.monotonic_ns()
-        # Nothing is made up for after a stall, because a burst would fill queues.
+        # Datagrams that a stall delayed are not sent later, because a burst would fill queues.
         due_ns -= min(ahead_ns, 0)
         received = signal.sigtimedwait(_SIGNALS, max(ahead_ns, 0) / 1e9)
         if received is None:
@@ -288,7 +289,7 @@ def _listening(address: str, flow: int) -> socket.socket:
 
 
 def _waiting(source: socket.socket, hearing: FlowHearing, offset_ns: int) -> Iterator[Gap]:
-    """Read the datagrams that wait; yield the gaps that they end."""
+    """Read the waiting datagrams, and yield the gaps that they end."""
     while True:
         try:
             datagram, ancillary, _, _ = source.recvmsg(64, _ANCILLARY_BYTES)

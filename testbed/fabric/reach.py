@@ -1,7 +1,7 @@
-"""Read over which uplinks every host's kernel reaches every other, in a fraction of a millisecond.
+"""Read over which uplinks every host's kernel reaches every other host, in a fraction of a millisecond.
 
-For: waiting for a failover or its end without disturbing it. Not for: checking whether a fabric is complete
-(up.converged checks more and costs more). Source: rtnetlink(7).
+For: waiting for a failover, or for its end, without disturbing it. Not for: checking whether a fabric is
+complete (up.converged checks more and costs more). Source: rtnetlink(7).
 """
 
 from __future__ import annotations

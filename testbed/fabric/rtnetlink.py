@@ -1,8 +1,8 @@
 """Make links, addresses, neighbours and routes of a namespace by pyroute2.
 
-For: setting up, a few requests at a time. Not for: dumps and changes of thousands of entries (netlink.py,
-docs/decisions/0021). Source: pyroute2. Only modules that set something up import this one, because importing
-pyroute2 takes a third of a second.
+For: setting a fabric up, a few requests at a time. Not for: dumps and changes of thousands of entries
+(netlink.py, docs/decisions/0021). Source: pyroute2. Only modules that set something up import this one,
+because importing pyroute2 takes a third of a second.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Rtnetlink:
     def __call__(self, table: str, verb: str, device: str, **values: Any) -> None:
         """Make one request, such as ("link", "set", "tor0", mtu=1550, state="up").
 
-        table: a method of pyroute2's IPRoute; verb: its command; values: its keywords. device: name of the
-        device that is made, or that the entry belongs to. Raises BackendError with the kernel's reason.
+        table: method of pyroute2's IPRoute. verb: its command. values: its keywords. device: name of the
+        device that is made, or to which the entry belongs. Raises BackendError with the kernel's reason.
         """
         try:
             makes = (table, verb) == ("link", "add")

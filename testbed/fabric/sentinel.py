@@ -1,6 +1,6 @@
-"""Record stalls of the whole machine, so that they are not blamed on the fabric.
+"""Record stalls of the whole machine, so that they are not taken for effects of the fabric.
 
-For: a process with real-time priority on every CPU that notes when it was woken too late. Not for: deciding
+For: a process with real-time priority on every CPU that records when it was woken too late. Not for: deciding
 what a stall means for a measurement (lab.fabric.real). Source: sched(7). `python -m testbed.fabric.sentinel
 OUT SECONDS-OF-A-STALL` is the process.
 """

@@ -1,10 +1,11 @@
 """Run RDMA over the fabric: rdma_rxe (soft RoCE) in VMs, and perftest's tools between two of them.
 
-For: what a queue pair notices of a fault. Not for: breaking anything (faults.py) or interpreting it
+For: the effect of a fault on a queue pair. Not for: breaking anything (faults.py) or interpreting it
 (lab.fabric.real.soft_roce). Source: perftest; drivers/infiniband/sw/rxe/rxe_comp.c of Linux 6.1.
 
-A VM is an endpoint like any other (guests.py), so overlay and failover are its host's. rdma_rxe differs from
-hardware in two points: a retry count of 7 means for ever, and its timers tick with the kernel's jiffies.
+A VM is an endpoint like any other (guests.py), so its host does overlay and failover. rdma_rxe differs from
+hardware in two points: it retries for ever with a retry count of 7, and its timers tick with the kernel's
+jiffies.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CM_TIMEOUT = 19
 """Exponent of the kernel's connection manager (drivers/infiniband/core/cma.c): 2.1 s."""
 
 RETRIES_USED_UP = "Failed status 12"
-"""IBV_WC_RETRY_EXC_ERR: the last retry was not answered either, and the queue pair is in error."""
+"""IBV_WC_RETRY_EXC_ERR: no retry was answered, and the queue pair is in error."""
 
 _LINK = "rxe0"
 _PORT = 18515
@@ -57,7 +58,7 @@ class PingPong:
     """Result of a latency test.
 
     round_s: round-trip times, float64[n], s; empty if the test broke.
-    began_ns, ended_ns: when the first round began and when the end was reported (this machine's
+    began_ns, ended_ns: times at which the first round began and the end was reported (this machine's
     CLOCK_MONOTONIC, ns).
     error: perftest's error (such as RETRIES_USED_UP); None if it ran to its end.
     """
@@ -91,11 +92,11 @@ def ping_pong(
 ) -> PingPong:
     """Run `ib_send_lat` with 2 bytes from client to server.
 
-    timeout_s: for the whole test, s.
+    timeout_s: longest time of the whole test, s.
     timeout: exponent of the ACK timeout.
     retry_count: if given, the connection manager connects the two and sets the ACK timeout (CM_TIMEOUT);
-    otherwise perftest does, with 7 retries.
-    on_begin: called from this thread when the first round begins.
+    otherwise perftest does both, with 7 retries.
+    on_begin: function called from this thread when the first round begins.
 
     Raises BackendError if the two do not find each other.
     """
@@ -109,7 +110,7 @@ def ping_pong(
 
 @dataclass(frozen=True, slots=True)
 class _PairRun:
-    """client: the client's end; began_ns, ended_ns: as in PingPong."""
+    """A test's run. client: result of the client's command. began_ns, ended_ns: as in PingPong."""
 
     client: Completed
     began_ns: int
@@ -126,7 +127,7 @@ def _pair(
 ) -> _PairRun:
     """Run a tool's two ends.
 
-    began_ns: the client printed its heading, just before it began; ended_ns: its next output.
+    began_ns is the time of the client's heading, ended_ns that of its next output.
     """
     command = f"{_GID}\nexec stdbuf -oL {tool} -d {_LINK} -x $gid -F {options}"
     waits = f"until {_LISTENS}; do kill -0 $! || exit 1; sleep 0.1; done"

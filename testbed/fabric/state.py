@@ -1,9 +1,9 @@
 """Keep a fabric's plan, and the lock of its maker, in /run/twinbed/fabric/<name>/fabric.json.
 
-For: finding a fabric again from another process. Not for: removing one; its marks suffice for that
+For: finding a fabric again from another process. Not for: removing one, for which its marks suffice
 (ownership.py).
 Source: our design. The files are written before anything is made, and removed last. A fabric is in use while
-its maker holds the lock, or where it is to outlive its maker.
+its maker holds the lock, or if it outlives its maker.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def claim(state: FabricState) -> None:
 
 
 def write(state: FabricState) -> None:
-    """Replace a fabric's file, atomically; give up the lock of one that is to outlive this process. Raises
+    """Replace a fabric's file, atomically. Gives up the lock if the fabric outlives this process. Raises
     BackendError if the file cannot be written."""
     path = state_folder(state.plan.name) / _FILE
     new = path.with_suffix(".new")
@@ -95,7 +95,7 @@ def read(name: str) -> FabricState:
 
 
 def is_lasting(name: str) -> bool:
-    """Return whether a fabric is to outlive its maker, even if its plan was written by another version."""
+    """Return whether a fabric outlives its maker, even if another version wrote its plan."""
     try:
         return json.loads((state_folder(name) / _FILE).read_text())["lasting"] is True
     except (OSError, ValueError, KeyError, TypeError):
@@ -108,7 +108,7 @@ def lock_of(name: str) -> Path:
 
 
 def in_use(name: str) -> bool:
-    """Return whether the fabric's maker lives, or the fabric is to outlive it."""
+    """Return whether the fabric's maker lives, or the fabric outlives it."""
     return is_lasting(name) or is_held(lock_of(name))
 
 
@@ -122,7 +122,7 @@ def forget(name: str) -> None:
 
 
 def sweep() -> None:
-    """Remove what processes left that were killed while they claimed a name."""
+    """Remove the files of processes that were killed while they claimed a name."""
     with suppress(OSError):
         for folder in STATE_ROOT.glob(".*"):
             lock = take(folder / LOCK, 0.0)

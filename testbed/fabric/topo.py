@@ -5,7 +5,7 @@ the fabric (up.py), or Mininet's addresses, controllers and switch types: a fabr
 Mininet, mininet/topo.py.
 
 A fabric has one tier of switches and an uplink from every host to every ToR, so a Topo must be of that form.
-Whatever a fabric cannot do is refused in one line that names it, and nothing is ignored silently.
+Anything that a fabric cannot do is refused in one line that names it. Nothing is ignored silently.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ _OWN = frozenset({"node1", "node2", "port1", "port2", "isSwitch"})
 
 @dataclass(frozen=True, slots=True)
 class TopoPlan:
-    """The content of a topology. hosts, tors: names in Mininet's order; rate_bps: rate of every link, or
-    None.
-    """
+    """A topology. hosts, tors: names in Mininet's order. rate_bps: rate of every link, bit/s, or None."""
 
     hosts: tuple[str, ...]
     tors: tuple[str, ...]
@@ -49,7 +47,7 @@ def read(spec: str) -> TopoPlan:
 
 
 def plan_of(topo: Topo, name: str) -> TopoPlan:
-    """Return the plan of a built topology. Raise ScenarioError for features that a fabric does not have."""
+    """Return the plan of a built topology. Raises ScenarioError for features that a fabric does not have."""
     hosts, tors = tuple(topo.hosts()), tuple(topo.switches())
     for node in (*hosts, *tors):
         _refuse(f"{name}: {node}", topo.nodeInfo(node), allowed=frozenset())

@@ -2,7 +2,7 @@
 
 For: making a fabric, and checking whether it is complete. Not for: taking it down (leftovers.py) or breaking
 it (faults.py). Source: our design. Completeness is read from the kernel's tables, which traffic follows, and
-not from the daemons. Only the BFD sessions are asked of bfdd.
+not from the daemons. Only the state of BFD sessions comes from bfdd.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ Progress = Callable[[str], None]
 def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -> Fabric:
     """Make a fabric and return when it has converged.
 
-    lasting: the fabric outlives this process; otherwise it counts as left over once this process has ended.
-    progress: called with a description of each step. Raises BackendError if this machine cannot make it, if a
-    fabric of that name is up, or if something is missing after CONVERGENCE_TIMEOUT_S. Then everything made so
-    far is removed.
+    lasting: whether the fabric outlives this process. Otherwise it counts as left over once this process has
+    ended.
+    progress: function called with a description of each step. Raises BackendError if this machine cannot make
+    it, if a fabric of that name is up, or if something is missing after CONVERGENCE_TIMEOUT_S. Then
+    everything made so far is removed.
     """
     say = progress or (lambda _: None)
     doctor.require()
@@ -58,7 +59,7 @@ def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -
             if lasting:
                 write(FabricState(plan, lasting=True))
         except BaseException:
-            # A second Ctrl-C would leave things half removed.
+            # A second Ctrl-C would leave the fabric half removed.
             interrupts.shield()
             leftovers.remove(plan.name)
             raise
@@ -99,14 +100,12 @@ def wait_converged(fabric: Fabric, within_s: float) -> None:
 
 
 def converged(fabric: Fabric) -> list[str]:
-    """Return the missing parts until every host reaches every other over every ToR; empty if none is
-    missing.
-    """
+    """Return what is missing until every host reaches every other over every ToR; empty if nothing is."""
     missing = [route for host in fabric.hosts for route in _missing_at_host(fabric, host)]
     missing += [route for tor in fabric.tors for route in _missing_at_tor(fabric, tor)]
     if missing:
         return missing
-    # The sessions are asked for last, because that costs most.
+    # The sessions come last, because asking for them costs most.
     missing = [session for router in fabric.routers for session in _missing_sessions(router)]
     return missing + (processes.missing(fabric) if fabric.plan.fast_path else [])
 

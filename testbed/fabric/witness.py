@@ -1,9 +1,9 @@
 """Observe what happens between a fault and new routes: BFD's packets, BGP's updates and the routes.
 
-For: splitting a failover into its steps, to calibrate the twin. Not for: what flows lose (probe.py). Source:
-packet(7), rtnetlink(7), RFC 4271. It listens at every host's uplinks and at the ToRs' ports and changes
-nothing. A dropped packet is not seen where it would have arrived. Packets have the kernel's time stamps;
-routes have the time at which their message was read.
+For: splitting a failover into its steps, to calibrate the twin. Not for: the losses of flows (probe.py).
+Source: packet(7), rtnetlink(7), RFC 4271. It listens at every host's uplinks and at the ToRs' ports and
+changes nothing. A dropped packet is not seen where it would have arrived. Packets have the kernel's time
+stamps; routes have the time at which their message was read.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _WAIT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class BfdSeen:
-    """A BFD packet arrived at an end of a link. at_host: the host's end, not the ToR's; at_ns:
-    CLOCK_MONOTONIC.
+    """A BFD packet arrived at an end of a link. at_ns: time, CLOCK_MONOTONIC. at_host: whether it was the
+    host's end, not the ToR's.
     """
 
     at_ns: int
@@ -80,7 +80,7 @@ Seen = BfdSeen | BgpSeen | RouteSeen
 
 
 class Witness:
-    """Collect what was seen until it is taken."""
+    """Collects what was seen until it is taken."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""A VM with Debian's stock kernel, for what this machine's own kernel lacks."""
+"""A VM with Debian's stock kernel, for features that this machine's own kernel lacks."""
 
 from testbed.vm.boot import Machine, Nic, available
 from testbed.vm.guest import NOT_STARTED, TIMED_OUT

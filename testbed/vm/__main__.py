@@ -1,4 +1,4 @@
-"""Runs one command in a VM: `python -m testbed.vm -- COMMAND…`.
+"""Run one command in a VM: `python -m testbed.vm -- COMMAND…`.
 
 For: a developer. Not for: tests, which keep a VM up (host.py).
 """
@@ -13,7 +13,7 @@ from twinbed import BackendError
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m testbed.vm -- COMMAND…`: boots a VM, runs the command in it, and returns its exit code."""
+    """Boot a VM, run the command in it, and return its exit code. argv: `--` and the command."""
     command = list(argv[1:] if argv[:1] == ["--"] else argv)
     if not command:
         print("usage: python -m testbed.vm -- COMMAND…", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Makes the parts of a VM: Debian's stock kernel, an initramfs by virtme-ng, and QEMU's command line.
+"""Make the parts of a VM: Debian's stock kernel, an initramfs by virtme-ng, and QEMU's command line.
 
-For: finding out whether a VM can be booted here, and starting QEMU. Not for: running anything in it
-(host.py), nor what runs inside (guest.py). The guest's root is this machine's own file system, over 9p.
+For: finding out whether a VM can be booted here, and starting QEMU. Not for: running commands in it
+(host.py), nor the program that runs inside (guest.py). The guest's root is this machine's, over 9p.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CURE = "make system-vm"
 class Nic:
     """A network device of the guest.
 
-    tap: descriptor of the tap device (with IFF_VNET_HDR) at its other end; the caller closes it
+    tap: descriptor of the tap device (with IFF_VNET_HDR) at its other end. The caller closes it.
     mac: its MAC address
     """
 
@@ -78,7 +78,7 @@ def release(image: Path) -> str:
 
 
 def available() -> tuple[bool, str]:
-    """Return whether a VM can be booted here, and if not, the reason and the cure."""
+    """Return whether a VM can be booted here, and a text: if not, the reason and the cure."""
     for program, package in (("qemu-system-x86_64", "qemu-system-x86"), ("modprobe", "kmod")):
         if find_program(program) is None:
             return False, f"{program} is not installed (Debian's {package}): {CURE}"

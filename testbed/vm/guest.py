@@ -1,10 +1,10 @@
-"""Runs as the first process of a VM: mounts what programs expect, then runs the jobs that the host sends.
+"""Run as the first process of a VM: mount what programs expect, then run the jobs that the host sends.
 
-For: being started by the VM's kernel as `init`. It imports nothing of ours. Not for: the
-host (host.py). A job is one JSON line {argv, cwd, env, timeout_s}. The answers are JSON lines: {stream, data}
-with base64 data as it comes, a heartbeat {alive} every second, and last {rc}. rc is the exit code (minus the
-signal that ended the job), 124 after a time-out (standard error then ends with where in the kernel every
-thread was) or 127 if the job could not be started. Processes that a job leaves running are killed.
+For: the VM's kernel, which starts it as `init`. Not for: the host (host.py). It imports nothing of ours. A
+job is one JSON line {argv, cwd, env, timeout_s}. The answers are JSON lines: {stream, data} with base64 data
+as it comes, a heartbeat {alive} every second, and last {rc}. rc is the exit code (minus the signal that ended
+the job), 124 after a time-out (standard error then ends with where in the kernel every thread was) or 127 if
+the job could not be started. Processes that a job leaves running are killed.
 """
 
 import base64
@@ -41,7 +41,7 @@ _HEARTBEAT_S = 1.0
 
 
 def main() -> None:
-    """Serve until the host hangs up, then switches the machine off. Never returns."""
+    """Serve until the host hangs up, then switch the machine off. Never returns."""
     libc = ctypes.CDLL(None, use_errno=True)
     for source, target, kind, options in _MOUNTS:
         if libc.mount(source.encode(), target.encode(), kind.encode(), 0, options.encode()) != 0:
@@ -104,7 +104,7 @@ def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
         for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
             assert pipe is not None
             selector.register(pipe.fileno(), selectors.EVENT_READ, name)
-        # A daemon may hold the pipes open for ever: the job is over when its own process is.
+        # A daemon may hold the pipes open for ever, so the job is over when its own process has ended.
         while True:
             ended = process.poll() is not None
             if time.monotonic() >= heartbeat:

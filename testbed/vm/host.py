@@ -1,4 +1,4 @@
-"""Boots a VM with Debian's stock kernel, keeps it up, and runs commands in it.
+"""Boot a VM with Debian's stock kernel, keep it up, and run commands in it.
 
 For: tests of cgroup v2 and of kernel hooks, and applications that need a kernel of their own. Not for:
 measuring speed. Without KVM every instruction is emulated, some 10 times slower. The guest sees this
@@ -6,9 +6,9 @@ machine's files, with its own /tmp and /run. It has no network except the device
 the thread that started it and leaves nothing behind: the initramfs and the console are unnamed files in
 memory.
 
-An emulated guest sometimes stops for good. The guest therefore sends a heartbeat while a command runs. A
-guest that sends nothing for STOPPED_S seconds has stopped. Seconds in which QEMU waited for one of this
-machine's CPUs do not count, so that a slow guest is not taken for a stopped one.
+An emulated guest sometimes stops for ever. So the guest sends a heartbeat while a command runs. A guest that
+sends nothing for STOPPED_S seconds has stopped. Seconds in which QEMU waited for one of this machine's CPUs
+do not count, so that a slow guest is not taken for a stopped one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from testbed.vm.boot import Machine, available
 from twinbed import BackendError
 
 BOOT_S = 60.0
-"""Seconds in which a VM must come up, not counting those in which QEMU waited for a CPU. Twenty are usual."""
+"""Longest time of a boot, s, without the time in which QEMU waited for a CPU. Usual are 20 s."""
 
 BOOTS = 3
-"""How often a boot is tried before `start` gives up."""
+"""Number of boots that `start` tries before it gives up."""
 
 STOPPED_S = 30.0
-"""Seconds without a heartbeat, counted like BOOT_S, after which a guest has stopped. The guest sends a
+"""Time without a heartbeat after which a guest has stopped, s, counted like BOOT_S. The guest sends a
 heartbeat every second."""
 
 _GRACE_S = 60.0
@@ -52,7 +52,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StoppedError(BackendError):
-    """Raised when a guest stopped finally, or ended by itself. It gives no information about the command that
+    """Raised when a guest stopped for ever, or ended by itself. It says nothing about the command that
     ran."""
 
 
@@ -61,8 +61,8 @@ class Completed:
     """A command that ended.
 
     rc: exit code, minus the signal that ended it, TIMED_OUT or NOT_STARTED
-    stdout, stderr: what it printed
-    wall_s: seconds it took by this machine's clock
+    stdout, stderr: its output
+    wall_s: duration by this machine's clock, s
     """
 
     rc: int
@@ -99,7 +99,7 @@ class Vm:
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Boot the VM and return once it takes commands. A guest that stops while it boots is booted again.
+        """Boot the VM, and return when it takes commands. A guest that stops while it boots is booted again.
 
         Raises BackendError (what is missing, or the console's last words, and the cure), and StoppedError
         when BOOTS guests in a row stopped.
@@ -154,12 +154,12 @@ class Vm:
                     if on_output is not None:
                         on_output(name, data)
         except BaseException:
-            # Later answers of this guest would be taken for the next command's.
+            # Later answers of this guest would be taken for answers to the next command.
             self._kill()
             raise
 
     def stop(self) -> None:
-        """Switches the VM off, and kills QEMU if it does not end by itself. Idempotent."""
+        """Switch the VM off. Kills QEMU if it does not end by itself. Idempotent."""
         if self._process is not None:
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):
@@ -225,7 +225,7 @@ class Vm:
     def _next_answer(self, patience_s: float, deadline_s: float = float("inf")) -> dict[str, object]:
         """Return the guest's next answer.
 
-        patience_s: counted like BOOT_S; deadline_s: a moment of time.monotonic()
+        patience_s: longest wait, s, counted like BOOT_S. deadline_s: latest time, time.monotonic(), s.
         """
         if self._process is None or self._process.stdout is None:
             raise BackendError("the VM is not running: start it first")
@@ -282,7 +282,7 @@ def cpu_waits_s(pid: int) -> dict[str, float]:
     """Return how long each thread of a process has waited for a CPU since it began, s."""
     waited = {}
     for thread in Path(f"/proc/{pid}/task").glob("*"):
-        # A thread may end while it is looked at; a kernel without CONFIG_SCHED_INFO has no such file.
+        # A thread may end while it is examined. A kernel without CONFIG_SCHED_INFO has no such file.
         with contextlib.suppress(OSError):
             waited[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
     return waited

@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -71,8 +72,11 @@ def flapping(episode: Episode, draws: random.Random) -> str:
     kind, times = draws.choice((FaultKind.PORT, FaultKind.LINK)), draws.randint(2, 6)
     fault = Fault(kind, *_uplink(episode, draws), silent=kind is FaultKind.PORT)
     down_s, up_s = draws.uniform(0.0, 0.4), draws.uniform(0.0, 0.4)
-    for _ in faults.flap(episode.fabric, fault, times, down_s, up_s):
-        pass
+    for number in range(times):
+        time.sleep(up_s if number else 0.0)
+        faults.inject(episode.fabric, fault)
+        time.sleep(down_s)
+        faults.clear(episode.fabric, fault)
     return f"{_words(fault)} {times} times"
 
 

@@ -1,8 +1,8 @@
-"""Looking up instance types and their prices, and how providers bill, each with its source and date.
+"""Look up instance types, their prices, and providers' billing rules, each with its source and date.
 
-For: `load()` returns the catalogue that ships (prices.parquet, billing.toml) or one of the user's in the same
-columns. Not for: reading tables (table.py), nor for computing costs. A price holds for a region and a market
-from its date until the next one. The source of a figure that could not be looked up says "assumption".
+For: the catalogue that ships (prices.parquet, billing.toml), or a user's own with the same columns. Not for:
+reading tables (table.py), nor computing costs. A price holds for a region and a market from its date until
+the next one. The source of a figure that could not be looked up says "assumption".
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from twinbed import TraceError
 from twinbed.files import MIB, read_user_text
 
 PRICES = Path(__file__).with_name("prices.parquet")
-"""The table that ships; python -m studies prices makes it."""
+"""The table of prices that ships; `python -m studies prices` makes it."""
 
+_SHOWN = 40
+"""Largest number of known values that an error names."""
 _MOST_BILLING_BYTES = MIB
 
 _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
@@ -38,10 +40,15 @@ _Step = Annotated[float, Field(gt=0, le=LARGEST)]
 class Billing:
     """A provider's rules. Time is billed in steps of increment_s seconds, and at least minimum_s.
 
-    service: what the rules are of management_fee, disk_fee: shares of the price of machines and of disks
-    disk_gib: disk of each worker, GiB disk_price_per_gib_month: price of a disk, USD per GiB and month
-    startup_s: seconds before a worker works startup_billed: whether those seconds are paid for as_of: day on
-    which the rules held source: source of each value
+    service: the provider's service that has these rules
+    increment_s, minimum_s: billing step and least billed time, s
+    management_fee, disk_fee: fees as shares of the price of machines and of disks
+    disk_gib: disk of each worker, GiB
+    disk_price_per_gib_month: price of a disk, USD per GiB and month
+    startup_s: time before a worker works, s
+    startup_billed: whether that time is billed
+    as_of: day on which the rules held
+    source: value's name → its source
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -63,7 +70,7 @@ class Billing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalogue:
-    """Prices, as a table by table.KEY, and billing rules. An error names the values that there are."""
+    """Prices and billing rules. prices: table by table.KEY. billings: provider → rules."""
 
     prices: pd.DataFrame
     billings: Mapping[str, Billing]
@@ -71,7 +78,7 @@ class Catalogue:
     def price(
         self, name: str, region: str, market: str = "on-demand", on_date: date | None = None
     ) -> Listing:
-        """Return the listing that held on a date; the newest if no date is given.
+        """Return the listing that held on a date. on_date: None: the newest listing.
 
         Raises TraceError for a type, region or market that is unknown, or a date before the first price.
         """
@@ -82,25 +89,23 @@ class Catalogue:
                 noun = {"name": "instance type"}.get(column, column)
                 raise TraceError(f"catalogue has no {noun} {value!r} here; there are {_some(rows[column])}")
             rows = chosen
-        held = _until(rows, on_date)
+        held = rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
         if held.empty:
             first = rows["as_of"].min().date()
             raise TraceError(f"no price of {name} in {region} on {on_date}; the first is of {first}")
         return table.listings(held.tail(1))[0]
 
-    def types(
-        self, region: str, market: str = "on-demand", on_date: date | None = None
-    ) -> dict[str, Listing]:
-        """Return every type that has a price there, by name. Raises TraceError if there is none."""
+    def types(self, region: str, market: str = "on-demand") -> dict[str, Listing]:
+        """Return name → listing for every type with a price there. Raises TraceError if there is none."""
         of_market = self.prices[self.prices["market"] == market]
-        here = _until(of_market[of_market["region"] == region], on_date)
+        here = of_market[of_market["region"] == region]
         if here.empty:
             regions = _some(of_market["region"])
             raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
         return {listing.name: listing for listing in table.listings(newest(here))}
 
     def distinct(self, column: str, region: str | None = None) -> list[str]:
-        """Return the values of a column of text, in all regions or in one."""
+        """Return the distinct values of a text column, in one region (None: in all regions)."""
         rows = self.prices if region is None else self.prices[self.prices["region"] == region]
         return sorted(map(str, rows[column].unique()))
 
@@ -113,7 +118,7 @@ class Catalogue:
 
 
 def newest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return of each type, region and market its newest row."""
+    """Return the newest row of each type, region and market."""
     return rows.drop_duplicates(table.KEY[:-1], keep="last")
 
 
@@ -133,15 +138,11 @@ def _shipped() -> pd.DataFrame:
     return table.read(PRICES)
 
 
-def _until(rows: pd.DataFrame, on_date: date | None) -> pd.DataFrame:
-    return rows if on_date is None else rows[rows["as_of"] <= pd.Timestamp(on_date)]
-
-
-def _some(values: pd.Series, most: int = 40) -> str:
-    """Return the distinct values, those after the first ones as a number."""
+def _some(values: pd.Series) -> str:
+    """Return the first _SHOWN distinct values as text, and how many more there are."""
     known = sorted({str(value) for value in values})
-    more = f" and {len(known) - most} more; twinbed prices list shows them" if len(known) > most else ""
-    return ", ".join(known[:most]) + more
+    more = f" and {len(known) - _SHOWN} more; twinbed prices list shows them" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more
 
 
 def _billings(path: Path) -> dict[str, Billing]:

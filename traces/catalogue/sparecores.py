@@ -1,9 +1,9 @@
-"""Reads prices from Spare Cores' database (SQLite), as the package sparecores-data keeps it.
+"""Read prices from Spare Cores' database (SQLite) in the form of the package sparecores-data.
 
-For: `twinbed prices update`. Not for: fetching the file. Prices are those of Linux in USD per hour, of AWS,
-Google Cloud and Azure, on demand and spot; of a region's zones the cheapest counts. The database stores the
-names of enumerations in capitals. Source: SpareCores/sc-crawler 0.10, sc_crawler/tables.py; databases before
-accelerators had that name call them GPUs. The data are CC-BY-SA-4.0.
+For: `twinbed prices update`. Not for: fetching the file. Prices are for Linux, in USD per hour, from AWS,
+Google Cloud and Azure, on demand and spot. The cheapest zone of a region counts. The database stores the
+names of enumerations in capitals. Source: SpareCores/sc-crawler 0.10, sc_crawler/tables.py; older databases
+call accelerators GPUs. The data are CC-BY-SA-4.0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twinbed.text import printable
 SOURCE = "Spare Cores (CC-BY-SA-4.0)"
 NOTICE = "From Spare Cores' database (sparecores.com), licensed under CC-BY-SA-4.0."
 MOST_BYTES = 8 * 2**30
-"""Largest database, bytes; in 2026 it had about 1 GB."""
+"""Largest size of a database, bytes. In 2026 it had about 1 GB."""
 
 _ELSE = {
     "gpus": ("accelerator_count", "gpu_count"),
@@ -31,7 +31,7 @@ _ELSE = {
     "gpu_model": ("accelerator_model", "gpu_model"),
     "network_gbps": ("network_speed_max", "network_speed_baseline", "network_speed"),
 }
-"""Names of a server's columns, the newest first."""
+"""Names of a server's columns in versions of the database, the newest first."""
 
 _QUERY = """
 SELECT min(p.rowid), s.api_reference, p.vendor_id, r.api_reference, lower(p.allocation), min(p.price),

@@ -1,8 +1,8 @@
-"""The table of prices: its rows, and reading and writing tables as CSV or Parquet.
+"""The table of prices: its rows, and how it is read and written as CSV or Parquet.
 
 For: the catalogue that ships (prices.parquet), a user's own, and updates of it. Not for: looking prices up
-(catalogue.py). A CSV, which a person keeps, is checked row by row when it is read. A Parquet table has
-hundreds of thousands of rows: its columns are checked when it is read, and a row when it is used.
+(catalogue.py). A person keeps a CSV, so it is checked row by row when it is read. A Parquet table has
+hundreds of thousands of rows, so its columns are checked when it is read, and a row when it is used.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from twinbed.files import open_regular
 from twinbed.text import printable
 
 Currency = Literal["USD"]
-"""The one currency. Converting would need a rate and its date, which no table here has."""
+"""The only currency. A conversion would need a rate and its date, which no table here has."""
 
 LARGEST = 1e15
-"""Largest number of a catalogue, in any unit: 1 Pbit/s. No product of two overflows."""
+"""Largest number in a catalogue, in any unit, such as 1 Pbit/s. No product of two numbers overflows."""
 
 MOST_ROWS = 2_000_000
-"""Most rows of a table: five times those that ship."""
+"""Largest number of rows of a table: five times as many as the shipped table has."""
 
 _T = TypeVar("_T")
 
@@ -50,7 +50,7 @@ _Price = Annotated[float, Field(alias="price_per_h", gt=0, le=LARGEST, allow_inf
 class Listing:
     """One row: a type's price in a region and market. Numbers that are not known are NaN.
 
-    name, provider, region: as the provider calls them
+    name, provider, region: names that the provider uses
     market: on-demand or spot
     price_usd_h: price, USD per hour (column price_per_h)
     as_of: the day from which the price holds
@@ -86,10 +86,10 @@ COLUMNS = tuple(field.name.replace("price_usd_h", "price_per_h") for field in fi
 """The columns that a table of prices has."""
 TEXT = ("name", "provider", "region", "market", "currency", "gpu_model", "family", "source")
 KEY = ["provider", "name", "region", "market", "as_of"]
-"""A row is of one type, region, market and day."""
+"""The columns that identify a row: one type, region, market and day."""
 NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "as_of"))
 WHERE = ("file", "row")
-"""Columns that a table has in memory: from which file and row of it a row is."""
+"""Columns that a table has in memory only: the file from which a row is, and its number there."""
 
 _LISTING = TypeAdapter(Listing)
 
@@ -115,7 +115,7 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def write(path: Path | BinaryIO, frame: pd.DataFrame, notice: str) -> None:
-    """Write COLUMNS of a table as Parquet, the smallest that it becomes; notice: of the data's licences."""
+    """Write COLUMNS of a table as Parquet, as small as possible. notice: text about the data's licences."""
     frame = frame.sort_values(KEY, kind="stable")
     columns: dict[str, pa.Array] = {}
     for name in COLUMNS:
@@ -140,14 +140,14 @@ def frame_of(listings: Iterable[tuple[int, Listing]]) -> pd.DataFrame:
 
 
 def joined(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of both tables; where both have a row of one KEY, that of the second."""
+    """Return the rows of both tables. If both have a row with the same KEY, the row of the second counts."""
     both = pd.concat([part.astype(dict.fromkeys((*TEXT, "file"), "str")) for part in (first, second)])
     both = both.drop_duplicates(KEY, keep="last").sort_values(KEY, kind="stable", ignore_index=True)
     return both.astype(dict.fromkeys((*TEXT, "file"), "category"))
 
 
 def listings(frame: pd.DataFrame) -> list[Listing]:
-    """Return rows of a table. Raise TraceError, which names file and row, for invalid values."""
+    """Return a table's rows as listings. Raises TraceError, which names file and row, for invalid values."""
     plain = frame.astype(dict.fromkeys((*TEXT, "file"), "object"))
     return [
         checked(
@@ -165,7 +165,7 @@ def listings(frame: pd.DataFrame) -> list[Listing]:
 
 
 def checked(checker: TypeAdapter[_T], values: Mapping[str, Any], row: str) -> _T:
-    """Return the checker's result for a row. Raise TraceError, which begins with `row`."""
+    """Return the checker's result for a row. Raises TraceError, which begins with `row`."""
     try:
         return checker.validate_python(values)
     except ValidationError as error:
@@ -194,7 +194,7 @@ def _parquet(path: Path) -> pd.DataFrame:
         _complete(path, file.schema_arrow.names)
         if not pa.types.is_date(file.schema_arrow.field("as_of").type):
             raise TraceError(f"{path}: column as_of: expected days")
-        # Here, because text that is not UTF-8 is found only when it becomes Python's.
+        # This is checked here, because text that is not UTF-8 is only found when Python decodes it.
         frame = file.read(columns=list(COLUMNS)).unify_dictionaries().to_pandas(date_as_object=False)
     frame["row"] = range(1, len(frame) + 1)
     return _typed(frame)

@@ -1,10 +1,10 @@
-"""Reads Bitbrains business VMs: CPU every 5 minutes for a month.
+"""Read Bitbrains' business VMs: CPU every 5 minutes for a month.
 
 Source: GWA-T-12 by way of github.com/atlarge-research/opendc (MIT). There are two files: 35 VMs with CPU only
-(bitbrains_50vms), and one VM with all columns, memory and network too (bitbrains_1vm_full_metrics). CPU is
-MHz of the whole VM. Caveats: in the first file a row carries a duration and holds for that long *before* its
+(bitbrains_50vms), and one VM with all columns, memory and network too (bitbrains_1vm_full_metrics). CPU is in
+MHz of the whole VM. Caveats: a row of the first file has a duration, and holds for that long *before* its
 stamp (steps of equal value were merged upstream), so rows are spread over their intervals. Cores are MHz
-divided by core_mhz in the first file (it does not give its machines' clocks; some VMs exceed 2,600 MHz per
+divided by core_mhz in the first file, which does not have its machines' clocks (some VMs exceed 2,600 MHz per
 core by 6 %), and by the provisioned MHz per core in the second. GWA's KB is 1,024 bytes. Its stamps are
 seconds although the header says ms.
 """
@@ -35,14 +35,14 @@ _ONE = {
     "tx": "Network transmitted throughput [KB/s]",
 }
 COLUMNS = (_MANY, tuple(_ONE.values()))
-"""Columns of the first file, and of the second."""
+"""Columns of the first file, and columns of the second."""
 
 
 def read(path: Path, *, core_mhz: float = 2600.0, max_hold_s: float = 3600.0) -> UsageTrace:
     """Return all VMs of the file.
 
-    core_mhz: what counts as one core if the file does not say (MHz); max_hold_s: the longest hole that is
-    filled with the sample before it (seconds).
+    core_mhz: clock that counts as one core if the file does not say, MHz. max_hold_s: longest hole that is
+    filled with the sample before it, s.
     """
     if not core_mhz > 0:
         raise TraceError(f"{path}: core_mhz is {core_mhz}, expected above zero")

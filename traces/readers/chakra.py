@@ -1,10 +1,11 @@
-"""Reads Chakra execution traces of one rank (.et, .et.gz, chakra_jsonizer's JSON): steps and collectives.
+"""Read Chakra execution traces of one rank (.et, .et.gz, chakra_jsonizer's JSON): steps and collectives.
 
 For: the same job as from a profiler's trace (kineto.py). Not for: PyTorch's own execution trace, which
-chakra_converter makes into one of these. A trace has durations and dependencies. Where it has no begins, each
-node begins when all that it depends on has ended and its thread or stream is free. Nodes of a GPU compute if
-there are any, else those of the CPU do. Source: MLCommons Chakra, schema/protobuf/et_def.proto (0.0.4),
-src/converter for the names of attributes, src/third_party/utils/protolib.py for the lengths between messages.
+chakra_converter makes into one of these. A trace has durations and dependencies. Without begin times, each
+node begins when all nodes on which it depends have ended, and its thread or stream is free. If there are
+nodes of a GPU, they count as compute; otherwise nodes of the CPU do. Source: MLCommons Chakra,
+schema/protobuf/et_def.proto (0.0.4), src/converter for the names of attributes,
+src/third_party/utils/protolib.py for the lengths between messages.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from twinbed import TraceError
 from twinbed.files import MIB, open_regular
 
 MOST_NODES = 1_000_000
-"""Most nodes of a trace; a step of a large model has some hundred thousand."""
+"""Largest number of nodes of a trace. A step of a large model has some hundred thousand."""
 MOST_DEPENDENCIES = 4_000_000
 _MOST_MESSAGE_BYTES = MIB
-"""Longest node, bytes."""
+"""Largest size of a node, bytes."""
 
 _JSON = re.compile(rb'\s*\{\s*["}]')
 _OF_PYTORCH = re.compile(rb'"schema"\s*:')
@@ -49,15 +50,15 @@ _OPERATIONS = dict(enumerate((
     "all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter",
     "reduce_scatter", "barrier",
 )))  # fmt: skip
-"""Names in nccl-tests, by CollectiveCommType."""
+"""CollectiveCommType → name in nccl-tests."""
 _POINT_TO_POINT = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
 _COMPUTES = (NodeType.COMP_NODE, NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 _DEFAULT_ELEMENT_BYTES = 4
-"""Bytes of an element where the trace does not tell its type; sizes are in bytes and do not depend on it."""
+"""Size of an element if the trace does not have its type, bytes. Sizes of collectives do not depend on it."""
 
 
 def read(path: Path, ranks: int | None = None) -> TrainingTrace:
-    """Return the steps in a trace. ranks: size of the job, None where the trace tells its process groups.
+    """Return the steps in a trace. ranks: size of the job; None: the trace has its process groups.
 
     Raises TraceError that names the file and what is missing.
     """
@@ -80,7 +81,7 @@ def read(path: Path, ranks: int | None = None) -> TrainingTrace:
 
 
 def _nodes(file: BufferedReader | gzip.GzipFile, where: str) -> Iterator[Node]:
-    """Yields the nodes behind the metadata, from messages or from JSON."""
+    """Yield the nodes behind the metadata, from messages or from JSON."""
     begin = file.peek(4096)[:4096]
     other = f"{where}: no Chakra trace; expected what chakra_converter or chakra_jsonizer writes"
     if _JSON.match(begin):
@@ -105,7 +106,7 @@ def _nodes(file: BufferedReader | gzip.GzipFile, where: str) -> Iterator[Node]:
 
 
 def _messages(file: BufferedReader | gzip.GzipFile, where: str) -> Iterator[bytes]:
-    """Yields messages, each of which has its length before it."""
+    """Yield messages. The file has the length of each message before it."""
     read = 0
     while (length := _length(file, where)) is not None:
         read += length
@@ -118,7 +119,7 @@ def _messages(file: BufferedReader | gzip.GzipFile, where: str) -> Iterator[byte
 
 
 def _length(file: BufferedReader | gzip.GzipFile, where: str) -> int | None:
-    """Return the length of the next message, a varint of 32 bits, None at the file's end."""
+    """Return the length of the next message, a varint of 32 bits, bytes; None at the file's end."""
     length = 0
     for shift in range(0, 35, 7):
         byte = file.read(1)
@@ -133,7 +134,7 @@ def _length(file: BufferedReader | gzip.GzipFile, where: str) -> int | None:
 
 
 class _Kept:
-    """What is kept of the nodes: times in µs, by position in the file."""
+    """The facts kept about the nodes, by position in the file. Times are in µs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -148,7 +149,7 @@ class _Kept:
         self._sizes: dict[str, int] = {}
 
     def take(self, node: Node) -> None:
-        """Keep what matters of a node. Raises TraceError for too many."""
+        """Keep the relevant facts of a node. Raises TraceError for too many nodes or dependencies."""
         place = len(self._ids)
         if place == MOST_NODES or len(self._deps) > MOST_DEPENDENCIES:
             raise TraceError(
@@ -179,7 +180,7 @@ class _Kept:
             self._computes[not on_cpu].append(place)
 
     def _called(self, node: Node, told: dict[str, Any]) -> tuple[str, float, int, str]:
-        """Return a collective's operation, the bytes that go in, the bytes of an element, and its group."""
+        """Return a collective's operation, input size, bytes, element size, bytes, and group."""
         size, group = told.get("comm_size", 0), str(told.get("pg_name", ""))
         kind = "sendrecv" if node.type in _POINT_TO_POINT else _OPERATIONS.get(told.get("comm_type", -1))
         if kind is None:
@@ -226,11 +227,11 @@ class _Kept:
     def _told(self, call: tuple[str, float, int, str], job: int) -> Told:
         kind, size, element, group = call
         ranks = 2 if kind == "sendrecv" else self._sizes.get(group, job)
-        # The size of an all-gather is what comes out.
+        # The size of an all-gather is the size of its output.
         return kind, size * (ranks if kind == "all_gather" else 1), element, ranks
 
     def _windows(self, begin: Real, end: Real, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
-        """Return the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
+        """Return int64[n], the steps' numbers, and float64[n + 1], their begins and the last end, µs."""
         numbers = sorted(self._marks) or [UNMARKED]
         begins = [begin[self._marks[number]] for number in sorted(self._marks)] or [begin.min()]
         edges = np.array([*begins, end.max()])
@@ -279,6 +280,6 @@ class _Kept:
 
 
 def _value(attr: Any) -> Any:
-    """Return an attribute's value, None for a kind that no attribute here has."""
+    """Return an attribute's value; None for a kind of value that is not used here."""
     kind = attr.WhichOneof("value")
     return getattr(attr, kind) if kind else None

@@ -1,7 +1,7 @@
-"""Reads games of "can't be late": availability and spot price by tick, windows, variants and known costs.
+"""Read games of "can't be late": availability and spot price by tick, windows, variants and known costs.
 
-For: judging policies for deadlines on spot machines. Not for: single probing traces (prices.availability),
-nor for playing. The data are a folder of CSV files. Source: Frontier-CS (MIT) with the availability of
+For: comparing policies for deadlines on spot machines. Not for: single probing traces (prices.availability),
+nor running policies. The data are a folder of CSV files. Source: Frontier-CS (MIT) with the availability of
 SkyPilot's spot traces (Wu et al., NSDI 2024; no licence stated: read, never shipped).
 """
 
@@ -29,16 +29,16 @@ _TERMS = ("job_h", "deadline_h", "restart_overhead_h", "gap_seconds", "ondemand_
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Games on the same terms.
+    """A variant: games on the same terms.
 
-    name, kind: its name; single (one zone a game) or multi (several zones at once).
-    data: set of traces.
-    windows: family of windows that is judged.
-    work_s, deadline_s, restart_s, tick_s: terms of the job, s.
-    on_demand_usd_h: price on demand, US$/h.
-    spot_usd_h: price of spot, US$/h; NaN: by tick.
-    games: zones of each game, by its name.
-    only: numbers of the judged windows that a game has, by its name; a game that is missing has all.
+    name: its name. kind: single (one zone per game) or multi (several zones at once).
+    data: name of its set of traces.
+    windows: name of the family of windows that is judged.
+    work_s, deadline_s, restart_s, tick_s: work, deadline, restart time and length of a tick, s.
+    on_demand_usd_h: on-demand price, US$/h.
+    spot_usd_h: spot price, US$/h; NaN: it changes by tick.
+    games: name of a game → its zones.
+    only: name of a game → numbers of its judged windows. A game that is missing here has all windows.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A zone. first: its first tick; available, spot_usd_h: by tick."""
+    """A zone. first: its first tick. available, spot_usd_h: availability and spot price by tick, US$/h."""
 
     first: int
     available: Flags
@@ -89,7 +89,8 @@ class Games:
     def windows(self, variant: Variant, game: str, *, judged: bool) -> tuple[list[int], Flags, Real]:
         """Return numbers of windows, availability bool[n, ticks, zones] and spot prices, US$/h.
 
-        judged: those that the variant is judged by; otherwise those of nobody. They last until the deadline.
+        judged: True: the windows by which the variant is judged; False: windows by which no variant is
+        judged. They last until the deadline.
         """
         ticks = int(-(-variant.deadline_s // variant.tick_s))
         zones = [self._series[variant.data][zone] for zone in variant.games[game]]

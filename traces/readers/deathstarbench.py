@@ -1,9 +1,9 @@
-"""Reads the DeathStarBench social network data set: pods every 10 s under normal load.
+"""Read the DeathStarBench social network data set: pods every 10 s under normal load.
 
-Source: github.com/yzz9048/SocialNetwork-MonitorData. About 28 minutes of 34 pods. cpu_usage is a rate in
-cores, memory is the working set in bytes. Caveats: CPU ends after some 21 minutes while memory goes on, so
-the trace ends with the last CPU sample. Some pods lack a single sample at either end; it is filled. The three
-node series are not containers and are not read.
+Source: github.com/yzz9048/SocialNetwork-MonitorData. It has about 28 minutes of 34 pods. cpu_usage is a rate
+in cores, and memory is the working set in bytes. Caveats: CPU ends after some 21 minutes while memory goes
+on, so the trace ends with the last CPU sample. Some pods lack a single sample at either end; it is filled.
+The three node series are not containers and are not read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _INTERVAL_S = 10.0
 
 
 def read(path: Path, *, max_hold_s: float = 30.0) -> UsageTrace:
-    """Return all pods. max_hold_s: the longest hole that is filled with the sample before it (seconds)."""
+    """Return all pods. max_hold_s: longest hole that is filled with the sample before it, s."""
     frame = table.read_known(path, COLUMNS, ("timestamp",), pod="str", service="str")
-    # A node's series carries the node's name for both; a pod's name has its replica set's hash.
+    # A node's series has the node's name for both. A pod's name ends with the hash of its replica set.
     is_node = frame["pod"] == frame["service"]
     pods, nodes = frame[~is_node], frame.loc[is_node, "pod"].nunique()
     values = {

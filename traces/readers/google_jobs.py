@@ -1,10 +1,10 @@
-"""Reads Google's 2011 cluster jobs: CPU and memory of 1,600 jobs as VM-like series, every 5 minutes.
+"""Read Google's cluster jobs of 2011: CPU and memory of 1,600 jobs as VM-like series, every 5 minutes.
 
 Source: github.com/HiPro-IT/CPU-and-Memory-resource-usage-from-Google-Cluster-Data, derived from
-google/cluster-data (CC-BY). Ten days of 24 hours with about 110 jobs each; one day is one trace. Caveats:
-values are percent of a reservation that the data set does not tell, so the reader's capacity_cores and
-capacity_bytes set the scale. The authors kept only series between 5 and 90 % CPU. Memory exceeds 100 % here
-and there and is kept. Nothing is missing and nothing is filled.
+google/cluster-data (CC-BY). It has ten days of 24 hours with about 110 jobs each. One day is one trace.
+Caveats: values are percent of a reservation that is not in the data set, so the reader's capacity_cores and
+capacity_bytes set the scale. The authors kept only series between 5 and 90 % CPU. Memory sometimes exceeds
+100 %, and is kept. Nothing is missing and nothing is filled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _INTERVAL_S = 300.0
 def read(
     path: Path, *, day: int = 1, capacity_cores: float = 1.0, capacity_bytes: float = 2.0**30
 ) -> UsageTrace:
-    """Return all jobs of one day (1 to 10). capacity_cores, capacity_bytes: what 100 % is, for each job."""
+    """Return all jobs of one day (1 to 10). capacity_cores, capacity_bytes: CPU, cores, and memory, bytes,
+    that 100 % stands for in each job."""
     if not (capacity_cores > 0 and capacity_bytes > 0):
         raise TraceError(f"{path}: capacity_cores and capacity_bytes must be above zero")
     frame = table.read_known(path, COLUMNS, ("t_s", "day"), job="str")

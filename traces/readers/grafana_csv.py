@@ -1,9 +1,9 @@
-"""Reads a CSV that Grafana exports: one time column, and a column for each series of a panel.
+"""Read a CSV that Grafana exports: one time column, and a column for each series of a panel.
 
 For: "Inspect > Data > Download CSV" with "Series joined by time". Not for: values that Grafana formatted
 ("1.2 GB"): switch "Formatted data" off. A column whose name is the whole series
-(`container_cpu_usage_seconds_total{pod="…"}`) is read as that. Any other name is a legend and tells no
-unit, so the option `quantity` must. Times are ISO 8601, Grafana's `2024-05-01 10:00:00` (UTC), or numbers:
+(`container_cpu_usage_seconds_total{pod="…"}`) is read as that. Any other name is a legend without a unit, so
+the option `quantity` must be given. Times are ISO 8601, Grafana's `2024-05-01 10:00:00` (UTC), or numbers:
 milliseconds since 1970.
 """
 
@@ -32,11 +32,11 @@ TIME = "Time"
 Quantity = Literal["cpu_cores", "cpu_millicores", "cpu_percent"]
 
 _EMPTY = ("undefined", "null", "NaN", "-")
-"""What Grafana writes where a series has no value."""
+"""Texts that Grafana writes where a series has no value."""
 
 
 def recognises(columns: list[str]) -> bool:
-    """Return whether this header is Grafana's. One with a container column is a plain CSV's."""
+    """Return whether this header is Grafana's. A header with a container column is that of a plain CSV."""
     return bool(columns) and columns[0] == TIME and not is_long(columns)
 
 
@@ -51,8 +51,8 @@ def read(
 ) -> UsageTrace | ClusterHistory:
     """Return the trace in such a CSV.
 
-    quantity: what the values of columns with legends are; the other options are those of
-    traces.readers.query_range. Raises TraceError, which names the line and column.
+    quantity: quantity of the columns with legends. The other options are those of traces.readers.query_range.
+    Raises TraceError, which names the line and column.
     """
     if quantity is None:
         return history(path, step_s, replica_label, hold_s, max_cells)
@@ -86,7 +86,7 @@ def history(
     hold_s: float = HOLD_S,
     max_cells: int = MOST_READ_CELLS,
 ) -> ClusterHistory:
-    """Return the history in a CSV whose columns are named by whole series; options as in `read`."""
+    """Return the history in a CSV whose columns are named by whole series. Options are as in `read`."""
     times_s, columns = _columns(path, max_cells)
     order = np.argsort(times_s, kind="stable")
     return files.history(
@@ -100,7 +100,7 @@ def history(
 
 
 def _columns(path: Path, max_cells: int) -> tuple[Floats, dict[str, Floats]]:
-    """Return the times in seconds and the values by column name, NaN where there are none."""
+    """Return the times, s, and column name → values; NaN if there is no value."""
     frame = table.read_text(path, max_rows=max_cells)
     if not recognises(list(map(str, frame.columns))) or len(frame.columns) < 2:
         raise TraceError(f"{path}: expected Grafana's column {TIME!r} first, and a column per series")

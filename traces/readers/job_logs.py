@@ -1,4 +1,4 @@
-"""Reads logs of training jobs: when each was submitted, how long it ran, and how many GPUs it had.
+"""Read logs of training jobs: when each was submitted, how long it ran, and how many GPUs it had.
 
 For: Microsoft's Philly trace (msr-fiddle/philly-traces, CC-BY-4.0, as the table of the Sia artifact),
 Alibaba's GPU cluster of 2023 (alibaba/clusterdata, for research or study), the standard workload format
@@ -32,11 +32,11 @@ class JobLog:
     """n jobs in the order of submission.
 
     submit_s: time since the first submission, s, float64[n].
-    duration_s: how long it ran, s, float64[n].
-    gpus: its GPUs, int64[n].
-    queue, model: name of its queue and of what it trains, "" where unknown.
-    types: names of the GPU types it may have; empty: all.
-    waited_s: how long it waited in fact, s, NaN where unknown, float64[n].
+    duration_s: run time, s, float64[n].
+    gpus: number of GPUs, int64[n].
+    queue, model: name of its queue, and of the model that it trains; "" if unknown.
+    types: names of the GPU types that it may have; empty: all.
+    waited_s: time that it really waited, s, float64[n]; NaN if unknown.
     left_out: number of rows without GPUs or without a run time.
     """
 
@@ -71,7 +71,8 @@ def read_alibaba(path: Path) -> JobLog:
 
 
 def read_csv(path: Path) -> JobLog:
-    """Return the jobs of a CSV: submit_s, duration_s, gpus, and maybe queue, model and types (`a|b`)."""
+    """Return the jobs of a CSV with the columns submit_s, duration_s and gpus, and optionally queue, model
+    and types (`a|b`)."""
     needed = ("submit_s", "duration_s", "gpus")
     extra = [name for name in ("queue", "model", "types") if name in table.header(path)]
     rows = table.read_known(path, (*needed, *extra), needed, **dict.fromkeys(extra, "str"))
@@ -84,7 +85,7 @@ _SWF_FIELDS = 18
 
 
 def read_swf(path: Path) -> JobLog:
-    """Return the jobs of a file in the standard workload format; its processors stand for GPUs."""
+    """Return the jobs of a file in the standard workload format. Its processors stand for GPUs."""
     rows = []
     for number, line in enumerate(read_user_text(path, MOST_TEXT_BYTES, TraceError).splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith(";"):
@@ -96,7 +97,8 @@ def read_swf(path: Path) -> JobLog:
             raise TraceError(f"{path}: line {number}: not a line of numbers") from None
         if len(fields) != _SWF_FIELDS:
             raise TraceError(f"{path}: line {number}: {len(fields)} fields, expected {_SWF_FIELDS}")
-        # Fields 2 to 5 are submit, wait, run time, processors; 8 those asked for; 15 the queue.
+        # Fields 2 to 5 are submit time, wait, run time and processors; field 8 is the requested processors,
+        # 15 the queue.
         rows.append((*values[1:5], values[7], values[14]))
     if not rows:
         raise TraceError(f"{path}: no jobs; expected lines of {_SWF_FIELDS} numbers")
@@ -113,7 +115,7 @@ _GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)")
 def read_sacct(path: Path) -> JobLog:
     """Return the jobs that `sacct -X -P -o JobID,Submit,Start,ElapsedRaw,Partition,ReqTRES` printed.
 
-    AllocTRES may stand in place of ReqTRES. Jobs that never started are left out.
+    AllocTRES may replace ReqTRES. Jobs that never started are left out.
     """
     lines = [line for line in read_user_text(path, MOST_TEXT_BYTES, TraceError).splitlines() if line.strip()]
     cells = [line.split("|") for line in lines]
@@ -138,9 +140,9 @@ def read_sacct(path: Path) -> JobLog:
 
 
 def read_surf(path: Path) -> JobLog:
-    """Return the jobs of surf_tasks.csv(.gz), the SURF HPC week by way of OpenDC; its cores stand for GPUs.
+    """Return the jobs of surf_tasks.csv(.gz), the SURF HPC week by way of OpenDC. Its cores stand for GPUs.
 
-    It tells neither users nor waits: what is taken for a submission may have been a start.
+    It has neither users nor waits. A time that counts as a submission may have been a start.
     """
     names = ("submission_time_ms", "duration_ms", "cpu_count")
     rows = table.read_known(path, names, names)
@@ -153,10 +155,10 @@ _KUBERNETES = ("CREATED", "STARTED", "FINISHED", "GPUS")
 def read_kubernetes(path: Path) -> JobLog:
     """Return the jobs of what `kubectl get pods` or `kubectl get jobs` printed with `-o custom-columns`.
 
-    Columns CREATED, STARTED, FINISHED and GPUS; maybe NAMESPACE, which is the queue, JOB, whose pods are one
-    gang, and PARALLELISM, the pods of a job. A table of kubectl's or a CSV; `<none>` is a missing value. GPUS
-    may list those of several containers (`4,<none>`), in a CSV within quotes. Pods that have not ended are
-    left out, with their gang.
+    It is a table of kubectl or a CSV, with the columns CREATED, STARTED, FINISHED and GPUS. Optional columns
+    are NAMESPACE (the queue), JOB (its pods are one gang) and PARALLELISM (number of pods of a job). `<none>`
+    is a missing value. GPUS may list several containers (`4,<none>`), in a CSV within quotes. Pods that have
+    not ended are left out together with their gang.
     """
     text = read_user_text(path, MOST_TEXT_BYTES, TraceError).removeprefix("\ufeff")
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
@@ -211,11 +213,11 @@ FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
     "kubernetes": read_kubernetes,
     "surf": read_surf,
 }
-"""The reader of each format."""
+"""Format → its reader."""
 
 
 def _clock_s(path: Path, cells: pd.Series[str], first: pd.Series[str] | None = None) -> Floats:
-    """Return times as seconds since the earliest of `first`, by default of themselves."""
+    """Return times as seconds since the earliest time in `first` (None: in `cells`)."""
     times = [table.iso_ns(path, column) for column in (cells, cells if first is None else first)]
     if times[0] is None or times[1] is None:
         raise TraceError(f"{path}: column {cells.name}: expected times such as 2017-09-26 22:24:39")

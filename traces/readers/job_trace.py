@@ -1,7 +1,7 @@
-"""What a trace of one rank tells of a training job: its steps, and the collectives that it called.
+"""The steps of a training job, and the collectives that it called, from a trace of one rank.
 
-For: the readers of such traces (kineto.py, chakra.py). Not for: their files, nor what another fabric would
-make of the job (lab.fabric.traced).
+For: the readers of such traces (kineto.py, chakra.py). Not for: reading files, nor the same job on another
+fabric (lab.fabric.traced).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNMARKED = -1
-"""Number of the step of a trace that does not mark its steps."""
+"""Number of the only step of a trace that does not mark its steps."""
 
 Real = NDArray[np.float64]
 Told = tuple[str, float, int, int]
@@ -26,7 +26,7 @@ _BYTES = {
     **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char"), 1),
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "c10::float8_e4m3fn", "c10::float8_e5m2"), 1),
 }
-"""Bytes of an element, by the names of types in traces of NCCL and of operators, in small letters."""
+"""Name of a type in traces of NCCL and of operators, in small letters → size of an element, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Collective:
     """A collective operation of one step.
 
     operation: its name in nccl-tests, or the profiler's.
-    size_bytes: its size as nccl-tests counts it, B. element_bytes: bytes of one element.
-    ranks: ranks that took part. step: position of its step. duration_s: until it ended, at the latest with
-    its step, s; a rank that waits for a later one counts it.
+    size_bytes: its size as nccl-tests counts it, B. element_bytes: size of an element, B.
+    ranks: number of ranks that took part. step: position of its step. duration_s: time until it ended, at
+    most until the end of its step, s. It includes waiting for later ranks.
     """
 
     operation: str
@@ -49,13 +49,14 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class TrainingTrace:
-    """n steps of one rank. Arrays are [n]; times in s.
+    """n steps of one rank. Arrays are [n], and times are in seconds.
 
-    rank: this rank, None if the trace does not tell. ranks: the size of the job. on_gpu: whether kernels of a
-    GPU are in the trace.
-    number: the profiler's numbers of the steps, int64; UNMARKED for a whole trace. step_s: from its begin to
-    the next one's, of the last step to its end. compute_s: when anything but a collective ran.
-    communication_s: when a collective ran. exposed_s: when only collectives ran.
+    rank: number of this rank; None if it is not in the trace. ranks: size of the job. on_gpu: whether the
+    trace has kernels of a GPU.
+    number: the profiler's number of each step, int64; UNMARKED for a whole trace. step_s: time from the
+    step's begin to the next step's begin, or to the end of the last step. compute_s: time in which other work
+    than a collective ran. communication_s: time in which a collective ran. exposed_s: time in which only
+    collectives ran.
     """
 
     rank: int | None
@@ -70,7 +71,7 @@ class TrainingTrace:
 
 
 def element_bytes(kind: str) -> int | None:
-    """Return the bytes of an element by the name of its type, None for an unknown one."""
+    """Return the size of an element by the name of its type, B; None for an unknown type."""
     return _BYTES.get(kind.lower())
 
 
@@ -83,11 +84,11 @@ def training_trace(
     busy_us: Real,
     calls: Iterable[tuple[float, float, Callable[[], Told]]],
 ) -> TrainingTrace:
-    """Return the steps made of spans.
+    """Return the steps of a job from spans of time.
 
-    number: of n steps, int64[n]. edges_us: their begins and the last one's end, µs, [n + 1].
-    busy_us: begins and ends of what computes, µs, [m, 2]. calls: begin and end of each collective, µs, and
-    what tells the rest; it is asked only of those inside a step.
+    number: number of each step, int64[n]. edges_us: begins of the steps and the end of the last one, µs, [n +
+    1]. busy_us: begins and ends of computing spans, µs, [m, 2]. calls: begin and end of each collective, µs,
+    and a function that returns its other facts; it is called only for collectives inside a step.
     """
     inside = []
     for begin, end, tell in sorted(calls, key=lambda call: call[:2]):
@@ -113,7 +114,7 @@ def training_trace(
 
 
 def _measure(spans: Real, at: Real) -> Real:
-    """Return how much of the time until each moment some span covers, in their unit."""
+    """Return for each time in `at` how much of the time before it any of `spans` covers, in their unit."""
     if not len(spans):
         return np.zeros(len(at))
     spans = spans[np.argsort(spans[:, 0], kind="stable")]

@@ -1,4 +1,4 @@
-"""Reads JSON objects that follow each other in a file too large to be held whole.
+"""Read JSON objects that follow each other in a file that is too large for the memory.
 
 For: traces of profilers (kineto.py, chakra.py). Not for: files that fit into memory.
 """
@@ -14,18 +14,18 @@ from twinbed import TraceError
 from twinbed.files import MIB
 
 MOST_TEXT_BYTES = 2048 * MIB
-"""Most text of a trace, unpacked: some ten million events. Two numbers are kept of each event that
-matters."""
+"""Largest size of a trace's unpacked text, bytes: some ten million events."""
 _MOST_OBJECT_BYTES = MIB
-"""Most text of one object."""
+"""Largest size of one object's text, bytes."""
 
 _BETWEEN = re.compile(r"[\s,]*")
 
 
 def objects(file: TextIO, text: str, where: str, closing: str = "") -> Iterator[dict[str, Any]]:
-    """Yields the objects, which are read piece by piece.
+    """Yield the objects, and read the file piece by piece.
 
-    text: what was read already. closing: what ends them, "" for the file's end. where: path, for messages.
+    text: text that was read already. closing: text that ends the objects; "": the end of the file. where:
+    path, for messages.
     """
     decoder, at, size = json.JSONDecoder(), 0, len(text)
     while True:

@@ -1,9 +1,10 @@
-"""Reads traces that PyTorch's profiler exports (Kineto JSON, also .gz): steps and collectives.
+"""Read traces that PyTorch's profiler exports (Kineto JSON, also .gz): steps and collectives.
 
 For: how long one rank's steps took, how much of that it communicated, and which collectives it called. Not
-for: what another fabric would make of it (lab.fabric.traced). With kernels of a GPU in the trace, kernels
-compute, and NCCL's kernels communicate; without, operators compute, and Gloo's spans communicate. Source:
-torch/csrc/profiler/collection.cpp and Kineto's output_json.cpp, PyTorch 2.13, for the names of keys.
+for: the same job on another fabric (lab.fabric.traced). If the trace has kernels of a GPU, NCCL's kernels
+count as communication and the others as compute. Otherwise Gloo's spans count as communication and operators
+as compute. Source: torch/csrc/profiler/collection.cpp and Kineto's output_json.cpp, PyTorch 2.13, for the
+names of keys.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from twinbed import TraceError
 from twinbed.files import MIB, open_regular
 
 MOST_COLLECTIVES = 1_000_000
-"""Most collectives of a trace."""
+"""Largest number of collectives of a trace."""
 _MOST_HEAD_BYTES = 16 * MIB
-"""Most text before the events: it lists the ranks of every process group."""
+"""Largest size of the text before the events, bytes. It lists the ranks of every process group."""
 
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 _STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -47,7 +48,7 @@ _NAMES = (
     ("alltoall", "alltoall"), ("broadcast", "broadcast"), ("reduce", "reduce"), ("send", "sendrecv"),
     ("recv", "sendrecv"),
 )  # fmt: skip
-"""What a collective's name contains without `_`, and its name in nccl-tests. The first that fits counts."""
+"""Text that a collective's name contains, without `_` → its name in nccl-tests. The first match counts."""
 
 
 def read(path: Path) -> TrainingTrace:
@@ -70,7 +71,7 @@ def read(path: Path) -> TrainingTrace:
 
 
 def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
-    """Return what stands before the events, and the text that was read behind its end."""
+    """Return the facts before the events, and the text that was read beyond them."""
     text = ""
     while (begin := _EVENTS.search(text)) is None:
         piece = file.read(1 << 16)
@@ -85,7 +86,7 @@ def _opened(file: TextIO, where: str) -> tuple[dict[str, Any], str]:
 
 
 class _Kept:
-    """What is kept of the events. Times are in µs."""
+    """The facts kept about the events. Times are in µs."""
 
     def __init__(self) -> None:
         self._steps: dict[bool, dict[int, tuple[float, float]]] = {True: {}, False: {}}
@@ -93,7 +94,7 @@ class _Kept:
         self._calls: dict[bool, list[tuple[float, float, str, dict[str, Any]]]] = {True: [], False: []}
 
     def take(self, event: dict[str, Any]) -> None:
-        """Keep what matters of an event."""
+        """Keep the relevant facts of an event."""
         if event.get("ph") != "X":
             return
         kind, name = event.get("cat"), event["name"]
@@ -134,7 +135,7 @@ class _Kept:
         )
 
     def _windows(self, path: Path, on_gpu: bool) -> tuple[NDArray[np.int64], Real]:
-        """Return the numbers of n steps in order; float64[n + 1]: their begins, the last one's end."""
+        """Return int64[n], the steps' numbers, and float64[n + 1], their begins and the last end, µs."""
         steps = self._steps[on_gpu] or self._steps[False]
         if not steps:
             raise TraceError(f"{path}: no ProfilerStep; call profiler.step() after each step of the job")
@@ -150,7 +151,7 @@ class _Kept:
 
 
 def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> Told:
-    """Return a collective's name, size and element, B, and its ranks."""
+    """Return a collective's operation, size, B, size of an element, B, and number of ranks."""
     plain = str(given.get("Collective name", name)).lower().replace("_", "")
     operation = next((own for part, own in _NAMES if part in plain), plain.removeprefix("gloo:"))
     if "In msg nelems" in given:
@@ -168,7 +169,7 @@ def _called(path: Path, name: str, given: dict[str, Any], ranks: int) -> Told:
         )
         raise TraceError(f"{path}: {name}: its size is not in the trace; {cure}")
     element = _element(path, name, given["Input type"][0])
-    # Gloo's span has what goes in, and the size of an all-gather is what comes out.
+    # Gloo's span has the size of the input, but the size of an all-gather is that of its output.
     count = sum(map(prod, shapes)) * (ranks if operation == "all_gather" else 1)
     return operation, float(count) * element, element, ranks
 

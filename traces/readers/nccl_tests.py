@@ -1,4 +1,4 @@
-"""Reads what nccl-tests prints: times of one collective by size.
+"""Read the output of nccl-tests: times of one collective by size.
 
 For: a fabric's calibration (lab.fabric.traced). Not for: fitting. Source: NVIDIA/nccl-tests, src/common.cu
 and doc/PERFORMANCE.md: a line per size with size, count, type, redop, root, and the time out of place, µs.
@@ -23,9 +23,10 @@ _COLUMNS = 9
 
 @dataclass(frozen=True, slots=True)
 class NcclTimes:
-    """operation: its name in nccl-tests, "" if the output does not tell. ranks: how many took part.
+    """Times of one collective by size, out of place.
 
-    size_bytes, duration_s: float64[n], B and s, out of place.
+    operation: its name in nccl-tests; "" if the output does not have it. ranks: number of ranks. size_bytes,
+    duration_s: float64[n], sizes, B, and times, s.
     """
 
     operation: str

@@ -1,10 +1,10 @@
-"""Reads the Nezha data set: pods of Online Boutique and TrainTicket, once a minute.
+"""Read the Nezha data set: pods of Online Boutique and TrainTicket, once a minute.
 
-Source: FSE 2023, github.com/IntelligentDDS/Nezha (MIT). Two applications × two days with injected faults; one
-application and day is one trace. CPU is millicores, memory is MiB. Caveats: the load is light (a few
-millicores). Stamps jitter by a second and some shift by 20–40 s; they are rounded to the minute. Online
-Boutique's adservice has a hole of 51 minutes on 2022-08-22. The network columns are not read, because it is
-not documented whether they are bytes per second or per minute.
+Source: FSE 2023, github.com/IntelligentDDS/Nezha (MIT). It has two applications on two days with injected
+faults. One application and day is one trace. CPU is in millicores, memory in MiB. Caveats: the load is light
+(a few millicores). Stamps have a jitter of a second, and some are shifted by 20–40 s. They are rounded to the
+minute. Online Boutique's adservice has a hole of 51 minutes on 2022-08-22. The network columns are not read,
+because it is not documented whether they are bytes per second or per minute.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def read(
 ) -> UsageTrace:
     """Return one application's pods on one day.
 
-    app: TrainTicket or OnlineBoutique; day: YYYY-MM-DD, None = the application's first; max_hold_s: the
-    longest hole that is filled with the sample before it (seconds).
+    app: TrainTicket or OnlineBoutique. day: YYYY-MM-DD; None: the application's first day. max_hold_s:
+    longest hole that is filled with the sample before it, s.
     """
     frame = table.read_known(path, COLUMNS, ("TimeStamp",), app="str", day="str", PodName="str")
     table.one_of(path, "app", app, frame["app"])

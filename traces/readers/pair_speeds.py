@@ -1,7 +1,7 @@
-"""Reads tables of how fast two training jobs are on the same GPUs, by GPU type and number of GPUs.
+"""Read tables of the speeds of two training jobs on the same GPUs, by GPU type and number of GPUs.
 
 For: Gavel's scheduler/*_throughputs.json in long form (stanford-futuredata/gavel, MIT; Narayanan et al., OSDI
-2020): columns gpu, placement, model_a, batch_a, num_gpus_a, the same of b, and thr_a_steps_per_s and
+2020): columns gpu, placement, model_a, batch_a, num_gpus_a, the same three for b, thr_a_steps_per_s and
 thr_b_steps_per_s. The table is not shipped. Not for: speeds of a job alone (throughputs).
 """
 
@@ -21,9 +21,9 @@ _NUMBERS = ("num_gpus_a", "num_gpus_b", "thr_a_steps_per_s", "thr_b_steps_per_s"
 
 
 def read(path: Path, alone: Throughputs) -> dict[int, Floats]:
-    """Return what a job of model a keeps of its speed alone beside one of model b on type j, by number of
-    GPUs, float64[a, b, j]; 0: they cannot share, or it was not measured. Gangs are on as few servers as
-    possible.
+    """Return number of GPUs → float64[a, b, j]: share of its own speed that a job of model a keeps beside a
+    job of model b on type j. It is 0 if they cannot share, or were not measured. Gangs are on as few servers
+    as possible.
 
     alone: models, types and speeds of jobs alone. Rows of other models or types are left out. Raises
     TraceError if none is left, or for a speed below 0.

@@ -1,9 +1,9 @@
-"""Reads a CSV that a user brings, long (one line per container and time) or wide (one column per container).
+"""Read a user's CSV in long form (one line per container and time) or wide form (one column per container).
 
 docs/how-to/bring-your-own-trace.md shows the format with examples. Units come from column names alone
 (`COLUMNS` lists them all) and are never guessed. A line's time is the start of its interval, and all
 intervals are equally long. A container may begin late or end early (long: no lines; wide: empty cells). A gap
-while it is there is an error unless the option `fill` says what it holds. Disorder, duplicates, NaN, infinity
+while it runs is an error, unless the option `fill` says how to fill it. Disorder, duplicates, NaN, infinity
 and negative numbers are errors.
 """
 
@@ -22,12 +22,12 @@ from traces.schema import MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace
 from twinbed import TraceError
 
 TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3, "Time": 1e-3}
-"""Names of the time column and the seconds of one unit; ISO 8601 text is accepted under all but time_ms.
-`Time` is Grafana's."""
+"""Name of the time column → seconds per unit. ISO 8601 text is accepted under all names except time_ms.
+`Time` is Grafana's name."""
 
 CONTAINER = ("container", "pod")
 NAME = ("namespace", *reversed(CONTAINER))
-"""Columns whose texts, joined by `/`, are a container's name."""
+"""Columns whose texts, joined by `/`, make a container's name."""
 APP = ("app", "application")
 
 COLUMNS: Mapping[str, tuple[str, float]] = {
@@ -45,14 +45,13 @@ COLUMNS: Mapping[str, tuple[str, float]] = {
     "tx_bytes": ("tx_bytes", 1.0),
     "throttled_s": ("throttled_s", 1.0),
 }
-"""Value columns: the trace's quantity and what one unit is of it (cpu_percent: of one core)."""
+"""Value column → the trace's quantity, and its amount per unit (cpu_percent: percent of one core)."""
 
 _TOLERANCE = 0.01
-"""Share of an interval by which a time stamp may miss its place: rounded decimals do, a lost sample does
-not."""
+"""Share of an interval by which a stamp may miss its place: for rounded decimals, not lost samples."""
 
 Fill = Literal["hold", "zero", "linear"]
-"""What stands in a gap: the value before it, 0, or the line between the values around it."""
+"""How a gap is filled: with the value before it, with 0, or with the line between the values around it."""
 
 _CURE = "--fill hold (or zero, linear) fills gaps"
 
@@ -79,10 +78,10 @@ def read(
 ) -> UsageTrace:
     """Return the trace in a long or wide CSV (`.gz` too).
 
-    app: application of containers for which the file names none
-    interval_s: the intervals' length in seconds, needed only if the file has a single time
+    app: application of containers for which the file has none
+    interval_s: length of an interval, s; needed only if the file has a single time
     max_cells: largest number of intervals × containers that is accepted
-    fill: what stands in a container's gaps; None: a gap is an error
+    fill: how a container's gaps are filled; None: a gap is an error
 
     Raises TraceError, which names the line and column.
     """
@@ -132,7 +131,7 @@ def _long(
 
 
 def _names(path: Path, frame: pd.DataFrame) -> pd.Series[str]:
-    """Return each line's container: NAMESPACE/POD/CONTAINER, or as many of these columns as there are."""
+    """Return each line's container: NAMESPACE/POD/CONTAINER, or those of these columns that exist."""
     parts = [frame[column].str.strip() for column in NAME if column in frame]
     for column in parts:
         if (column == "").any():
@@ -192,7 +191,7 @@ def _wide(
 
 
 def _target(column: str) -> tuple[str, str, float]:
-    """Return (container, quantity, unit) of a wide column: NAME is CPU in cores, NAME.SUFFIX as SUFFIX
+    """Return (container, quantity, unit) of a wide column. NAME is CPU in cores; NAME.SUFFIX is what SUFFIX
     says."""
     name, dot, suffix = column.rpartition(".")
     if dot and name and suffix in COLUMNS:
@@ -250,7 +249,7 @@ def _check_order(
     step, same = np.diff(times[order]), np.diff(code[order]) == 0
     bad = np.flatnonzero(same & (step <= 0))
     if bad.size:
-        # The earliest offending line of the file, whichever container it belongs to.
+        # The error names the earliest wrong line of the file, whichever container it belongs to.
         at = bad[np.argmin(lines[order][bad + 1])]
         line, before = lines[order][at + 1], lines[order][at]
         whose = "" if containers is None else f" of container {containers[code[order][at]]!r}"
@@ -285,7 +284,7 @@ def _rows(
     if not interval_s > 0:
         raise TraceError(f"{path}: interval of {interval_s} s, expected a microsecond or more")
     steps = np.diff(grid)
-    # Bounded, so that a far-off time is too many cells and not too large an integer.
+    # The number is bounded, so that a far-off time means too many cells, and not too large an integer.
     ahead = np.ones_like(steps) if fill is None else np.rint(steps / interval_s).clip(1, 2**40)
     bad = np.flatnonzero(np.abs(steps / interval_s - ahead) > 2 * _TOLERANCE)
     if bad.size:
@@ -304,7 +303,7 @@ def _cure(fill: Fill | None) -> str:
 
 
 def _filled(values: Floats, known: NDArray[np.bool_], span: NDArray[np.bool_], fill: Fill) -> Floats:
-    """Return [row, container] with the gaps within `span` filled, 0 outside of it. NaN is a gap too."""
+    """Return float64[row, container] with gaps (also NaN) within `span` filled, and 0 outside of it."""
     frame = pd.DataFrame(np.where(known, values, np.nan))
     if fill == "hold":
         frame = frame.ffill().bfill()
@@ -318,7 +317,7 @@ def _interval(steps: Floats, span: float) -> float:
     common = float(values[np.argmax(counts)])
     if common <= 0:
         return common
-    # Times rounded to a few decimals have steps of 0.333 and 0.334: the span knows better.
+    # Times rounded to a few decimals have steps of 0.333 and 0.334. The whole span is more precise.
     precise = round(span / max(1, round(span / common)), 6)
     return precise if abs(precise - common) <= _TOLERANCE * common else common
 

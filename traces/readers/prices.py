@@ -1,8 +1,8 @@
-"""Reads histories of cloud prices, and of how many spot machines were available.
+"""Read histories of cloud prices, and of the number of available spot machines.
 
 For: public tables of prices by type and region, and probing traces. Not for: the catalogue that ships, nor
-for billing. A table is recognised by its columns. Sources: Cyclenerd's Google Cloud price lists (Apache-2.0,
-2022 to 2026), coroot's AWS and Azure prices (Apache-2.0, 2023 to 2024), ec2instances.info (MIT, 2017-11-12),
+billing. A table is recognised by its columns. Sources: Cyclenerd's Google Cloud price lists (Apache-2.0, 2022
+to 2026), coroot's AWS and Azure prices (Apache-2.0, 2023 to 2024), ec2instances.info (MIT, 2017-11-12),
 SkyPilot's spot traces (no licence stated: read, never shipped). Caveats: spot prices of Google's GPU machines
 look too low where spot is less than a quarter of on-demand; AWS's do not move after 2024-05-14.
 """
@@ -23,7 +23,7 @@ Real = NDArray[np.float64]
 Names = NDArray[np.object_]
 
 LEAST_SPOT_SHARE = 0.25
-"""Below this share of on-demand, a spot price of a Google machine lacks its GPU's part (see the caveats)."""
+"""Share of on-demand below which a spot price of a Google machine lacks its GPU's part (see the caveats)."""
 FORMS: tuple[dict[str, str], ...] = (
     {"name": "machine_type", "on_demand": "usd_hour", "spot": "usd_hour_spot", "date": "date"},
     {"name": "instance_type", "on_demand": "usd_hour_on_demand_min", "spot": "usd_hour_spot_last"},
@@ -37,10 +37,10 @@ FORMS: tuple[dict[str, str], ...] = (
 class PriceChanges:
     """n prices. A row holds from its day until the next row of its type and region.
 
-    name: instance types, names[n]
-    region: names[n]
-    day: datetime64[D], n; NaT if the table has one price only
-    on_demand_usd_h, spot_usd_h: USD per hour, float64[n]; NaN if the table does not have it
+    name: instance type, names[n]
+    region: region, names[n]
+    day: day from which the price holds, datetime64[D], [n]; NaT if the table has one price only
+    on_demand_usd_h, spot_usd_h: prices, USD per hour, float64[n]; NaN if not in the table
     """
 
     name: Names
@@ -103,7 +103,7 @@ def read(path: Path) -> PriceChanges:
 
 
 def availability(path: Path) -> tuple[Real, Real]:
-    """Return seconds since the start, and how many machines were available from then on.
+    """Return float64[n] twice: seconds since the start, and the number of machines available from then on.
 
     The columns are t_s and available; times must ascend. Raises TraceError, which names file, line and
     column.
@@ -120,7 +120,8 @@ def availability(path: Path) -> tuple[Real, Real]:
 
 
 def market(path: Path) -> dict[str, tuple[Real, Real, Real]]:
-    """Return seconds, machines available and spot price from then on, USD per hour, by zone.
+    """Return zone → float64[n] three times: seconds, machines available and spot price from then on, USD per
+    hour.
 
     The columns are t_s, zone, available and spot_usd_h; the times of a zone must ascend. Raises TraceError,
     which names file, line and column.

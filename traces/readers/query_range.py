@@ -1,4 +1,4 @@
-"""Reads saved answers of Prometheus' /api/v1/query_range, one or several in one file.
+"""Read saved answers of Prometheus' /api/v1/query_range, one or several in one file.
 
 Source: prometheus.io/docs/prometheus/latest/querying/api (range vectors). For: `curl … >> shop.json`, one
 answer per metric. Not for: asking a server (lab.connect.prometheus).
@@ -30,8 +30,9 @@ def history(
 ) -> ClusterHistory:
     """Return the history in saved answers.
 
-    step_s: length of an interval, None = the answers' step; replica_label: by which replicas of one
-    Prometheus differ, None = the usual names; hold_s: longest hole that is filled, s. Raises TraceError.
+    step_s: length of an interval, s; None: the answers' step. replica_label: label by which replicas of one
+    Prometheus differ; None: the usual names. hold_s: longest hole that is filled, s. max_cells: largest
+    number of intervals × containers. Raises TraceError.
     """
     reader = MatrixReader(str(path))
     with open_regular(path, files.MOST_BYTES, TraceError) as file:

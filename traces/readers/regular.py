@@ -1,13 +1,13 @@
-"""Turns samples with jitter, duplicates and holes into a dense regular trace, and notes every change.
+"""Turn samples with jitter, duplicates and holes into a dense regular trace, and note every change.
 
-For: monitoring data (one stamp per container and sample). Not for: users' own data. plain_csv.py refuses
-irregular data, because the user has not stated that filling is wanted.
+For: monitoring data (one stamp per container and sample). Not for: users' own data, for which plain_csv.py
+refuses irregular times unless the user asks for filling.
 
 The rules are the same for all readers. A sample belongs to the nearest multiple of the interval after the
-first stamp. If two fall into one interval, the later counts. A missing CPU value repeats the last one for at
-most max_hold_s. A container with a longer hole is left out. A container that appears late or vanishes early
-is absent there, unless max_hold_s reaches the end. Other quantities repeat their last value as long as
-needed.
+first stamp. If two samples fall into one interval, the later one counts. A missing CPU value repeats the last
+one for at most max_hold_s. A container with a longer hole is left out. A container that appears late or
+vanishes early is absent before and after, unless max_hold_s reaches the end. Other quantities repeat their
+last value as long as needed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Grid:
     containers: N names, sorted
     start_s: start of the first interval, s
     interval_s: length of an interval, s
-    values: by quantity, float64[T, N]
-    present: bool[T, N]
-    notes: what was done to the samples
+    values: quantity → float64[T, N]
+    present: bool[T, N], whether the container runs
+    notes: changes made to the samples, one sentence each
     """
 
     containers: tuple[str, ...]
@@ -49,7 +49,7 @@ class Grid:
     def trace(self, app: str, metadata: dict[str, str], *notes: str, prefix: str = "") -> UsageTrace:
         """Return the trace of one application. Memory is 0 if the source has none.
 
-        prefix: put before the containers' names; notes: put before the grid's own.
+        prefix: text put before the containers' names. notes: notes put before those of the grid.
         """
         return UsageTrace(
             containers=tuple(prefix + name for name in self.containers),
@@ -80,7 +80,7 @@ def onto_grid(
     seen = ~np.isnan(values[CPU])
     if not seen.any():
         raise TraceError(f"{path}: no CPU sample in the part that was selected")
-    # Bounded before they become integers, which a far-off stamp would not fit.
+    # The rows are bounded before they become integers, because a far-off stamp would not fit.
     slots = np.rint((time_s - time_s[seen].min()) / interval_s).clip(-1, 2**40)
     slot = slots.astype(np.int64)
     rows = int(slot[seen].max()) + 1
@@ -113,8 +113,8 @@ def onto_grid(
 
 
 def _hold(cpu: Floats, limit: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], int]:
-    """Return (row to take each cell from, present, containers without a long hole, cells filled in
-    those)."""
+    """Return (row from which each cell is taken, whether each cell is present, containers without a long
+    hole, number of cells filled in those)."""
     valid = ~np.isnan(cpu)
     rows = np.arange(len(cpu))[:, None]
     first = np.argmax(valid, axis=0)

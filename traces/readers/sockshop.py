@@ -1,9 +1,9 @@
-"""Reads the Sock Shop data set: CPU and memory of containers every second.
+"""Read the Sock Shop data set: CPU and memory of containers every second.
 
 Source: RCD (NeurIPS 2022), github.com/azamikram/rcd. It has 60 runs of about five minutes: three services ×
 CPU hog or memory leak × five repetitions, each in a normal and an anomalous phase. One run is one trace. CPU
-is percent of a core, memory is bytes. Caveats: CPU is a Prometheus rate() over tens of seconds, so
-neighbouring samples repeat and bursts within the window are gone. Request rates and latencies are not read.
+is in percent of a core, memory in bytes. Caveats: CPU is a Prometheus rate() over tens of seconds, so
+neighbouring samples repeat, and bursts within the window are lost. Request rates and latencies are not read.
 No sample is missing and none is filled.
 """
 
@@ -28,7 +28,7 @@ def read(
 ) -> UsageTrace:
     """Return one run.
 
-    fault_service: carts, orders or payment; fault: cpu or mem; rep: 1 to 5; phase: normal or anomalous.
+    fault_service: carts, orders or payment. fault: cpu or mem. rep: 1 to 5. phase: normal or anomalous.
     Raises TraceError, which lists the known values, if there is no such run.
     """
     services = [name.removesuffix("_cpu") for name in table.header(path) if name.endswith("_cpu")]

@@ -1,12 +1,12 @@
-"""Reads the SURF HPC cluster data set: CPU of batch jobs every 30 s for a week.
+"""Read the SURF HPC cluster data set: CPU of batch jobs every 30 s for a week.
 
-Source: surf_week of github.com/atlarge-research/opendc (MIT). Two files in one folder: surf_fragments.parquet
-(what each job used, piece by piece, in order) and surf_tasks.csv.gz (when it was submitted, its cores and
-MHz). Fragments are tiled one after the other from the job's submission, which is rounded to the 30 s grid of
-the week's first one. Cores are MHz by the job's MHz per core. One day of the week is one trace; jobs come and
-go.
-Caveats: a submission stands for the start (the data set tells no queueing time). Every job has 16 cores. The
-source has no memory use (memory is 0) and no network.
+Source: surf_week of github.com/atlarge-research/opendc (MIT). It has two files in one folder:
+surf_fragments.parquet (the use of each job, piece by piece, in order) and surf_tasks.csv.gz (its submission,
+cores and MHz). Fragments follow each other from the job's submission, which is rounded to the 30 s grid of
+the week's first submission. Cores are MHz divided by the job's MHz per core. One day of the week is one
+trace, in which jobs come and go.
+Caveats: a submission counts as the start, because the data set has no queueing times. Every job has 16 cores.
+The source has no memory use (memory is 0) and no network.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DAYS = 7
 
 
 def read(path: Path, *, day: int = 1) -> UsageTrace:
-    """Return all jobs that run on this day of the week (1 to 7). The tasks file lies beside `path`."""
+    """Return all jobs that run on this day of the week (1 to 7). path: fragments file, beside the tasks."""
     table.one_of(path, "day", day, range(1, _DAYS + 1))
     fragments = _fragments(path)
     tasks = _tasks(path.with_name(TASKS))

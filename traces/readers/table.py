@@ -1,6 +1,6 @@
-"""Reads tables of other programs (CSV, plain or gzipped), and reports every failure in one line.
+"""Read tables of other programs (CSV, plain or gzipped), and report every failure in one line.
 
-For: all text readers. Not for: what the columns mean (each reader says that), nor time grids (regular.py).
+For: all text readers. Not for: the meaning of columns (each reader says it), nor time grids (regular.py).
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from twinbed.files import MIB, as_text, open_regular
 from twinbed.text import printable
 
 MOST_FILE_BYTES = 1024 * MIB
-"""Largest file, bytes as it is stored."""
+"""Largest size of a stored file, bytes."""
 
 MOST_LINE_BYTES = MIB
-"""Longest line, bytes: 10,000 columns of a hundred characters each."""
+"""Longest line, bytes. It has room for 10,000 columns of a hundred characters."""
 
 MOST_COLUMNS = 10_000
 """Largest number of columns. More containers are better stored in lines."""
 
 MOST_CELLS = 50_000_000
-"""Most cells of a table. They are counted while it is read."""
+"""Largest number of cells of a table. They are counted while it is read."""
 
 _EXPANSION, _SMALL_BYTES = 100, 8 * MIB
-"""Gzip data may expand by this factor, and to this size in any case. Traces shrink by a factor of 5 to 10."""
+"""Factor by which gzip data may expand, and size, bytes, to which they may expand in any case. Gzip makes
+traces 5 to 10 times smaller."""
 
 LARGEST = 1e18
-"""Largest number of a table, either sign, so that no unit makes it overflow."""
+"""Largest absolute value of a number, so that no unit makes it overflow."""
 
 _MISSING = ("", "nan", "NaN", "NA", "null")
 """Cells that stand for a missing number in public data sets."""
@@ -54,12 +55,12 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 
 
 class _CheckedText:
-    """The text of a CSV for a parser, each line checked before it is handed on. Blank lines are left out.
+    """The text of a CSV for a parser. Each line is checked before it is handed on. Blank lines are left out.
 
     A line has as many fields as the header, is UTF-8 and not too long, and a quoted field ends on the line on
     which it begins. So a parser makes no more cells than the file holds.
 
-    names: the columns; lines: numbers of the lines below the header that were handed on.
+    names: names of the columns. lines: numbers of the lines below the header that were handed on.
     """
 
     def __init__(self, path: Path, file: BinaryIO, most_bytes: int, most_rows: int) -> None:
@@ -80,7 +81,7 @@ class _CheckedText:
         self._rows = self._checked()
 
     def read(self, size: int) -> bytes:
-        """Return whole lines of about `size` bytes together, b"" at the end."""
+        """Return whole lines of about `size` bytes together; b"" at the end."""
         text, length = [self._header], len(self._header)
         self._header = b""
         while length < size and (line := next(self._rows, b"")):
@@ -100,7 +101,7 @@ class _CheckedText:
     def _checked(self) -> Iterator[bytes]:
         columns, number, total = len(self.names), 1, len(self._header)
         most_rows = min(self._most_rows, MOST_CELLS // columns)
-        # Every line of a large file comes through here, so nothing is done that most lines do not need.
+        # Every line of a large file comes through here, so this loop only does what most lines need.
         while line := self._line(number := number + 1):
             total += len(line)
             if total > self._most_bytes:
@@ -108,7 +109,7 @@ class _CheckedText:
                     f"{self._path}: expands to more than {self._most_bytes // MIB} MiB, over {_EXPANSION} "
                     "times its size; decompress it first"
                 )
-            # Only quotes can hide a comma, so most lines are counted and not split.
+            # Only quotes can hide a comma. So in most lines commas are counted, and the line is not split.
             fields = len(self._split(number, line)) if b'"' in line else line.count(b",") + 1
             if line[0] in _BLANK and not line.strip(_BLANK):
                 continue
@@ -157,7 +158,7 @@ class _CheckedText:
 
 @contextmanager
 def _opened(path: Path, most_rows: int = MOST_CELLS) -> Iterator[_CheckedText]:
-    """Open a CSV, plain or gzipped, as checked text. Raises TraceError for what is neither."""
+    """Open a CSV, plain or gzipped, as checked text. Raises TraceError for any other file."""
     if not path.exists():
         raise TraceError(f"{path}: no such file")
     with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
@@ -182,7 +183,7 @@ def header(path: Path) -> list[str]:
 
 
 def read_text(path: Path, max_rows: int) -> pd.DataFrame:
-    """Return all cells of a CSV as text, one column per header name; the index is the line number in the
+    """Return all cells of a CSV as text, one column per header name. The index is the line number in the
     file.
 
     Blank lines are left out. Raises TraceError as `header` does, and on a duplicate column, a line with too
@@ -206,7 +207,7 @@ def _parsed(path: Path, text: _CheckedText, **options: Any) -> pd.DataFrame:
 
 
 def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> NDArray[np.float64]:
-    """Return a text column as float64[n]; empty cells become NaN if blank_is_nan.
+    """Return a text column as float64[n]. Empty cells become NaN if blank_is_nan.
 
     Raises TraceError, which names the line and column of the first cell that is not a finite number.
     """
@@ -225,9 +226,10 @@ def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) ->
 
 
 def read_known(path: Path, columns: Sequence[str], needed: Sequence[str] = (), **types: str) -> pd.DataFrame:
-    """Return the named columns of a public data set's CSV, parsed by pandas; the index is the line number.
+    """Return the named columns of a public data set's CSV, parsed by pandas. The index is the line number.
 
-    needed: number columns without missing values. In the others a missing value is NaN; in text it is "".
+    needed: number columns without missing values. In other number columns a missing value is NaN, in text "".
+    types: name of a column → its type.
 
     Raises TraceError as `header` does, on a missing column, and on a cell that is neither a finite number nor
     missing.
@@ -250,7 +252,7 @@ def read_known(path: Path, columns: Sequence[str], needed: Sequence[str] = (), *
 
 
 def iso_ns(path: Path, cells: pd.Series[str]) -> NDArray[np.int64] | None:
-    """Return ISO 8601 times as nanoseconds since 1970, int64[n]; UTC if no zone is given.
+    """Return ISO 8601 times as nanoseconds since 1970, int64[n]. They are UTC if they have no zone.
 
     Returns None if the first cell looks like a number. Raises TraceError, which names the line of the first
     cell that is no time.

@@ -1,8 +1,8 @@
-"""Reads a table of training speeds by GPU type, number of GPUs and placement, as Gavel's authors measured it.
+"""Read a table of training speeds by GPU type, number of GPUs and placement, as measured by Gavel's authors.
 
 For: the CSV with gpu, placement, model, batch_size, num_gpus and throughput_steps_per_s that was made of
 Gavel's scheduler/*_throughputs.json (stanford-futuredata/gavel, MIT; Narayanan et al., OSDI 2020). The table
-is not shipped; it is read from the path given. Not for: drawing jobs from it (lab.cluster.run.jobs).
+is not shipped. Not for: drawing jobs from it (lab.cluster.run.jobs).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _COLUMNS = ("gpu", "placement", "model", "batch_size", "num_gpus", "throughput_s
 class Throughputs:
     """m models on r GPU types.
 
-    types: names of the types; models: `NAME batch N`
-    steps_per_s: by model, type, (together, spread), for each number of GPUs, float64[m, r, 2]; 0: unknown
+    types: names of the types. models: `NAME batch N` for each model.
+    steps_per_s: number of GPUs → float64[m, r, 2], steps/s by model, type and (together, spread); 0: unknown.
     """
 
     types: tuple[str, ...]
@@ -33,9 +33,9 @@ class Throughputs:
 
 
 def read(path: Path, source: str | None = None) -> Throughputs:
-    """Return the table. A spread speed that is missing is that of the same GPUs together.
+    """Return the table. A missing speed of spread GPUs is that of the same GPUs together.
 
-    source: the rows of this source, where the table has a column `source` with more than one.
+    source: source whose rows are taken, if the table has a column `source` with several sources.
     """
     rows = table.read_known(
         path, _COLUMNS, ("num_gpus", _COLUMNS[-1]), gpu="str", placement="str", model="str"

@@ -1,7 +1,7 @@
-"""Reads measured training: step times by GPUs and placement, profiles on accelerators, submitted runs.
+"""Read measurements of training: step times by GPUs and placement, profiles on accelerators, submitted runs.
 
-For: the public tables on which the twin's job performance is judged, as plain arrays. Not for: judging, nor
-models. A table is recognised by its columns, never by its name. Sources: Pollux/AdaptDL (OSDI
+For: the public tables with which the twin's job performance is compared, as plain arrays. Not for: the
+comparison, nor models. A table is recognised by its columns, never by its name. Sources: Pollux/AdaptDL (OSDI
 2021, Apache-2.0): one digit of a placement is the GPUs on one node; Gavel (OSDI 2020, MIT) and Shockwave
 (NSDI 2023, MIT): steps per second of all workers together, spread over one GPU per node unless consolidated;
 PROFET (CLOUD 2022, MIT); MosaicML's llm-foundry (Apache-2.0); MLPerf Training results (Apache-2.0; parsed
@@ -35,11 +35,11 @@ Names = NDArray[np.object_]
 class MeasuredSteps:
     """n measured step times. Arrays are names[n] or float64[n].
 
-    job: one model with everything of it that is fixed (batch, precision…)
-    family: the model
-    accelerator: the kind of GPU
-    nodes, gpus: how many the job had
-    most: GPUs on the fullest node
+    job: name of a model with its fixed settings (batch, precision…)
+    family: name of the model
+    accelerator: kind of GPU
+    nodes, gpus: numbers of nodes and GPUs of the job
+    most: number of GPUs on the fullest node
     batch: samples per GPU and step
     step_s: time of a step, s
     """
@@ -56,18 +56,18 @@ class MeasuredSteps:
 
 @dataclass(frozen=True, slots=True)
 class LanguageModels:
-    """n measured rates of training. Arrays are names[n], float64[n] or bool[n].
+    """n measured rates of language models in training. Arrays are names[n], float64[n] or bool[n].
 
     model: name of the model, such as 3b
-    gpu: the kind of GPU
+    gpu: kind of GPU
     precision: bf16, mixed or fp8
     sharding: full, gradients or none
     recompute: whether activations are computed again
-    parameters, sequence: size of the model; tokens of a sequence
-    gpus: how many the job had
+    parameters, sequence: number of parameters of the model, and tokens of a sequence
+    gpus: number of GPUs of the job
     micro_batch: sequences that a GPU takes at once
     tokens: tokens of a step on all GPUs
-    tokens_per_s: the measured rate of all GPUs
+    tokens_per_s: measured rate of all GPUs, tokens/s
     """
 
     model: Names
@@ -87,16 +87,15 @@ class LanguageModels:
 class Profiled:
     """n jobs on k accelerators.
 
-    job: the model, names[n]
+    job: name of the model, names[n]
     batch: samples per step, float64[n]
     image_px: edge of an image, pixels, float64[n]
     accelerators: k names
     step_s: median time of a step, s, float64[n, k]; NaN if not measured
-    operations: o names of kinds of operation
-    operation_s: by profiled accelerator, time of a step in each kind of operation, s, float64[n, o]; NaN if
-    not
-        profiled
-    idle_s: by profiled accelerator, time of a step in which it was idle, s, float64[n]
+    operations: names of o kinds of operation
+    operation_s: profiled accelerator → time of a step in each kind of operation, s, float64[n, o]; NaN if not
+    profiled
+    idle_s: profiled accelerator → idle time in a step, s, float64[n]
     """
 
     job: Names
@@ -114,7 +113,7 @@ class Submissions:
     """n results of submitted systems, one row for each system and benchmark.
 
     round, submitter, system, benchmark, accelerator: names[n]
-    accelerators, nodes, per_node: how many accelerators and nodes, and accelerators per node, float64[n]
+    accelerators, nodes, per_node: numbers of accelerators, of nodes, and of accelerators per node, float64[n]
     batch: global batch, float64[n]; NaN if not logged
     time_s: median time to train of its runs, s, float64[n]
     """
@@ -192,7 +191,7 @@ def _steps(
 
 
 def throughputs(path: Path) -> dict[str, MeasuredSteps]:
-    """Return, by source, a table of step times from throughputs.
+    """Return source → step times, from a table of throughputs.
 
     A job is a model with its batch size. Rows without a batch size, rows that did not run (throughput 0) and
     the spread copy of a single GPU are left out.
@@ -221,7 +220,7 @@ def throughputs(path: Path) -> dict[str, MeasuredSteps]:
 def language_models(path: Path) -> LanguageModels:
     """Return a table of language models by number of GPUs.
 
-    Raises TraceError, which names file, line and column, also for a word that is not known.
+    Raises TraceError, which names file, line and column. Unknown words are refused, too.
     """
     text = {"model": "str", "gpu": "str", "precision": "str", "sharding_strategy": "str"}
     numbers = {

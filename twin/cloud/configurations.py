@@ -1,10 +1,10 @@
 """Configurations of a language model's training: the inputs of a step's time besides the GPU.
 
-For: the questions and measurements of steptime.py, with defaults for missing values. Not for: times. The
-default of the micro-batch is the largest that fits the memory; `Runs.predicted` marks it. Sources: Brown et
-al. 2020 (GPT-3) table 2.1 for usual numbers of layers and widths; Rajbhandari et al. 2020 (ZeRO) §3 for bytes
-per parameter; Korthikanti et al. 2022 §4 for activations, without the scores that fused attention never
-stores.
+For: the questions and measurements of steptime.py, with defaults for missing values. Not for: predicting
+times. The default of the micro-batch is the largest that fits the memory; `Runs.predicted` marks it. Sources:
+Brown et al. 2020 (GPT-3) table 2.1 for usual numbers of layers and widths; Rajbhandari et al. 2020 (ZeRO) §3
+for bytes per parameter; Korthikanti et al. 2022 §4 for activations, without the scores that fused attention
+never stores.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from twinbed import InvariantError, ScenarioError
 Names = NDArray[np.object_]
 
 SHARDINGS = ("full", "gradients", "none")
-"""The state that workers shard: parameters, gradients and optimiser; the last two; none (ZeRO 3, 2, 0)."""
+"""State that workers shard. full: parameters, gradients and optimiser (ZeRO 3). gradients: the last two (ZeRO
+2). none: nothing (ZeRO 0)."""
 PRECISIONS = ("bf16", "mixed", "fp8")
-"""All in 16 bits; 16 bits with 32-bit master parameters; matrix products in 8 bits and the rest as mixed."""
+"""Precisions. bf16: all in 16 bits. mixed: 16 bits with 32-bit master parameters. fp8: matrix products in 8
+bits, the rest as mixed."""
 PER_NODE = 8
-"""GPUs on a usual host."""
+"""Number of GPUs on a usual host."""
 VOCABULARY = 50257
-"""Tokens of GPT-2's vocabulary, which most open models use."""
+"""Number of tokens in GPT-2's vocabulary, which most open models use."""
 _SHAPES = np.array(
     [
         *[(12, 768), (24, 1024), (24, 1536), (24, 2048), (32, 2560)],
@@ -37,19 +39,20 @@ _SHAPES = np.array(
     ],
     dtype=np.float64,
 )
-"""Layers and width of usual models; GPT-3's, and two between 13 and 175 billion parameters (MPT, OPT)."""
+"""Numbers of layers and widths of usual models: those of GPT-3, and two between 13 and 175 billion parameters
+(MPT, OPT)."""
 _STATE_BYTES = 16
-"""Bytes per parameter: 16-bit parameter and gradient, 32-bit master and two moments (ZeRO §3.1)."""
+"""Bytes per parameter: 16-bit parameter and gradient, 32-bit master copy and two moments (ZeRO §3.1)."""
 _ACTIVATION_BYTES, _RECOMPUTED_BYTES, _LOGIT_BYTES = 34, 2, 8
-"""Bytes of activations per token, layer and width; the same with recomputation; bytes per token and word of
-the output: a 16-bit logit, its gradient and a 32-bit copy."""
+"""Bytes of activations per token, layer and unit of width; the same with recomputation; bytes per token and
+word of the output (a 16-bit logit, its gradient and a 32-bit copy)."""
 _USABLE = 0.9
 """Share of the memory that the allocator can fill without stalls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """n runs, measured or to be predicted, one array of length n per quantity.
+    """n runs, measured or to be predicted, with an array of length n per quantity.
 
     model: name of the model. parameters, layers: number of parameters and of layers. width: width of a layer.
     sequence: tokens of a sequence. micro_batch: sequences that a GPU takes at once. accumulation:
@@ -117,7 +120,7 @@ class Runs:
         return self.micro_tokens * self.accumulation * self.gpus
 
     def groups(self, *names: str) -> Names:
-        """Return one string per run that joins its values of these quantities, [n]."""
+        """Return a string for each run that joins its values of these quantities, [n]."""
         columns = [getattr(self, name) for name in names]
         return np.array(["|".join(map(str, row)) for row in zip(*columns, strict=True)], dtype=np.object_)
 
@@ -160,10 +163,10 @@ def runs(
 ) -> Runs:
     """Return n runs. Missing values and NaN get the usual value.
 
-    gpu_name: names in gpus.GPUS, [n]; tokens_per_gpu: tokens of a step on one GPU. The other names are those
-    of Runs. All arguments broadcast to length n. Raises ScenarioError, which names the row, for impossible
-    values: unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not
-    fit the memory, and a measured step that is faster than the GPU's peak.
+    gpu_name: names in gpus.GPUS, [n]. tokens_per_gpu: tokens of a step on one GPU. The other arguments are
+    the fields of Runs. All arguments broadcast to length n. Raises ScenarioError, with the row, for
+    unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not fit the
+    memory, and a measured step that is faster than the GPU's peak.
     """
     kinds = [gpu(name) for name in gpu_name]
     count = len(kinds)
@@ -241,12 +244,12 @@ def usual_shape(parameters: Real, sequence: Real) -> tuple[Real, Real]:
 
 
 def _largest(real: dict[str, Real], shape: list[Real], again: Flags, sharding: Names, memory: Real) -> Real:
-    """Return the largest micro-batch that fits the memory, whole sequences, float64[n]; 0 if none does."""
+    """Return float64[n]: the largest micro-batch that fits the memory, in whole sequences; 0 if none does."""
     layers, width = shape
     sharded = np.where(sharding == "full", _STATE_BYTES, _STATE_BYTES - 2.0)
     sharded = np.where(sharding == "none", 0.0, sharded)
     state = real["parameters"] * (sharded / real["gpus"] + _STATE_BYTES - sharded)
-    # Full sharding gathers two layers at a time: the one that is computed and the next one.
+    # Full sharding gathers two layers at a time: the computed layer and the next one.
     state += np.where(sharding == "full", 4 * real["parameters"] / layers, 0.0)
     kept = np.where(again, _RECOMPUTED_BYTES * layers + _ACTIVATION_BYTES, _ACTIVATION_BYTES * layers)
     per_token = kept * width + _LOGIT_BYTES * VOCABULARY

@@ -1,4 +1,4 @@
-"""Jobs with a deadline on a spot market in virtual time, under any policy, and the cheapest run in hindsight.
+"""Run jobs with a deadline on a spot market in virtual time, and find the cheapest run in hindsight.
 
 For: carrying out decisions over series of availability and price, for many windows at once, and the offline
 optimum that they are compared with. Not for: deciding (control/market), nor reading series (traces/readers).
@@ -21,8 +21,7 @@ from twinbed import ScenarioError
 
 SECONDS_PER_HOUR = 3600
 MOST_UNITS = 150_000
-"""Largest number of units into which the optimum divides a job's work. The work of a tick is a whole number
-of them."""
+"""Largest number of units of a job's work in the optimum. A tick's work is a whole number of units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +48,14 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Results of n jobs under a policy.
+    """The results of n jobs under a policy.
 
     cost_usd: cost, US$, float64[n].
     finish_s: time from start to end, s, float64[n]; infinite if the job did not end.
     spot_h, on_demand_h: machine hours, float64[n].
     starts: number of machines started, int64[n].
     egress_usd, probes_usd: parts of the cost for moves between zones and for probes, US$, float64[n].
-    choice, reason: choice of each tick and its reason, int64[ticks, n], as in control.market.ports.Decision.
+    choice, reason: choice in each tick and its reason, int64[ticks, n], as in control.market.ports.Decision.
     """
 
     cost_usd: Real
@@ -73,7 +72,7 @@ class Played:
 def play(
     policy: Policy, terms: Terms, windows: Windows, told: Callable[[float], None] | None = None
 ) -> Played:
-    """Run every window under the policy. told: called with the share of ticks that are done.
+    """Run every window under the policy. told: function called with the share of ticks that are done.
 
     Raises ScenarioError if a window is shorter than the deadline.
     """
@@ -172,7 +171,8 @@ def _least(
     """
     ticks, machines = price.shape
     regions, zones = moving.shape
-    # value[t % ring, m, k]: least cost from tick t on with machine m, or none in a region, and k units to do
+    # value[t % ring, m, k] is the least cost from tick t on, with machine m (or none in a region) and k units
+    # to do.
     ring = length + 1
     value = np.full((ring, machines + regions, work + 1), np.inf)
     value[:, :, 0] = 0.0

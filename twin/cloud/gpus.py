@@ -1,8 +1,8 @@
-"""GPUs by name: peak speed, memory and the links of their usual hosts.
+"""The table of GPUs: peak speed, memory, and links of their usual hosts.
 
-For: defaults of step-time questions (configurations.py); a question may override any of these. Not for:
-measured speeds, which steptime.py learns. Source: NVIDIA's data sheets of V100, A100, H100 and H200 (dense
-tensor-core rates, no sparsity); the network is that of the usual cloud host, one adapter per GPU.
+For: defaults of step-time questions (configurations.py). A question may override any value. Not for: measured
+speeds, which steptime.py learns. Source: NVIDIA's data sheets of V100, A100, H100 and H200 (dense tensor-core
+rates, no sparsity); the network is that of the usual cloud host, one adapter per GPU.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ SPEEDS = {
     "NVIDIA H100": (67e12, 3.35e12),
     "NVIDIA H200": (67e12, 4.8e12),
 }
-"""32-bit peak, FLOP/s, and bandwidth of the memory, bytes/s, by the catalogue's name; NVIDIA's data sheets.
-K80 and M60 are boards of two GPUs, and each GPU counts."""
+"""Name in the catalogue → 32-bit peak, FLOP/s, and bandwidth of the memory, bytes/s. The source is NVIDIA's
+data sheets. K80 and M60 are boards of two GPUs; the values are those of one GPU."""
 
 
 def relative_speed(model: str) -> float:
-    """Return the speed of one GPU relative to others, without unit: the geometric mean of peak and bandwidth.
+    """Return the relative speed of one GPU, without a unit: the geometric mean of peak and bandwidth.
 
     It is NaN for a model that is not in SPEEDS. A job is bound by either of the two, so the mean is a
     compromise.

@@ -10,13 +10,13 @@ import numpy as np
 from control.jobs import Real
 
 COVERAGE = 0.9
-"""Share of true values that an interval contains."""
+"""Share of true values that an interval is to contain."""
 
 
-def conformal(errors: Real, coverage: float = COVERAGE) -> float:
-    """Return the half-width that contains a new error with this probability.
+def conformal(errors: Real) -> float:
+    """Return the half-width that contains a new error with probability COVERAGE.
 
     errors: absolute errors on left-out data, float64[n], at least one. With few errors, it is the largest.
     """
-    rank = min(int(np.ceil((errors.size + 1) * coverage)), errors.size)
+    rank = min(int(np.ceil((errors.size + 1) * COVERAGE)), errors.size)
     return float(np.sort(errors)[rank - 1])

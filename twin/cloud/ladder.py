@@ -1,6 +1,6 @@
-"""A job of one GPU on offers whose prices change, in virtual time, and its least possible cost.
+"""Run a job of one GPU in virtual time on offers whose prices change, and find its least possible cost.
 
-For: carrying out the choices of control/market/ladder.py over price histories. Not for: choosing, nor for
+For: carrying out the choices of control/market/ladder.py over price histories. Not for: choosing, nor
 machines that are taken away (market.py). Every second of a held offer is paid at the price in force then,
 starts included.
 """
@@ -18,8 +18,8 @@ from control.market.ports import CLOSE, Flags, Real
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A time on one offer. begin_s, end_s: s. choice: why it began. usd, moving_usd: price of the time, and
-    of the move there, US$."""
+    """A time on one offer. begin_s, end_s: its begin and end, s. choice: the choice that began it. usd,
+    moving_usd: price of the time, and of the move there, US$."""
 
     begin_s: float
     end_s: float
@@ -30,13 +30,13 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Ride:
-    """A job from start to end. stays: in order, without gaps."""
+    """A job from start to end. stays: its stays in order, without gaps."""
 
     stays: tuple[Stay, ...]
 
     @property
     def cost_usd(self) -> float:
-        """Everything that was paid, US$."""
+        """Total price, US$."""
         return sum(stay.usd + stay.moving_usd for stay in self.stays)
 
     @property
@@ -51,7 +51,7 @@ class Ride:
 
 
 def play(job: Job, offers: Sequence[Offer], allowed: Flags, at_s: float, every_s: float | None) -> Ride:
-    """Return the course of the job that starts at at_s. every_s: time between two choices, s; None: one
+    """Return the stays of the job that starts at at_s. every_s: time between two choices, s; None: one
     choice.
 
     Raises ScenarioError for a deadline that no offer meets.
@@ -119,9 +119,7 @@ def hindsight_usd(
 
 
 def _paid(offer: Offer, at_s: float, span_s: float) -> tuple[Real, Real]:
-    """Return times since at_s, s, and the amounts paid until then, US$. Between two of them, payment is
-    linear.
-    """
+    """Return float64[k] twice: times since at_s, s, and amounts paid until then, US$, linear in between."""
     inside = offer.usd_h.t_s[(offer.usd_h.t_s > at_s) & (offer.usd_h.t_s < at_s + span_s)] - at_s
     times = np.concatenate([[0.0], inside, [span_s]])
     usd_h = np.array([offer.usd_h.at(at_s + time_s) for time_s in times[:-1].tolist()])
@@ -129,7 +127,7 @@ def _paid(offer: Offer, at_s: float, span_s: float) -> tuple[Real, Real]:
 
 
 def _unbeaten(work: Real, cost: Real) -> np.ndarray:
-    """Return the positions that no other one dominates in work and cost, int64[k]."""
+    """Return int64[k]: positions that no other position dominates in work and cost."""
     order = np.lexsort((-work, cost))
     most = np.maximum.accumulate(np.concatenate([[-np.inf], work[order]]))[:-1]
     kept: np.ndarray = order[work[order] > most]

@@ -1,4 +1,4 @@
-"""One job on a market in virtual time: starts, saves, notices and losses are events of SimPy's clock.
+"""Run one job on a market in virtual time. Starts, saves, notices and losses are events of SimPy's clock.
 
 For: `simulate`, which does in virtual time what testbed.cloud.market does on real processes, with the same
 policy object and the same books. Not for: thousands of windows at once (deadline.py).
@@ -21,7 +21,7 @@ def simulate(
     policy: Policy,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return the result of a job that starts at 0 s. progress: called with the share of the work done."""
+    """Return the result of a job that starts at 0 s. progress: called with the share of work done."""
     run = _Run(market, terms, timing, policy, progress)
     run.env.run(until=run.ended)
     return run.course.outcome()

@@ -1,9 +1,9 @@
 """Time of a training step and of a job on a cluster, from sizes and speeds, without measurements on it.
 
-For: a job that was run on one machine, so that its compute per sample and its parameters are known, on
-instances whose speed and network are known. Not for: clusters on which other jobs were measured (scaling.py
-learns from them), nor prices (pricing.py). All arrays broadcast. Sources: ring all-reduce: Thakur,
-Rabenseifner and Gropp 2005; parameter servers that share a network port: FC² §5.2.4 and spotDNN (IWQoS 2023).
+For: a job whose compute per sample and parameters are known from a run on one machine, on instances whose
+speed and network are known. Not for: clusters on which other jobs were measured (scaling.py learns from
+them), nor prices (pricing.py). All arrays broadcast. Sources: ring all-reduce: Thakur, Rabenseifner and Gropp
+2005; parameter servers that share a network port: FC² §5.2.4 and spotDNN (IWQoS 2023).
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def compute_s(work: Work, batch: ArrayLike, speed: ArrayLike = 1.0) -> Real:
     return np.maximum(machine, work.input_s * samples)
 
 
-def ring_s(size_bytes: ArrayLike, workers: ArrayLike, network_bps: ArrayLike, latency_s: float = 0.0) -> Real:
-    """Return the time of a ring all-reduce, s: 2(n − 1) messages of 1/n of the bytes by the slowest port."""
+def ring_s(size_bytes: ArrayLike, workers: ArrayLike, network_bps: ArrayLike) -> Real:
+    """Return the time of a ring all-reduce, s: 2(n − 1) messages of 1/n of the bytes on the slowest port."""
     n = np.asarray(workers, np.float64)
     bits = np.asarray(size_bytes, np.float64) * BITS
-    time_s: Real = 2 * (n - 1) * (bits / (n * np.asarray(network_bps)) + latency_s)
+    time_s: Real = 2 * (n - 1) * (bits / (n * np.asarray(network_bps)))
     return time_s
 
 
@@ -125,7 +125,7 @@ def asynchronous_steps_per_s(
 
 
 def server_traffic_bps(worker_step_s: ArrayLike, size_bytes: float) -> Real:
-    """Return the rate that one worker uses of its server's port in one direction (FC²'s b_t), bit/s.
+    """Return the rate at which one worker uses its server's port in one direction (FC²'s b_t), bit/s.
 
     A port is full duplex: its capacity holds for each direction, and a worker pulls as much as it pushes.
     """

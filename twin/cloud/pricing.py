@@ -1,7 +1,8 @@
 """The cost of a cluster: its price per hour, and the bill for the time it was held.
 
 For: providers whose rules are a billing step, a minimum, a fee on top and a disk per node (Vertex AI, EC2).
-Not for: looking prices up (they come in), spot interruptions (spot.py). All arrays broadcast; money is US$.
+Not for: looking prices up, which the caller does, nor spot interruptions (market.py). All arrays broadcast;
+money is US$.
 Source: traces/catalogue/billing.toml names the source of each provider's rules.
 """
 
@@ -28,7 +29,7 @@ class Rules:
     minimum_s: least time that is billed, s.
     management_fee, disk_fee: shares on top of the prices of machine and disk.
     disk_gib: disk of every node, GiB.
-    disk_price_per_gib_month: its price, US$ per GiB and month.
+    disk_price_per_gib_month: price of the disk, US$ per GiB and month.
     startup_s: time before a node works, s.
     startup_billed: whether that time is billed.
 
@@ -65,5 +66,5 @@ def billed_s(job_s: ArrayLike, rules: Rules) -> Real:
 
 
 def cost_usd(job_s: ArrayLike, cluster_usd_h: ArrayLike, rules: Rules) -> Real:
-    """Return the cost of a job, US$; cluster_usd_h: price of the whole cluster with fees."""
+    """Return the cost of a job, US$. cluster_usd_h: price of the whole cluster with fees, US$/h."""
     return billed_s(job_s, rules) / SECONDS_PER_HOUR * np.asarray(cluster_usd_h, np.float64)

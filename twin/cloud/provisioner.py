@@ -1,4 +1,4 @@
-"""Instances in virtual time, for rehearsing a search: steps take the time of a model.
+"""Instances in virtual time, for rehearsing a search. Their steps take the time of a model.
 
 For: the trials and the price of a search (`twinbed recommend --search --backend twin`), and faults at any
 call. Not for: learning about a job, because only the model answers. Each order's clock starts at its launch.
@@ -31,9 +31,9 @@ class _Instance:
 class Virtual:
     """A provisioner without machines.
 
-    step_s: seconds of a step on an order's cluster; NaN where the model does not apply. spread: standard
-    deviation of the logarithm of a step's time. noise: noise scale of the job's gradients, samples; NaN if
-    not known. seed: seed of the draws. now_s: the virtual clock.
+    step_s: function: order → time of a step on its cluster, s; NaN if the model does not apply. spread:
+    standard deviation of the logarithm of a step's time. noise: noise scale of the job's gradients, samples;
+    NaN if not known. seed: seed of the draws. now_s: the virtual clock.
     """
 
     step_s: Callable[[Order], float]
@@ -44,7 +44,7 @@ class Virtual:
     _instances: dict[str, _Instance] = field(default_factory=dict)
 
     def refusal(self, order: Order) -> str:
-        """Return the refusal if the model knows no step time for the order, else ""."""
+        """Return the reason if the model has no step time for the order, else ""."""
         if np.isfinite(self.step_s(order)):
             return ""
         return f"the model of the local run knows no step time on {order.kind.name}"

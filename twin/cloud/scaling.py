@@ -1,14 +1,14 @@
-"""Step time of a job on other accelerators, nodes and GPUs, from few measurements of it and many of other
-jobs.
+"""Predict the step time of a job on other accelerators, nodes and GPUs from few measurements of the job and
+many measurements of other jobs.
 
 For: a job that was run on one GPU and measured once or twice elsewhere. Not for: jobs without any measurement
 (performance.py works from sizes and speeds), nor choosing a configuration.
 
-The model is `step^γ = compute^γ + sync^γ`. Compute is shown by a run on one GPU. Synchronisation partly
-overlaps with it (γ = 1: no overlap; γ → ∞: the longer of the two). Other jobs on the same cluster show how
+The model is `step^γ = compute^γ + sync^γ`. A run on one GPU shows compute. Synchronisation partly overlaps
+with it (γ = 1: no overlap; γ → ∞: the longer of the two counts). Other jobs on the same cluster show how
 synchronisation changes with the placement, and compute with the accelerator. A probe of the job shows how
-much synchronisation it has. γ, the smoothing over placements, the order of plans and an interval are chosen
-on the other jobs (`choose`). A job uses the best plan that suits it. Sources: Pollux (OSDI 2021) §3.2 for the
+much synchronisation the job has. `choose` selects γ, the smoothing over placements, the order of plans and an
+interval on the other jobs. A job uses the best plan that suits it. Sources: Pollux (OSDI 2021) §3.2 for the
 composition; Nadaraya–Watson smoothing over placements.
 """
 
@@ -35,7 +35,7 @@ FAR = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """n steps, measured or to be predicted, one array of length n per quantity.
+    """n steps, measured or to be predicted, with an array of length n per quantity.
 
     job: name of the job. accelerator: name of the accelerator. nodes: number of nodes. gpus: number of GPUs
     of the whole job. most: number of GPUs on its fullest node. batch: samples per GPU and step. step_s: time
@@ -91,7 +91,7 @@ class Shape(NamedTuple):
 
 
 SHAPES = tuple(Shape(overlap, reach) for overlap in (1.0, 1.5, 2.0, 3.0) for reach in (0.1, 0.25))
-"""Shapes that are tried: from no overlap to nearly full, and neighbours within 10 % or within a quarter."""
+"""Shapes that are tried: overlap from none to nearly full, and neighbours within 10 % or within a quarter."""
 
 
 def _places(steps: Steps) -> Real:
@@ -100,7 +100,7 @@ def _places(steps: Steps) -> Real:
 
 @dataclass(frozen=True, slots=True)
 class _Compute:
-    """Compute of one job. curves: log batch and log seconds, by accelerator, of its runs on one GPU."""
+    """Compute of one job. curves: accelerator → log batch and log seconds of its runs on one GPU."""
 
     curves: dict[str, tuple[Real, Real]]
 
@@ -132,7 +132,7 @@ class _Compute:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """Information from one other job about c cells, which are distinct pairs of accelerator and placement.
+    """Measurements of one other job in c cells, which are distinct pairs of accelerator and placement.
 
     compute: its compute.
     accelerator, place: accelerator and placement of each cell, [c] and float64[c, 3].
@@ -183,7 +183,7 @@ def _cells(steps: Steps) -> tuple[Whole, Whole]:
 
 
 class Scaling:
-    """A model of a cluster from other jobs. Raises ScenarioError if none of them was measured on one GPU."""
+    """A model of a cluster, learned from other jobs. Raises ScenarioError if none ran on one GPU."""
 
     def __init__(self, others: Steps, shape: Shape) -> None:
         self.shape = shape
@@ -240,7 +240,7 @@ class Scaling:
         return np.exp(log_s)
 
     def tells(self, known: Steps, asked: Steps) -> Flags:
-        """Return the asked steps on an accelerator whose speed follows from the known steps, bool[n]."""
+        """Return bool[n]: whether known steps give the speed of each asked step's accelerator."""
         curves = _Compute.of(known).curves
         names = set(map(str, asked.accelerator))
         told = {name for name in names if any(self._log_ratio(mine, name) is not None for mine in curves)}
@@ -347,7 +347,7 @@ def suits(mask: Flags, job: Steps) -> bool:
 
 
 def apart(known: Flags, job: Steps, model: Scaling) -> Real:
-    """Return log (predicted / measured) of the steps of a job that are not known, float64[m].
+    """Return float64[m]: log (predicted / measured) of the job's m steps that are not known.
 
     Steps on accelerators of unknown speed are neither used nor predicted.
     """
@@ -370,7 +370,7 @@ def choose(others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence
 
 
 def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan], shape: Shape) -> Choice:
-    """Return the result for one shape. Plans are ranked by mean errors, so that rare large errors count."""
+    """Return the choice for one shape. Plans are ranked by mean errors, so that rare large errors count."""
     off: list[list[list[Real]]] = []
     sizes = np.full((len(plans), len(names)), np.nan)
     for column, name in enumerate(names):

@@ -1,9 +1,9 @@
-"""The profiler's runs as the twin predicts them: from one worker's time, gradients, files and links.
+"""Predict the profiler's runs from one worker's time, and from gradients, files and links.
 
 For: stalls that follow from a job's layers and bytes (control.profiler.stalls compares the runs). Not for:
-measuring. Data-parallel workers exchange gradients in buckets as PyTorch's DDP forms them, each bucket by a
-ring in the α–β model. Nothing overlaps: a worker that computes on a CPU's quota has no other engine for the
-exchange, and reads its samples itself. Sources: Li et al., "PyTorch Distributed", VLDB 2020, §3.2.3, and
+measuring stalls. Data-parallel workers exchange gradients in buckets as PyTorch's DDP forms them, each bucket
+by a ring in the α–β model. Nothing overlaps: a worker that computes on a CPU's quota has no other engine for
+the exchange, and reads its samples itself. Sources: Li et al., "PyTorch Distributed", VLDB 2020, §3.2.3, and
 torch/nn/parallel/distributed.py for the buckets; twin.fabric.collectives for the model.
 """
 
@@ -38,7 +38,7 @@ def buckets(gradient_bytes: Sequence[int]) -> tuple[int, ...]:
 
 
 def runs(job: Profiled) -> Mapping[Run, Timing]:
-    """Return the runs that were made, predicted from RUN0, with the samples of RUN0."""
+    """Return run → timing predicted from RUN0, for the runs that were made, with RUN0's samples."""
     alone = job.timings[Run.ALONE]
     together_s = apart_s = alone.time_s(alone.samples)
     if job.workers > 1:

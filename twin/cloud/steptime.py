@@ -1,4 +1,4 @@
-"""Step time of a language model on any number of nodes, learned from other runs and from few probes of the
+"""Predict the step time of a language model on any number of nodes, from other runs and few probes of the
 job.
 
 For: a training job whose configuration is known (configurations.py). One or two runs on few nodes may be
@@ -13,9 +13,9 @@ micro-batch takes (compute^γ + exchange^γ)^(1/γ).
 
 The constants are learned from all runs, with priors (a ridge). The effects of the model, the GPU and the pair
 of both are shrunk towards zero. A probe with the same micro-batch anchors the answer: the widest one is
-matched exactly. Probes of other configurations only inform the learned part. Intervals are conformal: they
-come from the errors on left-out model sizes, by how much was known. Sources: Pollux (OSDI 2021) §3.2 for the
-composition; ZeRO (SC 2020) §7 for the volume; Searle et al. 1992 §8 for the shrunk groups.
+matched exactly. Probes of other configurations only inform the learned part. Intervals are conformal. They
+come from the errors on left-out model sizes, separately by how much was known. Sources: Pollux (OSDI 2021)
+§3.2 for the composition; ZeRO (SC 2020) §7 for the volume; Searle et al. 1992 §8 for the shrunk groups.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from twin.cloud.gpus import gpu
 from twin.cloud.intervals import conformal
 
 CONSTANT, CHANGES, UNPROBED = "constant", "changes", "unprobed"
-"""Regimes: a probe has the same configuration; only other configurations were probed; no probe, or the
-question is outside."""
+"""Regimes. CONSTANT: a probe has the same configuration. CHANGES: only other configurations were probed.
+UNPROBED: there is no probe, or the question is outside the measured ranges."""
 
 
 class Law(NamedTuple):
@@ -67,9 +67,9 @@ overlap: γ, between no overlap and the longer of the two.
 again: cost of recomputation relative to its operations.
 """
 _SCORES_SPREAD = 0.4
-"""Standard deviation of a GPU model's own slow-down of attention scores. Kernels for new GPUs come later."""
+"""Standard deviation of a GPU model's own slow-down of attention scores. New GPUs get good kernels later."""
 JOB = ("model", "gpu", "precision", "sequence")
-"""Quantities that are equal for all runs of one job."""
+"""Quantities that are equal in all runs of one job."""
 _CONFIGURATION = (*JOB, "micro_batch", "recompute", "sharding")
 _COMPARABLE = (*JOB, "recompute", "sharding")
 _GROUPS = {
@@ -84,16 +84,16 @@ its effect is learned but never used for another configuration."""
 _NOISE = 0.03
 """Initial standard deviation of a run's logarithm."""
 _WEIGHT = 4.0
-"""Weight of the initial deviations above, in groups."""
+"""Weight of the initial deviations above, in numbers of groups."""
 _ROUNDS = 12
-"""Rounds of the fit. After ten, it changes by less than a thousandth."""
+"""Number of rounds of the fit. After ten, it changes by less than a thousandth."""
 _USUAL = np.log([law.usual for law in _LAWS.values()])
 _FOREIGN = "foreign"
 """Regime of a GPU without any run, without a probe."""
 _ENOUGH = 10
 """Least number of errors from which the 90th percentile of a regime is taken."""
 _UNTOLD = float(np.log(2.0))
-"""Half-width of an interval if nothing can be left out: a factor of two."""
+"""Half-width of an interval if no run can be left out: a factor of two."""
 
 
 def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
@@ -121,7 +121,7 @@ def _busy(half: float, narrow: float, tokens: ArrayLike, width: ArrayLike, ratio
 
 
 def _exchange_s(asked: Runs, latency_s: float) -> tuple[Real, Real]:
-    """Return the time on the links of each micro-batch, and the additional time of the last one, s."""
+    """Return float64[n] twice: a micro-batch's time on the links, and the last one's additional time, s."""
     full, none = asked.sharding == "full", asked.sharding == "none"
     wide = asked.nodes > 1
     slowest = np.where(wide, np.minimum(asked.link_bytes_s, asked.network_bytes_s), asked.link_bytes_s)
@@ -154,7 +154,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """The result of the fit.
+    """The fitted law.
 
     runs: the runs. constants: logarithms of _LAWS.
     gpus, scores: GPU models and their own slow-down of attention. common: the common constant.
@@ -172,7 +172,7 @@ class _Fit:
     weights: Real
 
     def with_probes(self, probes: Runs) -> _Fit:
-        """Return the same law with the information of the probes about their groups."""
+        """Return the same law, with the effects of the probes' groups learned from the probes."""
         runs = joined(self.runs, probes)
         noise = np.append(self.noise, np.full(len(probes), np.median(self.noise)))
         between = np.diag(noise)
@@ -290,7 +290,7 @@ class StepTimes:
 
     @cached_property
     def _widths(self) -> dict[str, float]:
-        """Half-widths of intervals in the logarithm, by regime."""
+        """Regime → half-width of an interval, in the logarithm."""
         errors: dict[str, list[Real]] = {name: [] for name in (CONSTANT, CHANGES, UNPROBED, _FOREIGN)}
         for model, left in _left_out(self._others, "model"):
             for job in jobs(left):
@@ -305,7 +305,7 @@ class StepTimes:
         for model, left in _left_out(self._others, "gpu") if several else ():
             errors[_FOREIGN].append(_off(model, left.take([]), left)[0])
         widths, pooled = {}, np.empty(0)
-        # A regime with few errors borrows those of the regimes in which less is known.
+        # A regime with few errors uses those of the regimes in which less is known, too.
         for name in (_FOREIGN, UNPROBED, CHANGES, CONSTANT):
             own = np.concatenate([*errors[name], np.empty(0)])
             pooled = own if own.size >= _ENOUGH else np.concatenate([own, pooled])
@@ -344,7 +344,7 @@ def _off(model: StepTimes, probes: Runs, asked: Runs) -> tuple[Real, Flags]:
 
 
 def _anchored(fit: _Fit, probes: Runs, asked: Runs) -> tuple[Real, Flags]:
-    """Return logarithms of seconds per step adjusted to the probes, and whether a probe has the
+    """Return the logarithms of seconds per step, adjusted to the probes, and bool[n]: whether a probe has the
     configuration.
     """
     log_s = fit.log_s(asked)
@@ -399,9 +399,7 @@ def _bounded(fit: _Fit, probes: Runs, apart: Real, asked: Runs, log_s: float) ->
 
 
 def _outside(known: Runs, asked: Runs) -> Flags:
-    """Return the runs that are outside the ranges of known runs, or on a GPU or in a precision without
-    any.
-    """
+    """Return bool[n]: whether a run is outside the known runs' ranges, or on an unknown GPU or precision."""
     outside = ~np.isin(asked.groups("gpu", "precision"), known.groups("gpu", "precision"))
     for name in ("parameters", "sequence", "micro_tokens", "gpus"):
         values, range_ = getattr(asked, name), getattr(known, name)

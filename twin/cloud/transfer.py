@@ -1,4 +1,4 @@
-"""Step times on an accelerator from a profile on another one, and times from a table of similar runs.
+"""Predict step times on an accelerator from a profile on another one, and times from a table of similar runs.
 
 For: `across` predicts the step of a job that was profiled on one accelerator, operation by operation, on
 another one on which other jobs were measured. `Forest` predicts a job's time from a table of runs. Not for:
@@ -29,7 +29,7 @@ from twinbed import BackendError, InvariantError
 Names = NDArray[np.object_]
 
 TREES = 80
-"""Number of trees. More of them take more time and change little."""
+"""Number of trees. More trees take more time and change little."""
 PULLS = (1e-4, 1e-3, 1e-2, 1e-1)
 """Penalties on factors that differ from the common one, relative to the squared relative errors."""
 LAUNCH_S = 0.005
@@ -41,15 +41,15 @@ _STIFFNESS, _NOISE = 0.4, 0.08
 """Standard deviations, in logarithms, of a kind's factor from the common one, and of a step from the
 roofline."""
 _HOST, _FIXED_S = (0.5, 1.0), (3e-3, 1.0)
-"""Usual factor of the idle time and usual constant time of the host, s, with their standard deviations in
-logarithms. Another host's CPU is about as fast, and half of the idle time is the host's."""
+"""Usual factor of the idle time, and usual constant time of the host, s, each with its standard deviation in
+logarithms. Another host's CPU is about as fast, and half of the idle time is due to the host."""
 _LONGER = 3.0
 """Exponent that joins the accelerator's and the host's part: nearly the longer of the two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """Steps profiled on one accelerator, a row per job and batch size.
+    """Steps profiled on one accelerator. A row is a job and a batch size.
 
     step_s: time of a step, s, float64[n].
     operation_s: accelerator time by kind of operation, s, float64[n, k].
@@ -186,7 +186,7 @@ class Forest:
     """Extremely randomised trees over a table of features; a prediction is the mean of the trees."""
 
     def __init__(self, table: Real, target: Real, seed: int = 0, weight: Real | None = None) -> None:
-        """table: float64[n, f]; target, weight: float64[n]. Raises BackendError without scikit-learn."""
+        """Train on table, float64[n, f], and target, weight, float64[n]. Needs scikit-learn."""
         try:
             from sklearn.ensemble import ExtraTreesRegressor
         except ImportError:

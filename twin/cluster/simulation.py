@@ -1,4 +1,4 @@
-"""Runs jobs on a cluster in virtual time: SimPy keeps the clock, arrays hold the jobs.
+"""Run jobs on a cluster in virtual time. SimPy keeps the clock, and arrays hold the jobs.
 
 For: `simulate`. Not for: deciding (control.scheduler), nor metrics. Between two events, all running jobs
 advance in a few vector operations. A job that ends inside a round frees its GPUs at the round's end, or at
@@ -19,13 +19,13 @@ from control.scheduler.ports import Scheduler
 from twinbed import InvariantError
 
 _CLOSE_S = 1e-6
-"""Moments nearer than this count as equal, s."""
+"""Times nearer than this count as equal, s."""
 
 _LEAST_CORES = 0.01
 """Cores that starts get where running jobs leave none."""
 
 _IDLE_ROUNDS = 1_000
-"""Number of rounds with waiting jobs, nothing running and nothing to come, after which the scheduler is at
+"""Number of rounds in which jobs wait, none runs and none will come, after which the scheduler is at
 fault."""
 
 
@@ -41,8 +41,8 @@ def simulate(
 ) -> Outcome:
     """Return the results of the jobs.
 
-    until: the simulation ends when jobs 0 to until − 1 have finished; None: when all have. Raises
-    ScenarioError for a job that can never run.
+    until: the simulation ends when jobs 0 to until − 1 have finished; None: when all jobs have finished.
+    Raises ScenarioError for a job that can never run.
     """
     refuse_impossible(cluster, jobs)
     world = _World(cluster, jobs, scheduler, timing, downtime, len(jobs) if until is None else until)
@@ -67,7 +67,7 @@ class _World:
         self.cluster, self.jobs, self.scheduler, self.timing = cluster, jobs, scheduler, timing
         self.by_events = timing.at_events and scheduler.at_events
         self.restarting = np.zeros(len(jobs))
-        """Time until each job makes progress, s."""
+        """Time until each job makes progress again, s."""
         self.stretch = np.zeros(len(jobs))
         """Time of progress since each job's last start, s. A fault may undo a part of it."""
         self.changes = downtime.changes()

@@ -1,9 +1,9 @@
 """The hosts' fast paths in virtual time.
 
 For: the hosts that turn away from a dead link, and the hosts that receive their reports. The deciding objects
-are the same as on real hosts; only carrying out is simulated. Not for: how a link is found dead
-(sessions.py), nor BGP (control_plane.py). The fast path's timers are left out: BGP has confirmed long before
-a report would have to be repeated.
+are the same as on real hosts; only carrying out is simulated. Not for: detecting a dead link (sessions.py),
+nor BGP (control_plane.py). The fast path's timers are left out: BGP has confirmed long before a report would
+have to be repeated.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Around:
         self._policies: dict[int, Policy] = {}
 
     def lost(self, host: int, tor: int, cause: int, *, carrier: bool) -> Process:
-        """The host's link to a ToR is dead, as row `cause` says.
+        """Handle the news that the host's link to a ToR is dead. cause: row of the journal that says so.
 
-        carrier: the link has lost its carrier, so the host's kernel skips the next hop by itself.
+        carrier: whether the link has lost its carrier, so that the host's kernel skips the hop.
         """
         stage = self._stage
         yield stage.pause(self._delays.late_s)
@@ -108,7 +108,7 @@ class Around:
         return self._policies[host]
 
     def _hops(self, host: int, other: int) -> frozenset[int]:
-        """Return the uplinks on shortest paths: those to ToRs that both hosts have, otherwise all (through
+        """Return the uplinks on shortest paths: uplinks to ToRs that both hosts have, or else all (through
         spines)."""
         tor_of = self._stage.topology.tor_of
         shared = np.flatnonzero(np.isin(tor_of[host], tor_of[other])).tolist()

@@ -1,7 +1,7 @@
-"""Bidirectional Forwarding Detection: the time until a session notices silence, and how often it is wrong.
+"""Bidirectional Forwarding Detection: the time until a session notices silence, and the rate of false alarms.
 
 For: the session's state machine; detection times and false downs as distributions over many faults. Not for:
-what routing does next (failover.py), nor sessions packet by packet in time (sessions.py). Source: RFC 5880,
+the reaction of routing (failover.py), nor sessions packet by packet in time (sessions.py). Source: RFC 5880,
 §6.2 (state machine), §6.8.3 (slow while not up), §6.8.4 (detection time), §6.8.7 (jitter).
 """
 
@@ -18,8 +18,8 @@ SLOW_INTERVAL_S = 1.0
 
 _SECONDS_PER_HOUR = 3600.0
 _STEPS = 1 << 12
-"""Steps of the integral over the age of the last packet. Its error is far below the uncertainty of any
-measured stalls."""
+"""Number of steps of the integral over the age of the last packet. Its error is far below the uncertainty of
+any measured stalls."""
 
 
 RECEIVED: dict[tuple[BfdState, BfdState], BfdState] = {
@@ -33,8 +33,8 @@ RECEIVED: dict[tuple[BfdState, BfdState], BfdState] = {
     (BfdState.UP, BfdState.INIT): BfdState.UP,
     (BfdState.UP, BfdState.UP): BfdState.UP,
 }
-"""(own state, state in the packet received) → own state after it. Silence for the detection time: DOWN.
-ADMIN_DOWN is left out, because nobody in the twin shuts a session down on purpose."""
+"""(own state, state in the received packet) → own state after it. After silence for the detection time the
+state is DOWN. ADMIN_DOWN is left out, because nobody in the twin shuts a session down on purpose."""
 
 
 def check_timers(timers: BfdTimers) -> None:
@@ -78,7 +78,7 @@ def detection_s(timers: BfdTimers, count: int, random: np.random.Generator) -> F
 
 
 def false_downs_per_hour(timers: BfdTimers, stalls: Stalls, sessions: int) -> float:
-    """Return how many of a machine's `sessions` go down in an hour because the machine stalls.
+    """Return the number of a machine's `sessions` that go down in an hour because the machine stalls.
 
     A stalled machine neither sends nor reads. Each end's silence is the stall plus the age of its last
     packet, and the session goes down at the end that reaches the detection time first. (After a stall, the
@@ -92,7 +92,7 @@ def false_downs_per_hour(timers: BfdTimers, stalls: Stalls, sessions: int) -> fl
         )
     least, greatest = spacing(timers.multiplier)
     age_s = np.linspace(0.0, greatest * timers.interval_s, _STEPS + 1)
-    # The end of a session that has heard nothing for longer decides, so its distribution is F².
+    # The end that has heard nothing for longer decides, so the distribution of its silence is F².
     below = _silence_below(age_s / timers.interval_s, least, greatest) ** 2
     longer = np.exp(np.minimum((stalls.floor_s + age_s - timers.detection_s) / stalls.excess_s, 0.0))
     share = float(np.sum((longer[1:] + longer[:-1]) / 2 * np.diff(below)))

@@ -1,4 +1,4 @@
-"""Checkpoint and restart: the loss of a job that dies, and how often it should save.
+"""Checkpoint and restart: the loss of a job that dies, and the best interval between saves.
 
 For: a synchronous job that saves at a fixed interval and restarts from its last save after a death, by closed
 form and by a walk through given deaths. Not for: which faults kill a job (jobs.py, fleet.py). An interval is
@@ -18,7 +18,7 @@ from twin.fabric.model import Floats, Whole
 from twinbed import ScenarioError
 
 _PROGRESS = 1e-9
-"""Tolerance, s: work that misses the end of an interval by less is saved, because sums of intervals round."""
+"""Tolerance, s: work that misses an interval's end by less is saved, because sums are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,9 @@ def run(
 ) -> Lives:
     """Walk a job of work_s seconds of work through its deaths.
 
-    deaths_s: float64[m], ascending, when something that the job needs breaks, s.
-    back_s: float64[m], when the machines could run the job again (repaired, or replaced by spares), s.
+    deaths_s: float64[m], ascending, times at which something that the job needs breaks, s.
+    back_s: float64[m], times at which the machines can run the job again (repaired, or replaced by spares),
+    s.
     until_s: end of the observation, s.
     The job restarts as soon as the death is detected and the machines are back. A death during a restart
     makes it restart again. The end of the work needs no save. Raises ScenarioError for deaths that are not in
@@ -127,7 +128,7 @@ def run(
 
 
 def _finite_s(interval_s: float) -> float:
-    """Return an interval that products with zero saves can bear, s."""
+    """Return the interval, s, as a finite number, so that its product with zero saves is zero."""
     return min(interval_s, float(np.finfo(np.float64).max))
 
 

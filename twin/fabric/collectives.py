@@ -1,10 +1,10 @@
-"""Collective operations in the α–β model: how long they take, what bandwidth that is, and fitting α and β.
+"""Collective operations in the α–β model: their times and bandwidths, and fitting α and β.
 
-For: times and bus bandwidths of ring collectives; α and β of a machine from measured times. Not for: what an
-outage does to collectives (interruption.py).
-α is the latency of a step, β the rate of a rank. Sizes, algorithm bandwidth and bus bandwidth are those of
-nccl-tests (doc/PERFORMANCE.md there): the size of an all-gather, a reduce-scatter and an all-to-all is what
-one rank ends up with, starts with and exchanges in total.
+For: times and bus bandwidths of ring collectives; α and β of a machine from measured times. Not for: the
+effect of an outage on collectives (interruption.py). α is the latency of a step, β the rate of a rank. Sizes,
+algorithm bandwidth and bus bandwidth are those of nccl-tests (doc/PERFORMANCE.md there): the size is what one
+rank has at the end of an all-gather, has at the start of a reduce-scatter, and exchanges in total in an
+all-to-all.
 Source: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005,
 for rings. Broadcast and reduce are pipelined along the ring in chunks, as NCCL does.
 """
@@ -42,7 +42,7 @@ class Collective(StrEnum):
 def steps_and_bytes(
     kind: Collective, size_bytes: ArrayLike, ranks: ArrayLike, chunk_bytes: int = CHUNK_BYTES
 ) -> tuple[Floats, Floats]:
-    """Return the number of latencies in a row, and the number of bytes sent in a row, until the end.
+    """Return the numbers of latencies, and of bytes, that follow one another until the operation's end.
 
     The inputs broadcast. Raises ScenarioError below two ranks.
     """
@@ -54,7 +54,7 @@ def steps_and_bytes(
         case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
             return count - 1, sent
         case Collective.BROADCAST | Collective.REDUCE:
-            # The first chunk goes all the way. The others follow it back to back.
+            # The first chunk goes all the way. The other chunks follow it back to back.
             return count - 1, sent + (count - 2) * np.minimum(size, chunk_bytes)
         case Collective.SEND_RECV:
             return np.ones_like(size), sent
@@ -86,13 +86,13 @@ def algorithm_bandwidth_bps(size_bytes: ArrayLike, duration_s: ArrayLike) -> Flo
 def bus_bandwidth_bps(
     kind: Collective, size_bytes: ArrayLike, ranks: ArrayLike, duration_s: ArrayLike
 ) -> Floats:
-    """Return nccl-tests' busbw, bit/s: it compares with the rate of a link for any number of ranks."""
+    """Return nccl-tests' busbw, bit/s. It is comparable to the rate of a link for any number of ranks."""
     return algorithm_bandwidth_bps(size_bytes, duration_s) * bus_factor(kind, ranks)
 
 
 def bus_factor(kind: Collective, ranks: ArrayLike) -> Floats:
-    """Return busbw / algbw: how often the busiest link carries the size. Raises ScenarioError below two
-    ranks."""
+    """Return busbw / algbw, the number of times that the busiest link carries the size. Raises ScenarioError
+    below two ranks."""
     count = _ranks(ranks)
     match kind:
         case Collective.ALL_REDUCE:
@@ -105,8 +105,8 @@ def bus_factor(kind: Collective, ranks: ArrayLike) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class AlphaBeta:
-    """One protocol. alpha_s: latency of a step, s. rate_bps: rate of a rank in each direction (inf: size
-    costs nothing)."""
+    """A protocol. alpha_s: latency of a step, s. rate_bps: rate of a rank in each direction, bit/s (inf: size
+    costs no time)."""
 
     alpha_s: float
     rate_bps: float

@@ -1,9 +1,9 @@
-"""Detection, routing and reconciling after one fault, with every step an event in SimPy.
+"""Simulate detection, routing and reconciling after one fault. Every step is an event in SimPy.
 
-For: the order of events on a small fabric to the millisecond, for the explorer and as a check of
-failover.py's arrays. Not for: many faults (failover.py). BFD sessions of links that the fault leaves alone
-change nothing and are left out.
-A BGP daemon waits hold_s from the first news until it selects paths, and then takes all news into account.
+For: the order of events on a small fabric to the millisecond, for the explorer, and as a check of
+failover.py. Not for: many faults (failover.py). BFD sessions of links that the fault leaves alone change
+nothing and are left out. A BGP daemon waits hold_s from the first news until it selects paths, and then takes
+all news into account.
 Source: the THORN-ML chapter (chapter 3 of a doctoral thesis); measurements on the testbed for the holds.
 """
 
@@ -47,7 +47,7 @@ def control_plane(
 class _Fabric:
     """The machines around the fault's links.
 
-    wires: one per session. speakers: BGP daemons by machine. links: (host, uplink) of the dead links.
+    wires: a wire per session. speakers: machine → BGP daemon. links: (host, uplink) of the dead links.
     broken, repaired: rows of the journal for the fault and its repair (NO_CAUSE: not yet).
     noticed: (machine, other end) of links known to be dead. around: the hosts' fast paths, if there are any.
     """
@@ -153,7 +153,7 @@ class _Fabric:
             self.notice(here, other, f"no carrier from {other}", carrier=True)
 
     def notice(self, here: str, other: str, what: str, *, carrier: bool = False) -> None:
-        """Note that `here` knows that its link to `other` is dead. Only the first news counts."""
+        """Record that `here` knows that its link to `other` is dead. Only the first news counts."""
         if (here, other) in self.noticed:
             return
         self.noticed.add((here, other))
@@ -226,7 +226,7 @@ class _Speaker:
     news: list[tuple[str, int]] = field(default_factory=list)
 
     def tell(self, lost: str, cause: int) -> None:
-        """Report that the next hop or destination `lost` is gone. cause: the row that says so."""
+        """Tell the daemon that next hop or destination `lost` is gone. cause: row that says so."""
         self.news.append((lost, cause))
         if len(self.news) == 1:
             self.fabric.env.process(self._select())

@@ -1,13 +1,13 @@
-"""What faults do to flows: which paths lose packets, and until when.
+"""The effect of faults on flows: which paths lose packets, and until when.
 
 For: the outages of thousands of faults on a topology under a scheme; the gaps of a single edge fault as a
 distribution. Not for: the lengths of the steps (steps.py), the same steps as events in time
-(control_plane.py), nor what a gap does to a transfer (rdma.py).
-A path consists of the source's uplink, the destination's uplink, and a ToR (or two ToRs and a spine) between
-them. Flows use the shortest paths. Flows over a dead link are lost until the sender's side forwards them by
-another working path, or until the link comes back before that. A link that was detected as dead is used again
-session_up_s after its repair; faults of a link that is not in use hurt nobody. If a link comes back just
-before it is given up and there is no other path, it counts as lost until its session is up.
+(control_plane.py), nor the effect of a gap on a transfer (rdma.py). A path consists of the source's uplink,
+the destination's uplink, and a ToR (or two ToRs and a spine) between them. Flows use the shortest paths.
+Flows over a dead link are lost until the sender's side forwards them by another working path, or until the
+link works again before that. A link that was detected as dead is used again session_up_s after its repair;
+faults of a link that is not in use hurt nobody. If a link comes back just before it is given up and there is
+no other path, it counts as lost until its session is up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from twin.fabric.topology import all_pairs, check
 from twinbed import ScenarioError
 
 ROWS_AT_MOST = 1 << 24
-"""Largest number of outages, somewhat above 1 GiB of them. A larger number is taken for a mistake."""
+"""Largest number of outages, which take somewhat more than 1 GiB. A larger number counts as a mistake."""
 
 
 def failover(
@@ -66,12 +66,12 @@ def gap_samples(
     down_s: float = np.inf,
     spines: bool = False,
 ) -> Floats:
-    """Return float64[n, 2]: how long traffic OUT of and IN to a host is lost by each of n separate faults of
-    a link, s.
+    """Return float64[n, 2]: the time for which each of n separate faults of a link loses traffic OUT of and
+    IN to a host, s.
 
-    down_s: how long each fault lasts, s (inf: under Scheme.NONE the gap never ends). The host has another
+    down_s: duration of each fault, s (inf: under Scheme.NONE the gap never ends). The host has another
     working uplink.
-    spines: there are spines, so that the ToR repairs locally.
+    spines: whether there are spines, so that the ToR repairs locally.
     A value IN is that of one sender. Raises ScenarioError as check_timers does.
     """
     check_timers(handling.timers)
@@ -87,14 +87,13 @@ def gap_samples(
 
 
 def _ended(scheme: Scheme, installed: Floats, repair: Floats | float) -> Floats:
-    """Return when a gap ends: a job waits for its new communicator even if the old path is back; a route does
-    not."""
+    """Return the time at which each gap ends, s. A job waits for its new communicator even if the old path
+    works again; a route does not."""
     return installed if scheme is Scheme.REROUTE else np.minimum(installed, repair)
 
 
 def _noticed_once(known: Floats, links: DeadLinks, faults: list[PlannedFault]) -> Floats:
-    """Give all links of a dead ToR one detection time IN, because what lies behind the ToR (a spine) notices
-    once."""
+    """Give all links of a dead ToR one detection time IN, because the spines behind it notice once."""
     tor = np.array([fault.kind is FaultKind.TOR for fault in faults], np.bool_)[links.fault]
     _, first, index = np.unique(links.fault, return_index=True, return_inverse=True)
     shared = known.copy()
@@ -118,7 +117,7 @@ def _checked(topology: Topology, pairs: Whole) -> Whole:
 class _Unused:
     """The times in which links are not used, as merged intervals per link.
 
-    fresh: bool[n], per dead link, whether the fault met a link in use.
+    fresh: bool[n], whether each dead link was in use when its fault came.
     first: int64[links + 1], index of each link's first interval.
     begin_s, end_s: float64[intervals], s.
     """
@@ -252,8 +251,7 @@ def _merge(
 
 @kernel
 def _used(tor_of: Whole, spines: bool, one: bool, s: int, first: int, d: int, last: int) -> bool:
-    """Return whether flows from s to d use that path: a shortest path, and if `one` only the first of
-    these."""
+    """Return whether flows from s to d use that path: a shortest path, and the first one if `one`."""
     uplinks = tor_of.shape[1]
     near = tor_of[s, first] == tor_of[d, last]
     if not near:
@@ -342,8 +340,8 @@ def _works_again(
     last: Whole,
     from_s: Floats,
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return for each row when, from from_s on, a path of its pair works, and whether that is not the row's
-    own path."""
+    """Return for each row the first time from from_s on at which a path of its pair works, s, and whether it
+    is another path than the row's own."""
     works, other = np.full(len(from_s), np.inf), np.zeros(len(from_s), np.bool_)
     for row in range(len(from_s)):
         if from_s[row] == np.inf:

@@ -1,7 +1,7 @@
-"""Sessions that a stalled machine brings down though their links are whole, and when that leaves no path.
+"""Sessions that a stalled machine brings down although their links work, and the times without any path.
 
 For: gaps of faults on a machine that stalls: a second link out of use makes a short gap a long one. Not for:
-how many sessions that are in an hour (bfd.py), nor outages of many hosts (failover.py). Source: as
+the number of such sessions in an hour (bfd.py), nor outages of many hosts (failover.py). Source: as in
 `bfd.false_downs_per_hour`; RFC 5882 §4.3: a session that is down takes its link out of use, whatever it
 carries.
 """
@@ -25,7 +25,8 @@ Span = tuple[float, float]
 class FalseDowns:
     """Links that are out of use without a fault, one row each, ordered by window.
 
-    window, host, uplink: int64[n], the time that was looked at, and the link. begin_s, end_s: float64[n], s.
+    window: int64[n], index of the observed window. host, uplink: int64[n], the link. begin_s, end_s:
+    float64[n], s.
     """
 
     window: Whole
@@ -38,10 +39,9 @@ class FalseDowns:
 def false_downs(
     topology: Topology, handling: Handling, since_s: Floats, lasts_s: Floats, seed: np.random.SeedSequence
 ) -> FalseDowns:
-    """Return what stalls that begin in these windows bring down, on a machine on which both ends of all
-    sessions run.
+    """Return the links that stalls in these windows take down. All sessions run on one machine.
 
-    since_s, lasts_s: float64[w], s. Raises ScenarioError as bfd.check_timers does.
+    since_s, lasts_s: float64[w], begin and length of each window, s. Raises as bfd.check_timers does.
     """
     timers, stalls = handling.timers, handling.control.stalls
     check_timers(timers)
@@ -64,7 +64,7 @@ def false_downs(
 def without_path(
     topology: Topology, source: int, destination: int, unused: Iterable[tuple[int, int, Span]]
 ) -> list[Span]:
-    """Return when no path between two hosts works, in order.
+    """Return the times in which no path between two hosts works, in order.
 
     unused: host, uplink and span of every time in which a link is out of use.
     """

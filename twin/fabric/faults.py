@@ -1,7 +1,7 @@
-"""Fault plans: what breaks, when and for how long, and which links that takes down.
+"""Fault plans: what breaks, when and for how long, and which links are then dead.
 
 For: single faults, round-robin over ports, flapping ports, and random faults of the edge at given rates. Not
-for: what a fault does to flows (failover.py), nor measured rates of fleets (lab).
+for: the effect of a fault on flows (failover.py), nor measured rates of fleets (lab).
 Source: the fault model of the THORN-ML chapter (chapter 3 of a doctoral thesis): ports fail in turn, 20 s
 down and 20 s up.
 """
@@ -21,7 +21,7 @@ from twinbed import ScenarioError
 class EdgeRates:
     """Rates of random faults.
 
-    repair: how long a fault lasts.
+    repair: duration of a fault.
     port_per_s, link_per_s, nic_per_s, tor_per_s: faults per second of one ToR port, one cable, one adapter,
     one ToR.
     silent_share: share of the faults after which carriers stay.
@@ -53,13 +53,6 @@ class DeadLinks:
     repair_s: Floats
 
 
-def single(
-    at_s: float, *, host: int = 0, uplink: int = 0, down_s: float = np.inf, silent: bool = True
-) -> list[PlannedFault]:
-    """Plan one fault of a port at at_s, which by default is never repaired."""
-    return [PlannedFault(FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)]
-
-
 def round_robin(
     topology: Topology,
     until_s: float,
@@ -69,7 +62,7 @@ def round_robin(
     first_s: float = 20.0,
     silent: bool = True,
 ) -> list[PlannedFault]:
-    """Plan faults of one port after another, host by host: each is down for down_s, then all are up for up_s.
+    """Plan faults of one port after another, host by host: down for down_s, then all up for up_s.
 
     Faults begin before until_s. The default times are those of the THORN-ML chapter's evaluation.
     """

@@ -1,8 +1,8 @@
-"""A training job on a whole fleet for weeks: every fault of its edge and hosts, every iteration.
+"""Simulate a training job on a whole fleet for weeks, with every fault and every iteration.
 
 For: where a fleet's time goes under a scheme and a checkpoint interval. SimPy drives faults, repairs and
-starts; compiled code does what happens between two of them (iterations.py). Not for: how a single fault is
-detected and routed around (failover.py gives gaps_s), nor what an iteration is made of (jobs.py).
+starts; compiled code does what happens between two of them (iterations.py). Not for: detection and failover
+of a single fault (failover.py gives gaps_s), nor the parts of an iteration (jobs.py).
 Simplifications: an unrepaired fault does not change when its component fails again; a gap slows neither a
 save nor a start; all attachments of a replacement work.
 """
@@ -33,8 +33,8 @@ def simulate(spec: FleetSpec, seed: np.random.SeedSequence) -> FleetOutcome:
 class _Fleet:
     """The state of one run.
 
-    up_again_s: float64[H, U], since when, or from when on, each uplink works, s. back_s: float64[hosts], the
-    same of each host.
+    up_again_s: float64[H, U], time since which, or from which on, each uplink works, s. back_s:
+    float64[hosts], the same for each host, s.
     """
 
     def __init__(self, spec: FleetSpec, seed: np.random.SeedSequence) -> None:
@@ -157,7 +157,7 @@ class _Fleet:
         return np.array([row]), hit[None]
 
     def _cut(self, rows: Whole, hit: Flags, until_s: float) -> Floats:
-        """Take uplinks away until until_s and return float64[2]: how long OUT and IN are lost, s."""
+        """Take uplinks away until until_s. Returns float64[2]: the times for which OUT and IN are lost, s."""
         spec = self.spec
         self._troubled.update(rows.tolist())
         return np.array(
@@ -174,10 +174,10 @@ class _Fleet:
         )
 
     def _swap(self, rows: Whole, hit: Flags, repair_s: float) -> float:
-        """Plan a start with spares in place of the hosts that live on without the uplinks `hit` of `rows`.
+        """Plan a restart with spares in place of the hosts that go on without the uplinks `hit` of `rows`.
 
-        Return how long the uplinks are missing, s: until that start, or until the repair if there are too few
-        spares.
+        Returns the time for which the uplinks are missing, s: until that restart, or until the repair if
+        there are too few spares.
         """
         now_s, book = self.env.now, self._books[0]
         hosts = len(np.unique(rows // self.spec.rows_per_host))
@@ -293,10 +293,9 @@ def _cut_uplinks(
 ) -> tuple[float, float]:
     """Take the uplinks `hit` (bool[r, U]) of the attachments `rows` (int64[r]) away until until_s.
 
-    up_again_s: float64[H, U], since when, or from when on, each uplink works, s.
-    Return how long traffic OUT and IN is lost at the attachment that loses most, s: a gap drawn from gaps_s
-    (float64[n, 2]) if one of `flows` connections was on a lost uplink; without a working uplink, the time
-    until the first repair.
+    up_again_s: float64[H, U], as in _Fleet. Returns the times for which traffic OUT and IN is lost at the
+    attachment that loses most, s. It is a gap drawn from gaps_s (float64[n, 2]) if one of `flows` connections
+    was on a lost uplink. Without a working uplink it is the time until the first repair.
     """
     out_s, in_s = 0.0, 0.0
     for place in range(len(rows)):

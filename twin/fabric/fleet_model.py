@@ -1,4 +1,4 @@
-"""The input and output of a fleet's simulation: the machines, what breaks, the job, and where its time went.
+"""The input and output of a fleet's simulation: machines, causes of faults, the job, and the use of its time.
 
 For: the data of fleet.py. Not for: simulating. A row of the topology is one attachment to the network: a
 host's, or a GPU's if each GPU has its own adapter. A host is `rows_per_host` consecutive rows.
@@ -24,7 +24,7 @@ class Cause:
     kind: kind of the component (PORT counts as LINK); None: the host itself, with the job on it.
     per_s: faults of one component per second.
     repair: time until the component works again.
-    swap: whether a job that lives on saves after the running iteration and restarts with a spare, if there is
+    swap: whether a job that survives saves after the running iteration and restarts with a spare, if there is
     one, in the host's place.
     """
 
@@ -48,10 +48,10 @@ class FleetSpec:
     busy: float64[k, 2], ascending and disjoint: when flows are on the network, as shares of an iteration
     (jobs.iteration).
     flows: number of connections of an attachment in each direction, each on one of its uplinks.
-    causes: what breaks.
-    gaps_s: float64[n, 2] (OUT, IN), how long packets of a broken path are lost, s, drawn with replacement
-    (inf: until the repair).
-    transport: what carries the job's collectives. checkpointing: how it saves and restarts.
+    causes: causes of faults.
+    gaps_s: float64[n, 2] (OUT, IN), times for which packets of a broken path are lost, s, drawn with
+    replacement (inf: until the repair).
+    transport: transport of the job's collectives. checkpointing: settings of saves and restarts.
     """
 
     topology: Topology
@@ -79,7 +79,7 @@ class FleetSpec:
         return self.hosts * self.gpus_per_host
 
     def __post_init__(self) -> None:
-        """Raise ScenarioError naming what is wrong."""
+        """Raise ScenarioError, which names the wrong value."""
         if self.topology.hosts % self.rows_per_host:
             raise ScenarioError(
                 f"rows_per_host is {self.rows_per_host}, but {self.topology.hosts} rows are no whole hosts"
@@ -105,17 +105,17 @@ class FleetSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Where the time went, s. The parts add up to duration_s.
+    """The use of the time, s. The parts add up to duration_s.
 
     ideal_s: kept iterations at the pace of a healthy fleet, iteration_s[U].
-    jitter_s: what kept iterations took more or less than that by chance.
-    degraded_s: what missing uplinks added to kept iterations.
-    stalled_s: what gaps added to kept iterations.
+    jitter_s: random difference of kept iterations from that pace.
+    degraded_s: time that missing uplinks added to kept iterations.
+    stalled_s: time that gaps added to kept iterations.
     saving_s: finished saves.
-    planned_s: starts after planned swaps.
+    planned_s: restarts after planned swaps.
     lost_s: time from the last save to each death.
     down_s: time from each death to the first step afterwards.
-    open_s: what was under way at the end.
+    open_s: time of the activity that was under way at the end.
     """
 
     ideal_s: float
@@ -131,13 +131,13 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class FleetOutcome:
-    """What became of the job.
+    """The outcome of the job.
 
     iterations: number of kept iterations. iteration_s: float64[n], length of every executed iteration in
     order, s.
-    fault_at_s: float64[f], s. fault_cause: int64[f], index into the causes. fault_row: int64[f], first
-    attachment hit.
-    fault_stall_s: float64[f], what the fault added to the job, s (inf: the job died; NaN: it was not
+    fault_at_s: float64[f], time of each fault, s. fault_cause: int64[f], index into the causes. fault_row:
+    int64[f], first attachment hit.
+    fault_stall_s: float64[f], time that the fault added to the job, s (inf: the job died; NaN: it was not
     running).
     """
 
@@ -163,5 +163,5 @@ class FleetOutcome:
 
     @property
     def lost_gpu_hours(self) -> float:
-        """GPU-hours that were not kept training at that pace."""
+        """GPU-hours not spent on kept training at that pace."""
         return (1 - self.effective_ratio) * self.duration_s * self.gpus / 3600

@@ -1,11 +1,11 @@
-"""Collective operations one after another, through outages of some of their flows.
+"""Run collective operations one after another, through outages of some of their flows.
 
-For: how long each operation takes, and when a queue pair breaks, step by step: a flow that stalls holds up
-only the ranks that wait for it. Not for: operations without outages (collectives.py, which gives the same
-times while no path is lost), nor which flows an outage hits (failover.py, topology.py).
-A flow is what one rank sends to another over its queue pair. recovery.py has the rule for what it loses and
-how long it is silent. A message longer than a window also stands still without acknowledgements, so outages
-of their path count as outages of the flow too.
+For: the time of each operation, and when a queue pair breaks, step by step. A flow that stalls holds up only
+the ranks that wait for it. Not for: operations without outages (collectives.py, which gives the same times
+while no path is lost), nor which flows an outage hits (failover.py, topology.py). A flow is what one rank
+sends to another over its queue pair. recovery.py has the rule for its losses and its silence. A message
+longer than a window also stops without acknowledgements, so outages of their path count as outages of the
+flow, too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from twinbed import ScenarioError
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSeries:
-    """The times of a series.
+    """The times of a series of operations.
 
-    duration_s: float64[n], of each operation, s; NaN from the operation on in which a queue pair broke.
-    error_at_s: when it broke, s (NaN: never).
+    duration_s: float64[n], time of each operation, s; NaN from the operation on in which a queue pair broke.
+    error_at_s: time at which it broke, s (NaN: never).
     """
 
     duration_s: Floats
@@ -48,11 +48,11 @@ def series(
     rtt_s: float = 0.0,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> CollectiveSeries:
-    """Run `operations` of one kind, each begun when all ranks have finished the one before.
+    """Run `operations` of one kind. Each begins when all ranks have finished the one before.
 
     alpha_s, rate_bps, chunk_bytes: as in collectives.time_s.
-    outages: for each flow (source rank, destination rank) float64[m, 2], begin and end in s after the begin
-    of the series. Flows that the operation does not use lose nothing.
+    outages: (source rank, destination rank) of a flow → float64[m, 2], begins and ends, s after the begin of
+    the series. Flows that the operation does not use are ignored.
     Raises ScenarioError for ranks that do not exist and for values that collectives and rdma refuse.
     """
     if min(size_bytes, operations, chunk_bytes) < 1 or alpha_s < 0 or not 0 < rate_bps < np.inf:

@@ -1,8 +1,8 @@
-"""A job's iterations one by one, in compiled code, between two moments at which something happens.
+"""Run a job's iterations one by one, in compiled code, between two moments at which something happens.
 
-For: fleet.py and jobs.py, which know these moments. Not for: faults. A book (one record of BOOK) holds what
-the job does now and where its time went. Unsaved time is pending: a save moves it to what is kept, a death
-loses it.
+For: fleet.py and jobs.py, which know these moments. Not for: faults. A book (one record of BOOK) has the
+job's present activity and the use of its time. Unsaved time is pending. A save moves it to the kept time, and
+a death loses it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twin.fabric.model import Floats
 from twin.fabric.transports import Transport
 
 DOWN, ITERATE, SAVE, START = range(4)
-"""Activities of a job. START: it restarts after a planned stop, with nothing lost."""
+"""Activities of a job. START: it restarts after a planned stop, without a loss."""
 
 BOOK = np.dtype(
     [
@@ -35,7 +35,7 @@ BOOK = np.dtype(
     ]
 )
 PENDING, KEPT = 0, 1
-"""Rows of a book's amounts: unsaved and saved ones."""
+"""Rows of a book's amounts: unsaved and saved iterations."""
 
 AMOUNTS = ITERATIONS, IDEAL_S, JITTER_S, DEGRADED_S, STALLED_S = range(5)
 """Columns of a book's amounts: number of iterations, and parts of their time as in fleet_model.Bill, s."""
@@ -70,11 +70,12 @@ def advance(
     taken_s: Floats,
     used: int,
 ) -> int:
-    """Do everything of books[0] that ends by until_s.
+    """Carry out the activities of books[0] that end by until_s.
 
-    base_s, ideal_s: length of an iteration now, and on a healthy fleet, s.
-    taken_s: float64[n], lengths of the iterations, filled from `used` on. Return how many are filled
-    afterwards, n if there was no room for more.
+    base_s, ideal_s: length of an iteration now, and on a healthy fleet, s. sigma: spread of the lognormal
+    pace. interval_s, save_s, init_s: as in Checkpointing.
+    taken_s: float64[n], lengths of the iterations, filled from `used` on. Returns the number filled
+    afterwards; n if there was no room for more.
     """
     book = books[0]
     pending = book["amounts"][PENDING]
@@ -114,8 +115,8 @@ def advance(
 
 
 def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, transport: Transport) -> float:
-    """Return how much gaps (float64[k], s) that begin now add to the running iteration of books[0], s; inf:
-    the job dies.
+    """Return the time that gaps (float64[k], s) that begin now add to the running iteration of books[0], s;
+    inf: the job dies.
 
     busy: float64[b, 2], ascending and disjoint: when flows are on the network, as shares of an iteration. A
     gap has no effect before the next of these spans. Gaps slow neither a save nor a start.
@@ -135,7 +136,7 @@ def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, tra
 
 
 def _idle_s(books: NDArray[np.void], now_s: float, busy: Floats) -> float:
-    """Return the time from now until the running or the next iteration uses the network, s (inf: never)."""
+    """Return the time until the running or the next iteration uses the network, s (inf: never)."""
     book = books[0]
     if not len(busy):
         return np.inf
@@ -148,7 +149,7 @@ def _idle_s(books: NDArray[np.void], now_s: float, busy: Floats) -> float:
 
 @kernel
 def keep(books: NDArray[np.void]) -> None:
-    """Count what is pending in books[0] as kept."""
+    """Count the pending time in books[0] as kept."""
     amounts = books[0]["amounts"]
     amounts[KEPT] += amounts[PENDING]
     amounts[PENDING] = 0.0
@@ -156,5 +157,5 @@ def keep(books: NDArray[np.void]) -> None:
 
 @kernel
 def lose(books: NDArray[np.void]) -> None:
-    """Drop what is pending in books[0]."""
+    """Drop the pending time in books[0]."""
     books[0]["amounts"][PENDING] = 0.0

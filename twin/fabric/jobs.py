@@ -1,4 +1,4 @@
-"""Training jobs: how long an iteration takes, when it uses the network, and what outages add to it.
+"""Training jobs: the time of an iteration, when it uses the network, and what outages add to it.
 
 For: data, pipeline and tensor parallel jobs from the numbers of a model and a cluster; a series of iterations
 through outages. Not for: deaths and restarts (checkpoints.py, fleet.py), nor the outages (failover.py).
@@ -26,24 +26,24 @@ _REDUCES_PER_LAYER = 4
 """All-reduces of a micro-batch's activations per layer: two forward, two backward (Megatron-LM)."""
 
 _BACKWARD = 2 / 3
-"""Share of the backward pass in the work on a micro-batch: it multiplies twice where forward does once."""
+"""Share of the backward pass in a micro-batch's work. It multiplies twice where forward does once."""
 
 NO_SPANS = np.empty((0, 2))
 
 _TOUCHING_S = 1e-12
-"""Spans closer than this follow one another, because their ends are sums that round, s."""
+"""Distance below which spans follow one another, s. Their ends are sums, which are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """A training job.
 
-    parameters, layers: of the whole model.
-    micro_batches: number per iteration and replica.
-    micro_batch_s: forward and backward of a micro-batch through the whole model on one GPU alone, s.
-    activation_bytes: activations of a micro-batch between two layers, B.
-    gradient_bytes: gradient of one parameter, B.
-    bucket_bytes: gradients that are reduced together, B (PyTorch: 25 MiB).
+    parameters, layers: numbers of parameters and layers of the whole model.
+    micro_batches: number of micro-batches per iteration and replica.
+    micro_batch_s: time of a micro-batch forward and backward through the whole model on one GPU alone, s.
+    activation_bytes: size of a micro-batch's activations between two layers, B.
+    gradient_bytes: size of one parameter's gradient, B.
+    bucket_bytes: size of the gradients that are reduced together, B (PyTorch: 25 MiB).
     data, pipeline, tensor: degrees of parallelism.
     """
 
@@ -64,7 +64,7 @@ class Job:
         return self.data * self.pipeline * self.tensor
 
     def __post_init__(self) -> None:
-        """Raise ScenarioError naming an impossible value."""
+        """Raise ScenarioError, which names an impossible value."""
         for name in ("layers", "micro_batches", "data", "pipeline", "tensor"):
             if getattr(self, name) < 1:
                 raise ScenarioError(f"job.{name} is {getattr(self, name)}, expected at least 1")
@@ -81,7 +81,7 @@ class Job:
 class Cluster:
     """The machines of a job.
 
-    gpus_per_host: number of GPUs of a host, which share its network.
+    gpus_per_host: number of GPUs of a host. They share its network.
     rate_bps, alpha_s: rate of a host's network in each direction, and latency of a step over it.
     inside_rate_bps, inside_alpha_s: the same between two GPUs of a host.
     """
@@ -95,9 +95,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What an iteration is made of, s.
+    """The parts of an iteration, s.
 
-    compute_s: work of a stage. bubble_s: stages waiting for others.
+    compute_s: work of a stage. bubble_s: wait of stages for other stages.
     tensor_s, pipeline_s: exchanges of tensor and pipeline parallelism.
     data_s: reduction of gradients after the end of the backward pass.
     busy: float64[k, 2], ascending: when flows of the iteration are on the network, as shares of total_s.
@@ -120,9 +120,9 @@ class Iteration:
 class Iterations:
     """A series of iterations.
 
-    duration_s, added_s: float64[n], length of each iteration and what outages added to it, s; NaN from the
-    iteration on in which the job died.
-    died_at_s: when the job died, s (NaN: it did not).
+    duration_s, added_s: float64[n], length of each iteration, and the time that outages added to it, s; NaN
+    from the iteration on in which the job died.
+    died_at_s: time at which the job died, s (NaN: it did not).
     """
 
     duration_s: Floats
@@ -176,7 +176,8 @@ def series(
 ) -> Iterations:
     """Run `iterations` one after another from time 0.
 
-    outages: float64[m, 2], begin and end of what the job's flows lose, s, ascending by begin (see `met`).
+    outages: float64[m, 2], begin and end of the times in which the job's flows lose data, s, ascending by
+    begin.
     jitter_cv: coefficient of variation of an iteration (lognormal).
     slow: float64[k, 2], disjoint spans in which the cluster is slow_cluster, s, for example while a host
     lacks an uplink. An iteration keeps the length with which it began.
@@ -215,8 +216,8 @@ def series(
 
 
 def straggler(cv: float, workers: int) -> float:
-    """Return the expected slowest of `workers` in units of their mean, each normal with coefficient of
-    variation cv.
+    """Return the expected time of the slowest of `workers`, in units of their mean. Their times are normal
+    with coefficient of variation cv.
 
     It is Blom's approximation of the greatest normal order statistic (Statistical Estimates and Transformed
     Beta-Variables, 1958).
@@ -251,7 +252,7 @@ def _check(spans: Floats, name: str) -> None:
 
 
 def _over_network(span: int, cluster: Cluster) -> bool:
-    """Return whether a group of `span` consecutive GPUs leaves its host."""
+    """Return whether a group of `span` consecutive GPUs reaches beyond one host."""
     return span > cluster.gpus_per_host
 
 

@@ -1,5 +1,7 @@
-"""Rows that say what happened where and why. For: a fault's timeline. Not for: producing the events
-(control_plane.py)."""
+"""A journal: rows that say what happened where and why.
+
+For: a fault's timeline. Not for: producing the events (control_plane.py).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ NO_CAUSE = -1
 
 
 class Step(StrEnum):
-    """What a row reports about the fault, a session, routing, the kernel, a queue pair or a job's library."""
+    """The event of a row: of the fault, a session, routing, the kernel, a queue pair or a job's library."""
 
     BROKEN = "broken"
     DETECTED = "detected"
@@ -35,8 +37,8 @@ class Step(StrEnum):
 class Timeline:
     """Rows in the order of time.
 
-    at_s: float64[n], s. where: a host, switch or link. step: what happened. what: the same in words.
-    cause: int64[n], the row that led to it (NO_CAUSE: the plan).
+    at_s: float64[n], time, s. where: host, switch or link. step: the event. what: the event in words. cause:
+    int64[n], index of the row that led to it (NO_CAUSE: the plan).
     """
 
     at_s: Floats
@@ -58,7 +60,7 @@ class Journal:
     _rows: list[tuple[float, str, Step, str, int]] = field(default_factory=list)
 
     def write(self, at_s: float, where: str, step: Step, what: str, cause: int = NO_CAUSE) -> int:
-        """Add a row and return its index, which rows that it causes name."""
+        """Add a row and return its index. Rows that it causes name this index."""
         self._rows.append((at_s, where, step, what, cause))
         return len(self._rows) - 1
 

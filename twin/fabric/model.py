@@ -1,8 +1,8 @@
 """The fabric twin's data: topologies, delays, ways to meet a fault, outages and queue pairs.
 
-For: what goes into the fabric's simulations and what comes out of them. Not for: links, faults and BFD's
-timers (control.fabric), how detection and routing work (failover.py), queue pairs (rdma.py), jobs (jobs.py)
-or fleets (fleet.py). All times are in seconds, all rates in bits per second, all sizes in bytes.
+For: the input and output of the fabric's simulations. Not for: links, faults and BFD's timers
+(control.fabric), how detection and routing work (failover.py), queue pairs (rdma.py), jobs (jobs.py) or
+fleets (fleet.py). All times are in seconds, all rates in bits per second, all sizes in bytes.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class Reroute:
 class Handling:
     """How a fabric meets faults: the scheme and all delays and timers that its steps depend on.
 
-    control: delays of detection and routing. timers: BFD's. bond: timers of Scheme.BOND. reroute: timers of
-    Scheme.REROUTE.
+    control: delays of detection and routing. timers: timers of BFD. bond: timers of Scheme.BOND. reroute:
+    timers of Scheme.REROUTE.
     """
 
     scheme: Scheme
@@ -199,7 +199,7 @@ class Handling:
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """What faults do to flows: one row per fault, host pair with a changed route, direction and lost path.
+    """The effect of faults on flows: a row per fault, host pair with a new route, direction and lost path.
 
     fault: int64[n], index of the fault in the plan.
     source, destination: int64[n], hosts that send and receive.
@@ -207,9 +207,9 @@ class Outages:
     it arrives. Flows on other paths lose nothing.
     direction: int64[n], Direction as the host at the fault sees it.
     begin_s, end_s: float64[n], time between which packets on the path are lost.
-    detected_s, selected_s, installed_s: float64[n], when the sender's side noticed the fault, selected
-    another path and forwarded by it. All are inf if it did not notice; the last two also if it had no other
-    path.
+    detected_s, selected_s, installed_s: float64[n], times at which the sender's side noticed the fault,
+    selected another path and forwarded by it, s. All are inf if it did not notice; the last two also if it
+    had no other path.
     """
 
     fault: Whole
@@ -235,7 +235,7 @@ class QueuePair:
     """An RDMA reliable connection.
 
     timeout: exponent of the local ACK timeout, which is 4.096 µs · 2^timeout (0: it never ends).
-    retry_count: number of retries as it is set; the profile says what an adapter makes of it.
+    retry_count: set number of retries. The profile says how an adapter interprets it.
     mtu_bytes: payload of a full packet, B.
     window: number of packets that may be unacknowledged.
     retry_profile: how the adapter spaces its retransmissions.
@@ -254,5 +254,5 @@ class QueuePair:
 
     @property
     def ladder(self) -> Ladder:
-        """When it sends again and gives up. Raises ScenarioError as retransmission.ladder."""
+        """Its times of retransmission and of giving up. Raises as retransmission.ladder does."""
         return ladder(self.retry_profile, self.timeout, self.retry_count)

@@ -1,4 +1,4 @@
-"""Queue pairs packet by packet: go-back-N over links that lose what is sent while a path is down.
+"""Simulate queue pairs packet by packet: go-back-N over links that lose packets while a path is down.
 
 For: the compiled simulation behind rdma.py, which documents its input and output. Not for: closed forms
 (recovery.py). One call follows every packet and every acknowledgement of Q queue pairs on L links. It finds
@@ -7,8 +7,9 @@ the next event by looking at all of them, so it is meant for tens of queue pairs
 The rules, by the InfiniBand Architecture Specification 1.4:
 - a sender keeps at most `window` packets unacknowledged; its link sends one packet after another, and serves
   queue pairs with something to send in turn;
-- the receiver acknowledges packets in order, and acknowledges again what it has already (9.7.5.1.2); at the
-  first packet after a hole it sends one NAK and drops everything until the missing packet comes (9.7.5.2.8);
+- the receiver acknowledges packets in order, and acknowledges packets again that it has already
+  (9.7.5.1.2); at the first packet after a hole it sends one NAK and drops everything until the missing packet
+  comes (9.7.5.2.8);
 - the ACK timer runs while something is unacknowledged and restarts with every new acknowledgement; when it
   ends, or a NAK comes, the sender goes back to the oldest unacknowledged packet (9.7.6.1); either costs a
   retry, and a sender without retries is in error (9.9.2.4.1); a new acknowledgement gives all retries back.
@@ -30,7 +31,7 @@ from twin.fabric.model import Floats
 Records = NDArray[Any]
 
 NOBODY = -1
-"""The partner of a queue pair whose own completions make it post the next message."""
+"""Partner of a queue pair that posts the next message at its own completions."""
 _ANSWER, _POST, _SEND, _TIMER, _NOTHING = range(5)
 
 
@@ -47,7 +48,7 @@ SETTING = _record(
     window="i8",  # packets that may be unacknowledged
     packets="i8",  # packets of a message
 )
-"""What all queue pairs have in common: one record."""
+"""The settings of all queue pairs, in one record."""
 
 PAIR = _record(
     link="i8",  # on which it sends
@@ -73,18 +74,18 @@ PAIR = _record(
 """The state of one queue pair."""
 
 LINK = _record(free_s="f8", head="i8", tail="i8")
-"""free_s: when the link can take the next packet, s. head, tail: numbers of answers read from and written to
-its ring."""
+"""A link. free_s: time at which it can take the next packet, s. head, tail: numbers of answers read from and
+written to its ring."""
 
 ANSWER = _record(at_s="f8", pair="i8", says="i8")
-"""at_s: when the sender has the answer, s. says: twice the packet expected next, plus one for a NAK."""
+"""An answer. at_s: when the sender has it, s. says: twice the packet expected next, plus one for a NAK."""
 
 PATH = _record(position="i8", last="i8", begin_s="f8", end_s="f8")
-"""The outage at which a path is, and the row behind its last. begin_s = end_s = inf after the last outage."""
+"""A path. position: its present outage. last: the row behind its last one. begin_s = end_s = inf after it."""
 
 
 def new_pairs(link: list[int], partner: list[int], retries: int) -> Records:
-    """Return PAIR[Q] with nothing posted."""
+    """Return PAIR[Q] of queue pairs that have not posted a message."""
     pairs = np.zeros(len(link), PAIR)
     pairs["link"], pairs["partner"], pairs["retries"] = link, partner, retries
     for name in ("post_s", "ready_s", "timer_s"):
@@ -94,7 +95,7 @@ def new_pairs(link: list[int], partner: list[int], retries: int) -> Records:
 
 
 def new_paths(rows: list[int]) -> Records:
-    """Return PATH for paths with `rows` outages each, which lie one path after another.
+    """Return PATH for paths with `rows` outages each. The outages lie one path after another.
 
     Packets of queue pair q take path 2q, its acknowledgements path 2q + 1.
     """
@@ -116,14 +117,13 @@ def run(
     outages: Floats,
     latency_s: Floats,
 ) -> None:
-    """Run until nothing is left to do: fill latency_s (float64[Q, n], NaN before) and the counts in `pairs`.
+    """Run until nothing is left to do. Fills latency_s (float64[Q, n], NaN before) and the counts in `pairs`.
 
     setting: SETTING[1]. waits_s: float64[retries + 1], of a retransmission.Ladder.
     pairs: PAIR[Q]. links: LINK[L]. paths: PATH[2Q].
     answers: ANSWER[L, C], with C a power of two, large enough never to be full.
-    outages: float64[m, 2], those of one path in the order of time and disjoint.
-    A latency lasts from a post until the sender has the acknowledgement, or with a partner until its pong has
-    arrived.
+    outages: float64[m, 2], s. The outages of one path are disjoint and in the order of time. A latency is the
+    time from a post until the sender has the acknowledgement, or, with a partner, until the pong has arrived.
     """
     common = setting[0]
     mask = answers.shape[1] - 1
@@ -171,7 +171,7 @@ def run(
 def _next(pairs: Records, links: Records, answers: Records) -> tuple[float, int, int]:
     """Return (time, kind, queue pair or link) of the next event.
 
-    At the same time answers come first, then posts, sending (of the ready queue pairs the one served longest
+    At the same time, answers come first, then posts, sending (by the ready queue pair that was served longest
     ago) and timers.
     """
     best_s, kind, which = np.inf, _NOTHING, 0
@@ -198,7 +198,7 @@ def _next(pairs: Records, links: Records, answers: Records) -> tuple[float, int,
 
 @kernel
 def _ready(pair: Any, common: Any, now_s: float) -> None:
-    """Set since when the queue pair has something to send: now, since before, or never."""
+    """Set the time since which the queue pair has something to send: now, an earlier time, or never."""
     if pair.next >= min(pair.end, pair.oldest + common.window):
         pair.ready_s = np.inf
     elif pair.ready_s == np.inf:
@@ -225,7 +225,7 @@ def _send(pair: Any, link: Any, common: Any, waits_s: Floats, now_s: float) -> f
     number = pair.next
     pair.next = number + 1
     wire_s = common.full_s
-    # Earlier messages' last packets are rare, and a division is most of what a packet costs.
+    # Last packets of earlier messages are rare, and a division would be most of a packet's cost.
     early = number < pair.end - common.packets
     if number + 1 == pair.end or (early and (number + 1) % common.packets == 0):
         wire_s = common.last_s
@@ -245,7 +245,7 @@ def _send(pair: Any, link: Any, common: Any, waits_s: Floats, now_s: float) -> f
 def _receive(pair: Any, common: Any) -> tuple[int, bool]:
     """Receive the packet sent last.
 
-    Return the answer (negative: none) and whether the packet ends a message that the partner answers with a
+    Returns the answer (negative: none) and whether the packet ends a message that the partner answers with a
     message.
     """
     number = pair.next - 1
@@ -263,7 +263,7 @@ def _receive(pair: Any, common: Any) -> tuple[int, bool]:
 
 @kernel
 def _delivered(pairs: Records, which: int, there_s: float, common: Any, latency_s: Floats) -> None:
-    """A delivered ping makes its pong be posted; a delivered pong ends the round. The even partner pings."""
+    """Handle a delivered message: a ping has a pong posted, a pong ends the round. The even partner pings."""
     partner = pairs[which].partner
     if which % 2 == 0:
         pairs[partner].post_s = there_s
@@ -282,8 +282,7 @@ def _finished(pair: Any, latency_s: Floats, now_s: float, common: Any) -> None:
 
 @kernel
 def _hear(pair: Any, common: Any, waits_s: Floats, says: int, now_s: float) -> bool:
-    """Handle an answer at the sender, which goes on or, at a NAK, back. Return whether its own message is
-    complete."""
+    """Handle an answer at the sender, which goes back at a NAK. Returns whether its message is complete."""
     if not np.isnan(pair.error_s):
         return False
     expected = says >> 1

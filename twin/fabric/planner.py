@@ -1,12 +1,13 @@
-"""A synchronous job on a fleet for months, failure by failure: detection, spares, restarts, checkpoint tiers.
+"""Simulate a synchronous job on a fleet for months, failure by failure: detection, spares, restarts,
+checkpoint tiers.
 
-For: effective training time and GPU-hours by what took them, under a plan for failures. Not for: single
-iterations and the edge's links (fleet.py), which a job of this size has millions of. Compiled code walks the
-failures of all nodes as one Poisson process, so a run costs the same at 1,000 and at 131,072 GPUs, but for
-the number of failures.
-A failure while the job is down begins detection anew, with the larger need of both. Saves are spread evenly
-over the work between them, which finishes each at the same time as in one block. A failed node returns
-after its repair, first to the warm pool, then to the cold one. A tier's save is safe at once.
+For: effective training time, and GPU-hours by their use, under a plan for failures. Not for: single
+iterations and the edge's links (fleet.py), because a job of this size has millions of them. Compiled code
+walks the failures of all nodes as one Poisson process. So the cost of a run depends on the number of
+failures, and not on the number of GPUs. A failure while the job is down begins detection again, with the
+larger need of both failures. Saves are spread evenly over the work between them. Each ends at the same time
+as if it were one block. A failed node returns after its repair, first to the warm pool, then to the cold one.
+A tier's save is safe at once.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from twinbed import ScenarioError
 
 
 class Loss(IntEnum):
-    """How much a failure destroys. A checkpoint tier survives its own loss and all lesser ones.
+    """The damage of a failure. A checkpoint tier survives the loss that it names, and all smaller ones.
 
-    PROCESS: memory of processes stays. REBOOT: the node returns with its disk. NODE: the node is gone. PEERS:
-    the node and the one with its copy are gone, or the state itself is wrong.
+    PROCESS: the processes end, but the node's memory stays. REBOOT: the node returns with its disk. NODE: the
+    node is lost. PEERS: the node and the one with its copy are lost, or the state itself is wrong.
     """
 
     PROCESS = 0
@@ -36,8 +37,8 @@ class Loss(IntEnum):
 
 
 class Action(IntEnum):
-    """What ends a failure. UPDATE: restart in place (hot update). REPLACE: another node. WAIT: wait for the
-    repair, as when a switch fails."""
+    """The action that ends a failure. UPDATE: restart in place (hot update). REPLACE: take another node.
+    WAIT: wait for the repair, as when a switch fails."""
 
     UPDATE = 0
     REPLACE = 1
@@ -46,11 +47,12 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A cause of failures of the whole fleet.
+    """A cause of failures.
 
-    per_s: failures per second. detect_s: time until it is known and located, s. repair_s: until the node or
-    switch works again, s. stalls_s: how long a failure that the fabric survives holds up the job, s, drawn
-    with replacement (inf: the job dies; empty: it always does).
+    per_s: failures of the whole fleet per second. detect_s: time until a failure is known and located, s.
+    loss: its damage. action: the action that ends it. repair_s: time until the node or switch works again, s.
+    stalls_s: times for which a failure that the fabric survives holds up the job, s, drawn with replacement
+    (inf: the job dies; empty: it always dies).
     """
 
     name: str
@@ -64,8 +66,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A kind of checkpoint. interval_s: work between two, s. save_s: time that the job waits for one, s.
-    restore_s: time to load one, s. survives: the greatest loss after which it is there."""
+    """A kind of checkpoint. interval_s: work between two saves, s. save_s: time that the job waits for a
+    save, s. restore_s: time to load one, s. survives: greatest loss that it survives."""
 
     name: str
     interval_s: float
@@ -76,14 +78,15 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fleet and how it meets failures.
+    """A fleet and its plan for failures.
 
-    nodes, gpus_per_node: of the job. warm, cold: nodes besides, initialised and not.
-    update_s, standby_s, reschedule_s, requeue_s: time to go on in place, with warm nodes, with cold ones, and
-    after nodes were missing, s.
+    nodes, gpus_per_node: nodes of the job, and GPUs of each. duration_s: simulated time, s. warm, cold:
+    numbers of further nodes, initialised and not.
+    update_s, standby_s, reschedule_s, requeue_s: time to go on in place, with warm nodes, with cold nodes,
+    and after a lack of nodes, s.
     start_fails: probability that a start fails and is repeated, as when all nodes read one store at once.
-    updates_per_s, update_within_s: rate of code changes that need a restart, and how long one may wait for a
-    failure to come with, s.
+    updates_per_s, update_within_s: code changes per second that need a restart, and the longest time that a
+    change waits for a failure, to use its restart, s.
     """
 
     nodes: int
@@ -107,7 +110,7 @@ class Plan:
         return 1 / (1 + sum(tier.save_s / tier.interval_s for tier in self.tiers))
 
     def __post_init__(self) -> None:
-        """Raise ScenarioError naming what is wrong."""
+        """Raise ScenarioError, which names the wrong value."""
         if not self.tiers or max(tier.survives for tier in self.tiers) < Loss.PEERS:
             raise ScenarioError("tiers: one must survive everything (a remote store)")
         if min(self.nodes, self.gpus_per_node) < 1 or min(self.warm, self.cold) < 0:
@@ -123,18 +126,18 @@ class Plan:
 
 
 BINS = ("productive", "rework", "checkpoint", "detect", "replace", "restore", "stall", "queue", "idle_spare")
-"""Where GPU-hours go. rework: work that was lost. queue: waiting for nodes. idle_spare: spares, and nodes in
+"""Uses of GPU-hours. rework: work that was lost. queue: waiting for nodes. idle_spare: spares, and nodes in
 repair."""
 _PRODUCTIVE, _REWORK, _CHECKPOINT, _DETECT, _REPLACE, _RESTORE, _STALL, _QUEUE = range(8)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where a plan's time went.
+    """The use of a plan's time.
 
-    gpu_h: float64[9], GPU-hours by BINS; they add up to all GPUs times the duration. by_cause_h:
-    float64[causes + 1, 8], GPU-hours by cause (the last: code changes). interruptions, stalls: int64[causes +
-    1], deaths and survived failures by cause.
+    gpu_h: float64[9], GPU-hours by BINS. Their sum is all GPUs times the duration. by_cause_h: float64[causes
+    + 1, 8], GPU-hours by cause (the last row: code changes). interruptions, stalls: int64[causes + 1],
+    numbers of deaths and of survived failures by cause.
     """
 
     gpu_h: Floats
@@ -222,8 +225,9 @@ def _drawn(rng: np.random.Generator, rate: Floats) -> int:
 def _take(
     pools: Whole, returns: Floats, used: int, warm: int, now_s: float, need: int
 ) -> tuple[int, int, int, float, int]:
-    """Take `need` nodes at now_s → (from the warm pool, from the cold one, missing, when the last missing one
-    is there, returns used). pools: int64[2], warm and cold nodes now. warm: the warm pool's size."""
+    """Take `need` nodes at now_s. Returns the numbers from the warm pool, from the cold pool and of missing
+    nodes, the time at which the last missing node is available, and the number of `returns` used. pools:
+    int64[2], warm and cold nodes now. warm: size of the warm pool."""
     kept = 0
     for row in range(used):
         if returns[row] <= now_s:
@@ -273,7 +277,7 @@ def _walk(
     work = 0.0
     now_s, fails_s, change_s = 0.0, _next(rng, rate), _next(rng, updates[0])
     while now_s < end_s:
-        # The job runs, with stalls, until something ends it.
+        # The job runs, with stalls, until a failure or a change ends it.
         base, free_s, cause, staller = work, now_s, planned, 0
         while True:
             # A change may have waited its time out while the job was down.

@@ -1,10 +1,10 @@
 """NCCL's own failover between the ports of a fused adapter, and their recovery, in closed form.
 
-For: what an outage of a port costs a job under Scheme.NCCL_FAILOVER and NCCL_RECOVERY, and why the job dies.
-Not for: queue pairs packet by packet (packets.py). The tests walk the library's own states, event by event.
-A message is striped over all ports, so one dead port stalls all traffic until its queue pair is in error or
+For: the cost of a port's outage to a job under Scheme.NCCL_FAILOVER and NCCL_RECOVERY, and why the job dies.
+Not for: queue pairs packet by packet (packets.py). The tests walk the library's own states, event by event. A
+message is striped over all ports, so one dead port stalls all traffic until its queue pair is in error or
 sends again. A second port that fails while another is not OK ends the communicator.
-Simplifications: parts are short beside all timers; acknowledgements of a recovery take no time.
+Simplifications: parts are short compared with all timers, and acknowledgements of a recovery take no time.
 Source: NCCL 2.30.7 (transport/net_ib) as read, 2.30.3 the same; none of it was run on hardware here.
 """
 
@@ -22,20 +22,21 @@ from twinbed import ScenarioError
 
 _MOST_PORTS = 4
 _SAME_S = 1e-9
-"""Times closer than this are one: they are sums that round, s."""
+"""Times closer than this are equal, s, because they are sums, which are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortFailover:
-    """What the library is set to, with NCCL 2.30.7's defaults.
+    """The settings of the library, with the defaults of NCCL 2.30.7.
 
-    ports: of a fused adapter, 1 to 4. recovery: whether ports come back.
-    probe_delay_s, probe_rtt_s: from an error to the probe, and the probe's round trip, s.
-    resend_s: time to send the missing parts again, s. attempts: probes of one request.
-    receiver_lag_s: how much later the receiver notices, s (0 to the error's own time).
-    start_s: from the error until recovery begins, s. ack_s: how long a batch waits for an acknowledgement, s.
+    ports: number of ports of a fused adapter, 1 to 4. recovery: whether ports are used again after a failure.
+    probe_delay_s, probe_rtt_s: time from an error to the probe, and round trip of the probe, s.
+    resend_s: time to send the missing parts again, s. attempts: number of probes of one request.
+    receiver_lag_s: delay until the receiver notices the error, s (0 to the error's own time).
+    start_s: time from the error until recovery begins, s. ack_s: time that a batch waits for an
+    acknowledgement, s.
     interval_s: least time between batches, s. alive_s: silence after which the receiver counts an attempt, s.
-    tries: attempts of either end. batches: consecutive ones that the receiver wants.
+    tries: number of attempts of each end. batches: number of consecutive batches that the receiver wants.
     """
 
     ports: int = 2
@@ -53,7 +54,7 @@ class PortFailover:
     batches: int = 2
 
     def __post_init__(self) -> None:
-        """Raise ScenarioError for values without meaning."""
+        """Raise ScenarioError for impossible values."""
         if not 1 <= self.ports <= _MOST_PORTS:
             raise ScenarioError(f"nccl.ports: {self.ports} is not one of 1 to {_MOST_PORTS}")
         if self.tries < 1 or self.batches < 1 or self.attempts < 1:
@@ -64,7 +65,7 @@ class PortFailover:
 
     @property
     def redundant(self) -> bool:
-        """Whether there is a port to go on with."""
+        """Whether there is another port."""
         return self.ports > 1
 
     @property
@@ -78,10 +79,10 @@ class PortFailover:
         return 1 - 1 / self.ports
 
     def recovered_s(self, up_s: float, lag_s: float | None = None) -> float:
-        """Return when the port is OK again, s after the sender's error; inf: never.
+        """Return the time at which the port is OK again, s after the sender's error; inf: never.
 
-        up_s: from when on the port carries again, s after that error (below 0: it already did).
-        lag_s: how much later the receiver's end begins, s (None: receiver_lag_s; inf: it has none).
+        up_s: time from which on the port works again, s after that error (below 0: it already did).
+        lag_s: delay until the receiver's end begins, s (None: receiver_lag_s; inf: it never begins).
         """
         lag_s = self.receiver_lag_s if lag_s is None else lag_s
         if not self.recovery:
@@ -104,7 +105,8 @@ class PortFailover:
 
 @dataclass(frozen=True, slots=True)
 class PortOutage:
-    """A port's outage as a flow meets it. source, destination: hosts. port: of both. begin_s, end_s: s."""
+    """An outage of a port on a flow's path. source, destination: hosts of the flow. port: port of both hosts.
+    begin_s, end_s: s."""
 
     source: int
     destination: int
@@ -115,11 +117,11 @@ class PortOutage:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a job's ports did to it.
+    """The effect of a job's ports on the job.
 
-    stalls: float64[n, 2], disjoint and in order: when no data flowed, s.
-    degraded: float64[k, 2], disjoint and in order: when a port was not OK, s (to inf: for the rest).
-    died_s: when the communicator failed, s (inf: it did not). reason: of what.
+    stalls: float64[n, 2], times in which no data flowed, disjoint and in order, s.
+    degraded: float64[k, 2], times in which a port was not OK, disjoint and in order, s (inf: for the rest).
+    died_s: time at which the communicator failed, s (inf: it did not). reason: why it failed.
     """
 
     stalls: Floats
@@ -130,7 +132,7 @@ class Story:
 
 @dataclass(slots=True)
 class _Ports:
-    """Which ports are not OK: (host, port) → (from, until), s."""
+    """The ports that are not OK. down: (host, port) → (from, until), s."""
 
     down: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
 
@@ -146,10 +148,10 @@ class _Ports:
 
 
 def story(library: PortFailover, outages: Sequence[PortOutage], stall_s: Floats, error_s: float) -> Story:
-    """Return what outages do to a job whose flows always send.
+    """Return the effect of outages on a job whose flows always send.
 
-    stall_s: float64[n], how long the queue pair of each outage is silent, s, as rdma.stall_s gives it (inf:
-    it ends in error, error_s after the outage's begin).
+    stall_s: float64[n], time for which the queue pair of each outage is silent, s, from rdma.stall_s (inf: it
+    ends in error, error_s after the outage's begin).
     """
     ports = _Ports()
     stalls, degraded = [np.empty((0, 2))], [np.empty((0, 2))]
@@ -177,7 +179,7 @@ def story(library: PortFailover, outages: Sequence[PortOutage], stall_s: Floats,
 
 
 def _until(spans: list[Floats], end_s: float) -> Floats:
-    """Return spans as disjoint ones in order, cut off at end_s."""
+    """Return the spans merged, in order, and cut off at end_s."""
     rows = in_order(np.concatenate(spans))
     rows = rows[rows[:, 0] < end_s]
     return np.column_stack([rows[:, 0], np.minimum(rows[:, 1], end_s)])

@@ -1,4 +1,4 @@
-"""UDP probes through outages: what a receiver would see, as the testbed measures it.
+"""Send UDP probes through outages, and return what a receiver would see, as the testbed measures it.
 
 For: the gap in each flow's arrivals at each fault. Not for: RDMA (rdma.py), nor flows that are away from
 their own path when another fault comes: each flow stays on the path of its hash.
@@ -41,7 +41,7 @@ def probe(
     flows: int = 8,
     rate_per_s: float = 500.0,
 ) -> Probes:
-    """Send `flows` probe flows per row of pairs (int64[m, 2]) through `outages`. Flow f belongs to pair f //
+    """Send `flows` probe flows per row of pairs (int64[m, 2]) through `outages`. Flow f belongs to row f //
     flows.
 
     Each flow sends rate_per_s probes in a phase of its own on the path of its hash. Raises ScenarioError for

@@ -1,8 +1,8 @@
-"""RDMA reliable connections through outages: what a queue pair survives, and what it costs its sender.
+"""RDMA reliable connections through outages: what a queue pair survives, and its cost to the sender.
 
 For: the closed forms `stall_s`, `survives` and `retries_s`; series of messages packet by packet (packets.py);
-the cost of headers with and without a tunnel. Not for: collectives (collectives.py), nor how long a path is
-lost (failover.py).
+the cost of headers with and without a tunnel. Not for: collectives (collectives.py), nor the time for which a
+path is lost (failover.py).
 Source: InfiniBand Architecture Specification 1.4, chapters 9.7 and 9.9 (go-back-N, ACK timeout, error
 retries), and annex A17 for RoCEv2; RFC 7348 for VXLAN; IEEE 802.3 for framing.
 """
@@ -34,7 +34,7 @@ NO_OUTAGES = np.empty((0, 2))
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link on which a sender sends, and the way to its receiver.
+    """A sender's link and the way to its receiver.
 
     rate_bps: rate of the link, headers included (inf: sending takes no time).
     rtt_s: time to the receiver and back, s.
@@ -56,7 +56,7 @@ class SendSeries:
 
     latency_s: float64[n], s; NaN for messages that an error left unfinished.
     retransmitted: number of packets sent more than once. timeouts, naks: numbers of their causes.
-    error_at_s: when the queue pair broke, s (NaN: it did not).
+    error_at_s: time at which the queue pair broke, s (NaN: it did not).
     """
 
     latency_s: Floats
@@ -67,7 +67,7 @@ class SendSeries:
 
 
 def wire_bytes(payload_bytes: int, scheme: Scheme) -> int:
-    """Return the bytes of an Ethernet link that a RoCEv2 packet with payload_bytes takes."""
+    """Return the size on an Ethernet link of a RoCEv2 packet with payload_bytes, B."""
     tunnel = VXLAN_OVERHEAD_BYTES if scheme in OVERLAYS else 0
     return payload_bytes + ROCE_BYTES + tunnel + FRAMING_BYTES
 
@@ -100,8 +100,8 @@ def stall_s(qp: QueuePair, gap_s: ArrayLike, link: Link = ENDLESS) -> Floats:
     """Return the time from a path's loss for gap_s until a busy sender's data flows again, s, in the shape of
     gap_s.
 
-    It lasts until one of the retransmissions gets through, but a path lost for less than the sending of a
-    window recovers within a round trip. It is inf if the queue pair breaks. Raises ScenarioError for an
+    The stall lasts until a retransmission gets through. A path that is lost for less time than a window takes
+    to send recovers within a round trip. It is inf if the queue pair breaks. Raises ScenarioError for an
     impossible queue pair or link.
     """
     gaps = np.asarray(gap_s, np.float64)
@@ -110,12 +110,12 @@ def stall_s(qp: QueuePair, gap_s: ArrayLike, link: Link = ENDLESS) -> Floats:
 
 
 def survives(qp: QueuePair, gap_s: ArrayLike, link: Link = ENDLESS) -> Flags:
-    """Return whether the queue pair survives each gap (any shape): its last retry finds the path."""
+    """Return whether the queue pair survives each gap (any shape), because its last retry finds the path."""
     return np.isfinite(stall_s(qp, gap_s, link))
 
 
 def retries_s(qp: QueuePair, gap_s: float, link: Link = ENDLESS) -> Floats:
-    """Return float64[k]: when a busy sender sends again, in s after its path's loss for gap_s.
+    """Return float64[k]: times at which a busy sender sends again, s after the loss of its path for gap_s.
 
     The last time succeeds if the queue pair survives. Raises ScenarioError as `stall_s` does.
     """
@@ -150,12 +150,12 @@ def send_series(
     ack_outages: Floats = NO_OUTAGES,
     interval_s: float = 0.0,
 ) -> SendSeries:
-    """Send `messages`, each posted when the one before is acknowledged, and at least interval_s after its
+    """Send `messages`. Each is posted when the one before is acknowledged, and at least interval_s after its
     post.
 
     outages, ack_outages: float64[m, 2], begin and end (inf: never) of the times in which the path to the
-    receiver, and the path back, is down, s. A latency lasts from the post to the last acknowledgement. Raises
-    ScenarioError for impossible values.
+    receiver, and the path back, is down, s. A latency is the time from the post to the last acknowledgement.
+    Raises ScenarioError for impossible values.
     """
     return shared_series(
         qp,
@@ -180,8 +180,8 @@ def shared_series(
 ) -> tuple[SendSeries, ...]:
     """Do as `send_series` does for queue pairs that share a sender's link packet by packet, in turn.
 
-    outages, ack_outages: of each queue pair's path beyond that link. Raises ScenarioError as `send_series`
-    does.
+    outages, ack_outages: outages of each queue pair's path beyond that link. Raises ScenarioError as
+    `send_series` does.
     """
     setting = _setting(qp, link, messages, message_bytes, interval_s)
     if len(outages) != len(ack_outages) or not outages:
@@ -201,16 +201,15 @@ def ping_pong(
     message_bytes: int,
     outages: Floats = NO_OUTAGES,
     return_outages: Floats = NO_OUTAGES,
-    interval_s: float = 0.0,
 ) -> SendSeries:
     """Play perftest's ib_send_lat: a message there and one of the same size back. The latency is half a
     round.
 
-    outages: float64[m, 2], of the path there, which also carries the acknowledgements of the way back, s.
-    return_outages: of the path back. error_at_s: of the side that broke first. Everything else is as in
-    `send_series`.
+    outages: float64[m, 2], outages of the path there, which also carries the acknowledgements of the way
+    back, s. return_outages: the same for the path back. The result's error_at_s is that of the side that
+    broke first. Everything else is as in `send_series`.
     """
-    setting = _setting(qp, link, rounds, message_bytes, interval_s)
+    setting = _setting(qp, link, rounds, message_bytes, 0.0)
     pairs = packets.new_pairs([0, 1], [1, 0], qp.ladder.retries)
     paths = [outages, return_outages, return_outages, outages]
     latency_s = _run(qp, setting, pairs, paths, rounds)
@@ -234,8 +233,9 @@ def _run(
     packets.new_paths."""
     merged = [in_order(path) for path in paths]
     common = setting[0]
-    # A link has at most a round trip's packets on their way. Its queue pairs have at most their windows on
-    # their way, sent again whenever a timer ends, which each survives no more often than it has retries.
+    # At most a round trip's packets are on their way on a link. Its queue pairs have at most their windows on
+    # their way. They send them again whenever a timer ends, which each survives at most as often as it has
+    # retries.
     by_time = 2 * common["delay_s"] / min(common["full_s"], common["last_s"]) + 2
     by_window = len(pairs) * common["window"] * (common["retries"] + 4)
     room = 1 << int(min(by_time, by_window)).bit_length()

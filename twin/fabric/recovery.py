@@ -1,11 +1,11 @@
 """The cost of a lost path to its senders: one queue pair in closed form, and the steps of a collective.
 
 For: the compiled kernels behind rdma.stall_s and interruption.series, which document input and output. Not
-for: packets (packets.py): here a sender that is cut off is silent until its retransmission gets through.
-The rule is that of the reliable connection (InfiniBand Architecture Specification 1.4, 9.7.6.1.3 and
-9.9.2.4): after the last acknowledgement the sender sends everything unacknowledged again at each instant of
-its ladder (retransmission.py). If the path comes back during such a burst, later packets of the burst get
-through; the receiver sees the hole, and its negative acknowledgement ends the wait at once.
+for: packets (packets.py). Here, a sender that is cut off is silent until its retransmission gets through. The
+rule is that of the reliable connection (InfiniBand Architecture Specification 1.4, 9.7.6.1.3 and 9.9.2.4):
+after the last acknowledgement the sender sends everything unacknowledged again at each instant of its ladder
+(retransmission.py). If the path comes back during such a burst, later packets of the burst get through; the
+receiver sees the hole, and its negative acknowledgement ends the wait at once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from twin.fabric.model import Floats, Whole
 
 
 class Patience(NamedTuple):
-    """What an outage needs to know of a queue pair.
+    """The facts about a queue pair that decide the effect of an outage.
 
-    rungs_s: float64[k], when it sends again after its last progress, s. error_s: when it gives up, s.
+    rungs_s: float64[k], times at which it sends again, s after its last progress. error_s: time at which it
+    gives up, s.
     retries: number of times that it goes back.
-    burst_s: how long it may send without an acknowledgement, s. rtt_s: time to the receiver and back, s.
+    burst_s: time for which it may send without an acknowledgement, s. rtt_s: time to the receiver and back,
+    s.
     """
 
     rungs_s: Floats
@@ -43,7 +45,7 @@ def stall(gap_s: float, patience: Patience) -> float:
         sent_s = patience.rtt_s + patience.rungs_s[retry - 1] if retry > 0 else 0.0
         if sent_s >= gap_s:
             return sent_s
-        # The hole costs a retry too.
+        # The hole costs a retry, too.
         if sent_s + patience.burst_s > gap_s and retry < patience.retries:
             return gap_s + patience.rtt_s
     return np.inf
@@ -61,8 +63,9 @@ def stalls(gap_s: Floats, patience: Patience) -> Floats:
 class Steps(NamedTuple):
     """An operation of `ranks` in `rounds` steps with one message per rank.
 
-    shape: RING (each rank sends to the next what it got from the one before), CHAIN (the same but not closed:
-    chunk c leaves rank r in step c + r) or PAIRWISE (in step k each rank sends to the rank k + 1 further on).
+    shape: RING, CHAIN or PAIRWISE. In a ring, each rank sends to the next rank what it got from the one
+    before. A chain is a ring that is not closed: chunk c leaves rank r in step c + r. Pairwise, each rank
+    sends to the rank k + 1 further on in step k.
     chunks: number of chunks of a chain. message_s, last_s: time on the wire of a message and of a chain's
     last chunk, s.
     alpha_s: latency of a message, s. typical_s: time of the whole operation while no path is lost, s.
@@ -92,8 +95,8 @@ def operations(
     any_outage: Floats,
     duration_s: Floats,
 ) -> float:
-    """Run one operation after another and fill duration_s (float64[n], NaN before). Return when a queue pair
-    broke, s (NaN: never).
+    """Run one operation after another, and fill duration_s (float64[n], NaN before). Returns the time at
+    which a queue pair broke, s (NaN: never).
 
     Rank r's flows with outages are first_flow[r] … first_flow[r + 1]. Flow f leads to rank destination[f],
     and its outages are rows first[f] … first[f + 1] of outages (float64[m, 2], in the order of time,

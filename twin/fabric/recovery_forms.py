@@ -1,7 +1,8 @@
-"""What failures cost a large job, in closed form: intervals, effective training time, standby pools.
+"""The cost of failures to a large job, in closed form: intervals, effective training time, standby pools.
 
-For: checks of planner.py, and the figures of sources. Not for: one tier by Young and Daly (checkpoints.py).
-All rates are per second, all times in seconds. ETTR: effective training time ratio, the productive share.
+For: checks of planner.py, and the figures that sources print. Not for: one tier by Young and Daly
+(checkpoints.py). All rates are per second, all times in seconds. ETTR is the effective training time ratio,
+the productive share.
 Source: A. Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters, 2024
 (arXiv 2410.21680); ByteRobust, 2025 (arXiv 2509.16293) for pools and weighted scheduling.
 """
@@ -17,11 +18,10 @@ from twin.fabric.checkpoints import young_s
 from twinbed import ScenarioError
 
 STANDBY_DAILY = 1.2e-3
-"""Failures of a machine per day with which ByteRobust's pools follow (derived; only 1.17e-3 to 1.25e-3
-does)."""
+"""Failures of a machine per day that give ByteRobust's pools (derived; 1.17e-3 to 1.25e-3 do)."""
 _COVERED = 0.99
 _CATASTROPHE = 32
-"""Machines that fail at once in ByteRobust's rare case."""
+"""Number of machines that fail at once in ByteRobust's rare case."""
 
 
 def expected_ettr(per_s: float, interval_s: float, save_s: float, start_s: float) -> float:
@@ -37,7 +37,8 @@ def first_order_interval_s(save_s: float, mtbf_s: float) -> float:
 
 
 def tier_interval_s(save_s: float, served_per_s: float) -> float:
-    """Return a tier's best interval, s, when it serves so many failures per second."""
+    """Return the best interval of a tier, s. save_s: time of a save, s. served_per_s: failures per second
+    that the tier serves."""
     return float(np.sqrt(2 * save_s / served_per_s))
 
 
@@ -52,15 +53,15 @@ def interrupted(per_s: float, length_s: float) -> float:
     return float(-np.expm1(-per_s * length_s))
 
 
-def standby_pool(machines: int, daily: float = STANDBY_DAILY) -> int:
+def standby_pool(machines: int) -> int:
     """Return the 99th percentile of the machines that fail in a day, ByteRobust's number of standbys."""
-    return int(stats.binom.ppf(_COVERED, machines, daily))
+    return int(stats.binom.ppf(_COVERED, machines, STANDBY_DAILY))
 
 
-def weighted_s(machines: int, time_s: Callable[[int], float], daily: float = STANDBY_DAILY) -> float:
-    """Return ByteRobust's weighted scheduling time, s. time_s: time to replace k machines, s."""
-    counts = np.arange(1, standby_pool(machines, daily) + 1)
-    weights = stats.binom.pmf(counts, machines, daily)
+def weighted_s(machines: int, time_s: Callable[[int], float]) -> float:
+    """Return ByteRobust's weighted scheduling time, s. time_s: k → time to replace k machines, s."""
+    counts = np.arange(1, standby_pool(machines) + 1)
+    weights = stats.binom.pmf(counts, machines, STANDBY_DAILY)
     usual_s = sum(w * time_s(int(k)) for w, k in zip(weights / weights.sum(), counts, strict=True))
     return float(_COVERED * usual_s + (1 - _COVERED) * time_s(_CATASTROPHE))
 

@@ -1,9 +1,9 @@
-"""When a queue pair sends again and when it gives up: the one place for retransmission timers.
+"""Retransmission timers: when a queue pair sends again, and when it gives up.
 
 For: the instants of a busy sender whose path is lost, for the closed form (recovery.py), the packets
-(packets.py) and every job that dies of it. Not for: what a gap costs, nor the values of a profile, which are
-data (the calibration's `retry_…` sections; the sources stand there).
-All times count from the last progress, s. Progress starts them anew.
+(packets.py) and every job that dies of it. Not for: the cost of a gap, nor the values of a profile, which are
+data with their sources (the calibration's `retry_…` sections). All times are seconds since the last progress.
+Progress starts the timers again.
 Source: InfiniBand Architecture Specification 1.4, 9.7.6.1.3 and 9.9.2.4, for the plain timer; NVIDIA,
 "Adaptive Retransmission: Parameters Control", 2025, for the generator.
 """
@@ -30,18 +30,19 @@ _SLACKS = 1.0, 4.0
 
 _MOST_RANGES = 4
 _MOST_RUNGS = 20_000
-"""Instants beyond which a generator's values make no sense: a second apart they last for hours."""
+"""Largest number of instants of a generator. More make no sense: a second apart they last for hours."""
 
 _ROUNDED = 1 - 1e-9
-"""A retransmission nearer to the error than this share of the time is the error: sums of waits round."""
+"""Share of the error's time at which a retransmission is the error, because sums are rounded."""
 
 
 @dataclass(frozen=True)
 class Ladder:
     """When a queue pair sends again.
 
-    waits_s: waits one after another, s: from the last progress to the first retransmission, from there to the
-    second, and so on; the last one ends in the error state. inf: the timer does not run.
+    waits_s: consecutive waits, s. The first is from the last progress to the first retransmission, the second
+    from there to the second one, and so on. The last wait ends in the error state. inf: the timer does not
+    run.
     """
 
     waits_s: tuple[float, ...]
@@ -54,13 +55,13 @@ class Ladder:
     @cached_property
     def rungs_s(self) -> tuple[float, ...]:
         """Instants of its retransmissions, s, strictly increasing."""
-        # Sums are exact until they are rounded once, so that equal waits give multiples of a wait to the bit.
+        # Sums are exact and are rounded once, so that equal waits give multiples of a wait to the bit.
         running = (wait_s for wait_s in self.waits_s[:-1] if isfinite(wait_s))
         return tuple(float(instant) for instant in accumulate(map(Fraction, running)))
 
     @cached_property
     def error_s(self) -> float:
-        """When it is in error, s (completion "retry exceeded"); inf: never."""
+        """Time of the error, s (completion "retry exceeded"); inf: never."""
         return fsum(self.waits_s)
 
 
@@ -68,12 +69,12 @@ class Profile(Hashable, Protocol):
     """How an adapter spaces its retransmissions."""
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return the waits of a Ladder, s, at least one. Raises ScenarioError for what it does not know."""
+        """Return the waits of a Ladder, s, at least one. Raises ScenarioError for unknown settings."""
         ...
 
 
 def ack_timeout_s(timeout: int) -> float:
-    """Return the local ACK timeout of an exponent, s; inf for 0, which means that the timer never ends."""
+    """Return the local ACK timeout of an exponent, s; inf for 0, with which the timer never ends."""
     return _UNIT_S * 2.0**timeout if timeout else inf
 
 
@@ -100,9 +101,10 @@ def _needs_retries(name: str, retry_count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The specification's timer: equal waits. Soft RoCE has it, and adapters without adaptive retransmission.
+    """The specification's timer, with equal waits. Soft RoCE has it, and adapters without adaptive
+    retransmission.
 
-    slack: factor by which the timer is late, 1 to 4; the specification allows any.
+    slack: factor by which the timer is late, 1 to 4; the specification allows all of these.
     """
 
     slack: float = 1.0
@@ -164,7 +166,8 @@ class Adaptive:
 class Recorded:
     """Instants as they were measured with one retry count, and with any exponent up to a limit.
 
-    rungs_s: s, increasing. error_s: s. retry_count: with which they were measured. most_timeout: the limit.
+    rungs_s: instants of retransmissions, increasing, s. error_s: time of the error, s. retry_count: retry
+    count of the measurement. most_timeout: largest exponent.
     """
 
     rungs_s: tuple[float, ...]
@@ -173,7 +176,7 @@ class Recorded:
     most_timeout: int
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return the waits between them. Raises ScenarioError for what was not measured."""
+        """Return the waits between them. Raises ScenarioError for settings that were not measured."""
         if retry_count != self.retry_count or timeout > self.most_timeout:
             raise ScenarioError(
                 f"queue_pair: timeout {timeout}, retry_count {retry_count}: cx6-20.40 was measured with "
@@ -186,7 +189,7 @@ class Recorded:
 class FloorOff:
     """Adaptive retransmission and the shortest timeout both switched off: plain waits after a first one.
 
-    first: the time before them in ACK timeouts.
+    first: additional time of the first wait, in ACK timeouts.
     """
 
     first: float
@@ -199,7 +202,8 @@ class FloorOff:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A range of a generator's timeouts. low, size: in units. tries: how often each timeout is used."""
+    """A range of a generator's timeouts. low, size: lower bound and size, in units. tries: number of times
+    that each timeout is used."""
 
     low: float
     size: float
@@ -223,13 +227,14 @@ class Generator:
     """The generator that NVIDIA documents for firmware of April 2025 and later (RoCE alone).
 
     base_s: base of the time unit, s. granularity: its exponent; a unit is base_s · 2^granularity.
-    first_low, first_range: the first timeout is even in [first_low, first_low + first_range − 1], in units.
-    first_share: which of them, from 0, the lowest, to 1.
-    ranges: one to four, used one after another; the last timeout repeats until the end.
+    first_low, first_range: the first timeout is uniform in [first_low, first_low + first_range − 1], in
+    units.
+    first_share: position of the first timeout in that range, from 0 (lowest) to 1.
+    ranges: one to four ranges, used one after another. The last timeout repeats until the end.
     total: exponent of the time without progress after which it is in error, base_s · 2^total; 0: that time is
     the ACK timeout times the retries.
     slack: factor by which timers are late, 1 to 4.
-    After progress it starts anew, which is one of the documented ways.
+    After progress the generator starts again, which is one of the documented ways.
     """
 
     base_s: float
@@ -242,9 +247,9 @@ class Generator:
     slack: float = 1.0
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
-        """Return the waits until the total, none longer than the ACK timeout before it is late.
+        """Return the waits until the total, s. Before the slack, no wait is longer than the ACK timeout.
 
-        Raises ScenarioError for values without meaning.
+        Raises ScenarioError for impossible values.
         """
         _needs_retries("adp", retry_count)
         self._check()

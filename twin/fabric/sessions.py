@@ -1,7 +1,7 @@
-"""The two ends of a BFD session packet by packet in SimPy; LACP as far as it works the same way.
+"""Simulate the two ends of a BFD session packet by packet in SimPy, and LACP as far as it works the same way.
 
-For: when an end notices silence or is told of it, and when the session is up again after a repair. Not for:
-the same times as distributions (bfd.py), nor what follows (control_plane.py).
+For: the time at which an end notices silence or is told of it, and at which the session is up again after a
+repair. Not for: the same times as distributions (bfd.py), nor the consequences (control_plane.py).
 Source: RFC 5880 §6.2, §6.8.3–6.8.7; IEEE 802.1AX for LACP's timers.
 """
 
@@ -27,7 +27,7 @@ LOST_LACPDUS = 3
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How an end sends and how long it waits.
+    """Sending intervals and patience of an end.
 
     interval_s: interval of an end that is up, s. slow_s: interval of an end that is not up, s.
     least, greatest: bounds of the time between packets as shares of the interval.
@@ -55,7 +55,7 @@ def lacp_pace(bond: Bond) -> Pace:
 
 @dataclass(slots=True)
 class Wire:
-    """A link. What is sent in a direction that is lost never arrives. delay_s: one way, s."""
+    """A link. Packets sent in a lost direction never arrive. delay_s: one-way delay, s."""
 
     env: simpy.Environment
     delay_s: float

@@ -1,4 +1,4 @@
-"""How long detection, path selection and installation take at each end of a dead link, under each scheme.
+"""The times of detection, path selection and installation at each end of a dead link, under each scheme.
 
 For: the random steps of many faults at once, as arrays. Not for: which flows a fault hits and when a path
 works again (failover.py), nor the same steps as events in time (control_plane.py).
@@ -19,7 +19,7 @@ OVERLAYS = (Scheme.THORN_SOFTWARE, Scheme.THORN)
 """Schemes in which hosts run the overlay."""
 
 BY_NCCL = (Scheme.NCCL_FAILOVER, Scheme.NCCL_RECOVERY)
-"""Schemes in which NCCL alone meets faults: the network does nothing."""
+"""Schemes in which only NCCL reacts to faults, and the network does nothing."""
 
 
 def noticed_s(
@@ -34,8 +34,8 @@ def noticed_s(
     """Return float64[n, 2]: time from each fault until the end that sends OUT (the host) and IN (the ToR)
     knows of it, s.
 
-    out, into: bool[n], whether the host's outgoing and incoming direction is lost. delay_s: one way over the
-    link, s.
+    out, into: bool[n], whether the host's outgoing and incoming direction is lost. delay_s: one-way delay of
+    the link, s.
     """
     count, scheme = len(silent), handling.scheme
     if scheme is Scheme.NONE or scheme in BY_NCCL:
@@ -51,14 +51,13 @@ def noticed_s(
         quiet = _told_by_the_other(quiet, out, into, delay_s)
     carrier = np.stack([handling.control.carrier_s.draw(count, random) for _ in Direction], axis=1)
     if scheme is Scheme.BOND:
-        # The driver looks at its carrier every miimon; the fault falls anywhere in that time.
+        # The driver checks its carrier every miimon. The fault comes at a random time between two checks.
         carrier[:, Direction.OUT] = random.uniform(0.0, handling.bond.miimon_s, count)
     return np.where(silent[:, None], quiet, carrier)
 
 
 def acted_s(handling: Handling, known_s: Floats, random: np.random.Generator) -> Floats:
-    """Return float64[n]: when the fast path turns away from a dead link of which its host knows at known_s,
-    s.
+    """Return float64[n]: when the fast path leaves a dead link of which its host knows at known_s, s.
 
     It is inf if hosts have no fast path.
     """
@@ -73,8 +72,8 @@ def host_steps_s(
     """Return (selected, installed), float64[n] each, s, at a host that knows of its own dead link at known_s
     and whose fast path acts at fast_s.
 
-    Without a carrier nobody waits for the routing daemon: the kernel stops using a next hop by itself
-    (ignore_routes_with_linkdown), and a bond its device.
+    After a loss of carrier nobody waits for the routing daemon. The kernel stops using a next hop by itself
+    (ignore_routes_with_linkdown), and so does a bond with its device.
     """
     if handling.scheme is Scheme.REROUTE:
         return known_s, known_s + handling.reroute.rebuild_s
@@ -91,15 +90,16 @@ def far_steps_s(
     """Return (selected, installed), float64[n] each, s, for traffic towards a dead link of which its ToR
     knows at known_s.
 
-    fast_s: float64[n], when the fast path of the host at the link tells the sender (inf: it cannot).
-    local_repair: the switch before the dead link has another path (spines) and takes it. Otherwise it
+    fast_s: float64[n], time at which the fast path of the host at the link tells the sender, s (inf: it
+    cannot).
+    local_repair: whether the switch before the dead link has another path (spines) and takes it. Otherwise it
     withdraws the route, and each sending host selects another path after a message and a hold of its own.
     """
     control = handling.control
     if handling.scheme is Scheme.REROUTE:
         return known_s, known_s + handling.reroute.rebuild_s
     if handling.scheme is Scheme.BOND:
-        # MLAG: as soon as it knows, the switch sends by its peer, which has a link to the same host.
+        # With MLAG, the switch sends by its peer, which has a link to the same host, as soon as it knows.
         return known_s, known_s + control.route_s.draw(len(known_s), random)
     selected = known_s + control.hold_s
     if not local_repair:
@@ -133,8 +133,8 @@ def again_s(handling: Handling, count: int, random: np.random.Generator) -> Floa
 
 
 def _told_by_the_other(quiet: Floats, out: Flags, into: Flags, delay_s: float) -> Floats:
-    """An end that still hears the other end learns of the fault from it, one delay after the other end
-    knows."""
+    """Return float64[n, 2]: when each end knows, s. An end that still hears the other end learns of the fault
+    from it, one delay after the other end knows."""
     told = quiet.copy()
     hears_all = out & ~into
     told[hears_all, Direction.OUT] = quiet[hears_all, Direction.IN] + delay_s

@@ -1,7 +1,7 @@
-"""The timeline of one fault: what happens at which machine, until all consequences are over.
+"""The timeline of one fault: the events at each machine, until all consequences are over.
 
-For: the explorer and reports; when two queue pairs over the lost path send again and how that ends. Not for:
-many faults (failover.py), nor series of sends (rdma.py).
+For: the explorer and reports, with the retransmissions of two queue pairs over the lost path. Not for: many
+faults (failover.py), nor series of sends (rdma.py).
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ def timeline(
     fault: PlannedFault,
     handling: Handling,
     seed: np.random.SeedSequence,
-    *,
-    until_s: float | None = None,
 ) -> Timeline:
-    """Return what follows `fault` up to until_s (None: until nothing changes any more).
+    """Return the events after `fault` until nothing changes any more.
 
     Sessions run before the fault, so let it begin some intervals after 0 s. Raises ScenarioError as
     topology.check, bfd.check_timers and faults.check_faults do.
@@ -39,9 +37,7 @@ def timeline(
     check_timers(handling.timers)
     env = simpy.Environment()
     journal = control_plane(env, topology, fault, handling, seed)
-    if until_s is None:
-        until_s = fault.at_s + _settled_s(fault, handling)
-    env.run(until=until_s)
+    env.run(until=fault.at_s + _settled_s(fault, handling))
     return journal.timeline()
 
 
@@ -98,8 +94,7 @@ def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rat
 
 
 def _lost_for(story: Timeline, fault: PlannedFault, sender: str) -> tuple[float, int]:
-    """Return how long the sender's path is lost, s, and the row that ends the loss (0, the fault, if none
-    does)."""
+    """Return how long the sender's path is lost, s, and the row that ends this (0, the fault, if none)."""
     rows = enumerate(zip(story.where, story.step, story.at_s.tolist(), strict=True))
     for row, (where, step, at_s) in rows:
         if step is Step.REPAIRED or (step is Step.INSTALLED and where in (sender, "job")):

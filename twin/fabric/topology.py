@@ -31,8 +31,7 @@ def dual_tor(
     spines: int = NO_SPINE,
     nics: int = 1,
 ) -> Topology:
-    """Return hosts in groups; the uplinks of a group go to as many ToRs of its own (dual-ToR pairs if there
-    are two).
+    """Return hosts in groups. The uplinks of a group go to as many ToRs of its own (two: dual-ToR).
 
     tors: total number of ToRs, a multiple of `uplinks`. Groups need spines to reach each other.
     nics: adapters that share a host's uplinks (1: one dual-port adapter).
@@ -84,13 +83,6 @@ def check(topology: Topology, scheme: Scheme) -> None:
             _pairs_for_bonds(topology, shared, first)
 
 
-def reaches(topology: Topology, source: int, destination: int) -> Flags:
-    """Return bool[U, U]: whether a path leads by the source's uplink (row) and the destination's uplink
-    (column)."""
-    same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
-    return np.asarray(same | (topology.spines > NO_SPINE))
-
-
 def all_pairs(topology: Topology) -> Whole:
     """Return int64[H·(H-1), 2]: all pairs of different hosts."""
     source, destination = np.nonzero(~np.eye(topology.hosts, dtype=np.bool_))
@@ -98,8 +90,8 @@ def all_pairs(topology: Topology) -> Whole:
 
 
 def paths(topology: Topology, source: int, destination: int) -> Whole:
-    """Return int64[P, 3]: the source's uplink, the spine (NO_SPINE_USED: one ToR connects the hosts) and the
-    destination's uplink of each shortest path. P is 0 if there is no path."""
+    """Return int64[P, 3], one row per shortest path: the source's uplink, the spine (NO_SPINE_USED: one ToR
+    connects the hosts) and the destination's uplink. P is 0 if there is no path."""
     same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
     if same.any():
         first, last = np.nonzero(same)
@@ -112,7 +104,7 @@ def paths(topology: Topology, source: int, destination: int) -> Whole:
 def flow_hash(flows: Whole, paths: int, seed: int) -> Whole:
     """Return int64[n]: the path, 0 … paths - 1, that each flow takes.
 
-    flows: int64[n, k], the fields that a switch hashes (addresses, ports). seed: the switch's own.
+    flows: int64[n, k], the fields that a switch hashes (addresses, ports). seed: seed of the switch.
     """
     mixed = np.full(len(flows), np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15), np.uint64)
     for column in np.atleast_2d(flows.T).astype(np.uint64):

@@ -1,7 +1,7 @@
-"""A recorded training curve over time: the same accuracy epoch by epoch, at the times that the epochs took.
+"""Put a recorded training curve on a time axis: the same accuracy after each epoch, at the time of its end.
 
-For: accuracy against time under faults. Not for: the curve itself, which a real training recorded, nor what
-faults do to the job (jobs.series, checkpoints.progress). Faults move epochs in time and change nothing else:
+For: accuracy against time under faults. Not for: the curve itself, which a real training recorded, nor the
+effect of faults on the job (jobs.series, checkpoints.progress). Faults only move epochs in time, because
 synchronous training that goes on, or returns to its last save, computes the same.
 """
 
@@ -14,7 +14,7 @@ from twinbed import ScenarioError
 
 
 def epoch_ends_s(epochs: int, epoch_s: float, at_s: Floats, done_s: Floats) -> Floats:
-    """Return float64[epochs]: when each epoch was first done, s; inf if it never was.
+    """Return float64[epochs]: time at which each epoch was first done, s; inf if it never was.
 
     epoch_s: work of an epoch, s. at_s, done_s: float64[k], corners of the work done over time, linear between
     them; it may fall back (checkpoints.progress). Raises ScenarioError for times that run backwards.

@@ -1,8 +1,8 @@
-"""How a connection meets a gap in its path: how long its data stands still, and when its job is dead.
+"""The effect of a gap in a connection's path: the time for which its data stops, and when its job is dead.
 
-For: the rule that turns an outage into a stall of a job. Not for: how long the path is lost (failover.py),
-nor packets (rdma.py). A stall counts from the path's loss and is inf if the connection or the framework gives
-up.
+For: the rule that turns an outage into a stall of a job. Not for: the time for which the path is lost
+(failover.py), nor packets (rdma.py). A stall counts from the path's loss and is inf if the connection or the
+framework gives up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twin.fabric.port_failover import PortFailover
 
 
 class Transport(Protocol):
-    """What carries a job's collectives."""
+    """The transport of a job's collectives."""
 
     def stall_s(self, gap_s: Floats) -> Floats:
         """Return the time from the path's loss until data flows again, s, in the shape of gap_s; inf: the job
@@ -31,7 +31,8 @@ class Rdma:
     """A queue pair, which stalls until a retransmission gets through or its retries are used up.
 
     timeout_s: timeout of the framework's collective, s (torch.distributed with NCCL: 10 min by default).
-    library: NCCL's own failover to another port (None: an error ends the job). A gap is then that of a port.
+    library: NCCL's own failover to another port (None: an error ends the job). With it, a gap is that of a
+    port.
     """
 
     queue_pair: QueuePair = QueuePair()  # noqa: RUF009  (frozen)
@@ -55,8 +56,8 @@ class Rdma:
 
 @dataclass(frozen=True, slots=True)
 class Tcp:
-    """Gloo over TCP, with data in flight: it retries after rto_min_s and then after twice as long each time,
-    up to rto_max_s, s. The first try after the gap succeeds.
+    """Gloo over TCP, with data in flight. It retries after rto_min_s and then after twice as long each time,
+    up to rto_max_s. The first retry after the gap succeeds.
 
     timeout_s: timeout of the framework's collective, s, after which the job ends. Source: RFC 6298 (5.5),
     Linux's TCP_RTO_MIN and TCP_RTO_MAX; torch.distributed (30 min by default for gloo).
@@ -78,7 +79,7 @@ class Tcp:
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """A library that reconnects within the gap, so nothing is added to the gap. timeout_s: as in Tcp."""
+    """A library that reconnects within the gap, so it adds no time to the gap. timeout_s: as in Tcp."""
 
     timeout_s: float = 600.0
 

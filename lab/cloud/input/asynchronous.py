@@ -1,7 +1,7 @@
 """The section `asynchronous` of a job file: spotDNN's inputs about a job with a parameter server.
 
-For: `twinbed recommend JOB --method spotdnn`. Not for: predicting (control.recommender.spotdnn), nor fitting
-the constants (control.recommender.spotdnn_fits).
+For: `twinbed recommend JOB --method spotdnn`. Not for: predicting (control.recommender.spotdnn), nor the
+constants.
 """
 
 from __future__ import annotations

@@ -113,8 +113,7 @@ def attach(
 
 
 def directories_of(path: str | Path | Mapping[str, str | Path], driver: V1 | V2) -> dict[str, Path]:
-    """Return controller → the group's directory; in v2 the key is UNIFIED. Arguments and errors are as in
-    `attach`."""
+    """Return controller (v2: UNIFIED) → the group's directory. Arguments and errors are as in `attach`."""
     if isinstance(driver, V1):
         return dict(_by_controller(path, driver))
     if isinstance(path, Mapping):
@@ -290,8 +289,7 @@ def _write_back(path: Path, text: str) -> BackendError | None:
 
 
 def _load(file: Path, inode: int | None = None) -> Found:
-    """Return the valid limits that a dead keeper stored. inode: if given, only limits of the group with it
-    are returned."""
+    """Return the valid limits that a dead keeper stored. inode: if given, only those of its group."""
     try:
         notes = json.loads(file.read_text())
         limits = [(Path(path), str(text)) for path, text in notes["files"]]

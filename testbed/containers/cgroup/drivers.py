@@ -75,9 +75,9 @@ def detect(proc: Path = Path("/proc/self")) -> Driver:
     return V1(base, tuple(dict.fromkeys(mounts)))
 
 
-def own_directories(proc: Path = Path("/proc/self")) -> set[Path]:
-    """Return the caller's own group in every mounted hierarchy, including v2 and hierarchies that we do not
-    use."""
+def own_directories() -> set[Path]:
+    """Return the caller's own group in every mounted hierarchy, also in those that we do not use."""
+    proc = Path("/proc/self")
     own = membership((proc / "cgroup").read_text())
     return {
         _below_own(place, root, own[name])

@@ -18,8 +18,7 @@ CURE = "run it as root, where cgroups are mounted for writing"
 
 _MAX_FILE_BYTES = 16_384
 _SPARE_FILES = 64
-"""Number of files that other code may still open when the limit is raised: pipes, sockets, traps, handles of
-commands."""
+"""Number of files that other code may still open when the limit is raised, such as pipes and sockets."""
 
 _BUSY = (errno.EBUSY, errno.EAGAIN)
 

@@ -98,8 +98,7 @@ class Group(HostGroup):
         return self._meter.charged_bytes()
 
     def trap(self) -> Trap:
-        """Arm the trap, and return the same one for as long as it is open. oom_trap.py states what it
-        promises."""
+        """Arm the trap (oom_trap.py). Returns the same one for as long as it is open."""
         if self._armed is None or self._armed.descriptor < 0:
             self._armed = self._new_trap()
         return self._armed

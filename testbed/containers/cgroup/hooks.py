@@ -29,7 +29,7 @@ _TOGETHER_NS = 3_000_000
 
 
 def available() -> tuple[bool, str]:
-    """Try to load the hooks. Return whether that works, and the way they attach or the reason why not."""
+    """Try to load the hooks. Returns whether that works, and the way they attach or the reason why not."""
     try:
         with Hooks() as hooks:
             return True, f"{len(hooks.overhead())} BPF programs attach"
@@ -64,8 +64,7 @@ class HookTelemetry:
 
     @property
     def lost(self) -> int:
-        """See TelemetrySource. Counts records for which the kernel had no room, and periods that ended
-        together."""
+        """See TelemetrySource: the kernel had no room for them, or they ended together."""
         return self._hooks.lost() + self._merged
 
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
@@ -133,8 +132,7 @@ class HookTelemetry:
                 self._gone.append(container.number)
 
     def _period(self, container: _Watched, records: Sequence[np.void]) -> Row:
-        """Return the record of a period, or the mean of several records that were read together, as polling
-        does."""
+        """Return the record of a period, or, as polling does, the mean of several read together."""
         last = records[-1]
         elapsed = sum(int(record["elapsed"]) for record in records)
         used_ns = sum(int(record["used_ns"]) for record in records)

@@ -96,7 +96,7 @@ class MemoryV2:
         return field(self._events.read(), b"oom_kill")
 
     def _reclaim_to(self, limit_bytes: int) -> int:
-        """Reclaim memory above the limit as far as possible (since kernel 5.19). Return the charged memory
+        """Reclaim memory above the limit as far as possible (since kernel 5.19). Returns the charged memory
         after that, bytes."""
         excess = self.charged_bytes() - limit_bytes
         if excess > 0 and self._reclaim is not None:

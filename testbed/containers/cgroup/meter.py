@@ -138,8 +138,7 @@ class _OneFile:
 
 
 class AnyOomKills(_OneFile):
-    """Tells whether the kernel's OOM killer acted on this machine, from one file instead of one per
-    container."""
+    """Tells from a single file whether the kernel's OOM killer acted on this machine."""
 
     def __init__(self, vmstat: Path = Path("/proc/vmstat")) -> None:
         self._descriptor = os.open(vmstat, os.O_RDONLY | os.O_CLOEXEC)

@@ -108,8 +108,7 @@ class TrapV2:
 
     @property
     def descriptor(self) -> int:
-        """File descriptor that becomes readable when a task went beyond the limit; −1 once the trap is
-        closed."""
+        """Descriptor that becomes readable when a task went beyond the limit; −1: the trap is closed."""
         return self._descriptor
 
     def held(self) -> bool:

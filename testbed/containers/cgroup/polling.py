@@ -110,8 +110,7 @@ class Polling:
         self._arrange()
 
     def due_ns(self) -> int:
-        """See TelemetrySource. It is the next slot's end, or the next read of a group whose phase is being
-        learned."""
+        """See TelemetrySource. It is the next slot's end, or the next read that learns a phase."""
         return min(self._slots[0][0], self._probe_due_ns) if self._slots else self._probe_due_ns
 
     def collect(self, now_ns: int) -> Records:
@@ -152,8 +151,7 @@ class Polling:
         self._probe_due_ns = min(self._probe_due_ns, now_ns)
 
     def _probe(self) -> None:
-        """Read all groups whose phase is being learned. A period that ended between two reads shows the
-        phase."""
+        """Read the groups whose phase is being learned. A period's end between two reads shows it."""
         began_ns = self._clock()
         still: list[_Watched] = []
         for container in self._learners:
@@ -190,8 +188,7 @@ class Polling:
         return False
 
     def _arrange(self) -> None:
-        """Put groups whose periods end close together into slots, and groups without a known phase into one
-        more slot."""
+        """Put groups whose periods end close together into a slot, and all without a known phase into one."""
         phases = sorted(
             (entry.phase_ns, entry.number) for entry in self.watched.values() if entry.phase_ns is not None
         )

@@ -69,8 +69,7 @@ class LoadGenerator:
 
     def start(self) -> int:
         """Start the process, wait until it is ready (about a second), and let it begin. Returns the time of
-        second 0 of the plan (CLOCK_MONOTONIC, ns), which is LEAD_S from now. Raises BackendError if it does
-        not get ready."""
+        second 0 of the plan (CLOCK_MONOTONIC, ns), which is LEAD_S from now. Raises BackendError."""
         write_plan(self._plan, self._path)
         command = (sys.executable, "-m", "testbed.containers.load.main", str(self._path))
         self._process = process = subprocess.Popen(
@@ -135,7 +134,7 @@ class LoadGenerator:
                 process.stdin.close()
 
     def result(self) -> LoadResult:
-        """Return the result of the requests, after it has ended. Raise BackendError if it died before
+        """Return the result of the requests, after it has ended. Raises BackendError if it died before
         that."""
         if self._process is None or self._process.poll() is None:
             raise BackendError("the load generator has not ended; stop it before asking for its result")

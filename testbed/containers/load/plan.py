@@ -88,8 +88,7 @@ class LoadResult:
 
     @property
     def latency_s(self) -> Floats:
-        """float64[A]: time from the moment at which a request was due to its end, s; NaN while it is
-        pending."""
+        """float64[A]: time from when a request was due to its end, s; NaN while it is pending."""
         return np.asarray(self.end_s - self.at_s, np.float64)
 
 
@@ -113,7 +112,7 @@ def read_plan(path: Path) -> LoadPlan:
 
 
 def write_result(result: LoadResult, path: Path) -> None:
-    """Write the result, completely or not at all. Raise BackendError if that is not possible."""
+    """Write the result, completely or not at all. Raises BackendError if that is not possible."""
     arrays = {name: np.asarray(getattr(result, name)) for name in LoadResult.__slots__}
     _write(path, arrays)
 
@@ -138,7 +137,7 @@ def write_level(level: ServiceStats, path: Path) -> None:
 
 
 def read_level(path: Path) -> ServiceStats:
-    """Return the service level of an interval. Raise BackendError if the file has none."""
+    """Return the service level of an interval. Raises BackendError if the file has none."""
     try:
         with np.load(path, allow_pickle=False) as file:
             told: dict[str, Any] = {name: file[name] for name in _LEVEL}

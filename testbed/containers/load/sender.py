@@ -93,8 +93,7 @@ class Sender:
         return not self._stopped
 
     def result(self, *, complete: bool) -> LoadResult:
-        """Return the results of the requests that were due by now. Requests that have not ended are
-        PENDING."""
+        """Return the results of the requests due by now. Those that have not ended are PENDING."""
         count = self.arrived
         status = np.frombuffer(bytes(self._status[:count]), np.uint8)
         end_s = (np.array(self._end_ns[:count], np.int64) - self._begins_ns) * 1e-9

@@ -49,8 +49,7 @@ class Timer:
         os.close(self._descriptor)
 
     def set(self, at_ns: int) -> None:
-        """Ring at the time `at_ns` (CLOCK_MONOTONIC), at once if it is past. This replaces an earlier
-        setting."""
+        """Ring at `at_ns` (CLOCK_MONOTONIC), at once if it is past. Replaces an earlier setting."""
         alarm = _Time(0, 0, *divmod(max(at_ns, 1), 1_000_000_000))
         _libc.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, ctypes.byref(alarm), None)
 

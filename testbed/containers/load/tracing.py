@@ -55,8 +55,7 @@ class Tracing(asyncio.DatagramProtocol):
         self._roots[request] = ((request,), port, began_ns, ended_ns)
 
     def datagram_received(self, data: bytes, _address: object) -> None:
-        """See asyncio.DatagramProtocol. Calls of unknown requests are ignored: they are not ours, or came too
-        late."""
+        """See asyncio.DatagramProtocol. Calls of unknown requests, or that come too late, are ignored."""
         try:
             calls = [
                 (tuple(map(int, str(name).split("."))), int(port), int(began_ns), int(ended_ns))
@@ -104,8 +103,7 @@ def level(
     """Return an interval's service level of the one application.
 
     came: kind of each request that arrived in the interval. latency_s, status: latency, s, and status of each
-    request that ended in it. interval_s: its length, s. at_s: its end, s. spans: its spans; None: none are
-    wanted.
+    request that ended in it. interval_s: its length, s. at_s: its end, s. spans: its spans (None: unwanted).
     """
     answered = np.array(latency_s)[np.array(status, np.int64) == RequestStatus.OK]
     p99_s = float(np.quantile(answered, 0.99)) if answered.size else np.nan

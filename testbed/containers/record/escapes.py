@@ -73,7 +73,7 @@ class Escapes:
         return outside
 
     def end(self) -> None:
-        """Kill escaped processes until several checks find none. Raise BackendError if a process does not
+        """Kill escaped processes until several checks find none. Raises BackendError if a process does not
         die."""
         deadline = time.monotonic() + ENDING_TIMEOUT_S
         empty_looks = 0

@@ -64,8 +64,7 @@ class Recording:
 
     start_s: Unix time at the first interval's start, s.
     rx_bytes, tx_bytes: None if containers have no networks of their own.
-    exit_codes: exit code of each container's command, negative for a signal; None: it still ran and was
-    stopped.
+    exit_codes: each command's exit code, negative for a signal; None: it still ran and was stopped.
     missed_ticks: number of ticks without a sample.
     sampling_cores: CPU that the recorder itself used, cores.
     """
@@ -89,8 +88,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class _Sampled:
-    """Result of the sampling loop: samples, their schedule, its start (Unix time, s), and its CPU use,
-    cores."""
+    """Result of the sampling loop: samples, schedule, start (Unix time, s), and CPU use, cores."""
 
     samples: Samples
     schedule: Schedule

@@ -25,8 +25,7 @@ _TIME, _CPU, _THROTTLED, _MEMORY, _RX, _TX = range(_FIELDS)
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """Regular intervals, [T, N] each. cpu_cores: mean CPU use, cores. throttled_s: throttled time, s.
-    memory_bytes: memory at the end, bytes. rx_bytes, tx_bytes: bytes received and sent. present: whether the
-    container ran."""
+    memory_bytes: memory at the end, bytes. rx_bytes, tx_bytes: received and sent. present: whether it ran."""
 
     cpu_cores: Floats
     throttled_s: Floats
@@ -52,8 +51,7 @@ class Samples:
     def put(
         self, container: int, at_ns: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
     ) -> None:
-        """Set one container's reading in the present sample. A container that is not set keeps its last
-        reading."""
+        """Set a container's reading in the present sample. Without it, the last reading stays."""
         first = container * _FIELDS
         self._last[first : first + _FIELDS] = (at_ns, cpu_ns, throttled_ns, memory_bytes, rx, tx)
 
@@ -74,8 +72,7 @@ class Samples:
         self._values.extend(self._last)
 
     def intervals(self, start_ns: int, interval_s: float) -> Intervals:
-        """Return the intervals from `start_ns` to the last sample's tick. Every container ends there at the
-        latest."""
+        """Return the intervals from `start_ns` to the last sample's tick, where every container ends."""
         ticks = np.frombuffer(self._ticks, np.int64)
         values = np.frombuffer(self._values, np.int64).reshape(len(ticks), self._containers, _FIELDS)
         count = int(ticks[-1])

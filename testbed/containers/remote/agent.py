@@ -146,9 +146,7 @@ class Agent:
             self._conversation.cancel()
 
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
-        """End all containers in good order, and report to the controller, while it listens, which containers
-        left.
-        """
+        """End all containers in good order, and report to the controller which ones left."""
         self.hosting.close()
         # A container without an id was not reported as leaving.
         self._reports.put_nowait(Report(joined=Joined(complete=True)))
@@ -158,8 +156,7 @@ class Agent:
     # --- the conversation ------------------------------------------------------------------------
 
     async def _session(self) -> tuple[str, bool]:
-        """Hold one connection from Hello to its end. Returns why it ended, and whether the controller
-        welcomed it."""
+        """Hold a connection from Hello to its end. Returns why it ended, and whether it was welcomed."""
         connection = service.channel(self._address, self._identity)
         call = service.attend(connection)
         tasks: list[asyncio.Task[None]] = []
@@ -230,8 +227,7 @@ class Agent:
             self._reports.put_nowait(Report(joined=piece))
 
     async def _speak(self, call: Any, session: int) -> None:
-        """Write reports as they come, and a heartbeat when there is none. A report of None ends the
-        writing."""
+        """Write reports as they come, and a heartbeat when there is none, until a report is None."""
         while True:
             try:
                 async with asyncio.timeout(service.HEARTBEAT_S):
@@ -350,8 +346,7 @@ class Agent:
         self._ask([container])
 
     def _killed(self, container: HostedContainer) -> None:
-        """Record that the OOM killer killed a process of the container. An allocator without traps is told
-        now."""
+        """Record that the OOM killer killed a process. An allocator without traps is told now."""
         if not self.hosting.traps_oom:
             self._ask([container])
 
@@ -421,8 +416,7 @@ class Agent:
 
 
 async def _read(call: Any) -> Order:
-    """Return the next order or heartbeat. Raises _LostError if none comes for too long, or the call has
-    ended."""
+    """Return the next order or heartbeat. Raises _LostError if none comes, or the call has ended."""
     try:
         async with asyncio.timeout(service.SILENCE_S):
             order = await call.read()

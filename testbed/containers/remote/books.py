@@ -122,7 +122,7 @@ class ControllerBooks:
         self._admit()
 
     def ready(self) -> list[str]:
-        """Clear the limits that may be sent now. Return the live agents that may have an order."""
+        """Clear the limits that may be sent now. Returns the live agents that may have an order."""
         self._confirm()
         for ledger in (self.cpu, self.memory):
             cleared = ledger.settle()
@@ -150,7 +150,7 @@ class ControllerBooks:
     # --- reports ---------------------------------------------------------------------------------
 
     def reported(self, agent: str, report: Report, now_s: float) -> None:
-        """Accept any report of an agent over the reliable channel, except its Hello. Raise RefusedError if
+        """Accept any report of an agent over the reliable channel, except its Hello. Raises RefusedError if
         its call must be ended."""
         state = self.agents[agent]
         if not state.live or report.session != state.session:

@@ -52,11 +52,10 @@ class Identity:
         return self.key + self.certificate + self.authority
 
 
-def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
+def init(folder: Path, *, days: int = CERTIFICATE_DAYS) -> Identity:
     """Make the authority and the controller's certificate in `folder`. An existing authority stays, and only
-    the controller's certificate is renewed. days: validity. now: time of issue, for tests; None: the clock.
-    Raises BackendError if the folder cannot be written."""
-    began = now or datetime.now(UTC)
+    the controller's certificate is renewed. days: validity, days. Raises BackendError."""
+    began = datetime.now(UTC)
     _make_folder(folder)
     if not (folder / _AUTHORITY_KEY).exists():
         key = ec.generate_private_key(ec.SECP256R1())
@@ -115,7 +114,7 @@ def serial_of(certificate: bytes) -> int:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, completely or not at all. Raise BackendError."""
+    """Write a file that only its owner can read, completely or not at all. Raises BackendError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

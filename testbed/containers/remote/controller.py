@@ -79,9 +79,8 @@ class Controller:
 
     identity: function that returns the controller's identity; called for each connection.
     revoked: function that returns the serial numbers of revoked certificates; called several times a second.
-    on_latency: function called with the times that agents report, from sending a record to writing its
-        last limit, s.
-    clock: function that returns monotonic seconds. books: the state.
+    on_latency: function called with reported times from sending a record to writing its last limit, s.
+    books: the state.
     gate: accepted datagrams. refusals: counts of refused messages. telemetry_bytes: size of all received
     datagrams, bytes.
     """
@@ -94,16 +93,14 @@ class Controller:
         *,
         revoked: Callable[[], frozenset[int]] = frozenset,
         on_latency: Callable[[float], None] = lambda _seconds: None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.refusals = Refusals(_log, clock)
+        self.refusals = Refusals(_log, time.monotonic)
         self.gate = datagrams.Gate(self.refusals)
-        self.books = ControllerBooks(deployment, allocator, self.refusals, clock())
+        self.books = ControllerBooks(deployment, allocator, self.refusals, time.monotonic())
         self.telemetry_bytes = 0
         self._identity = identity
         self._revoked = revoked
         self._on_latency = on_latency
-        self._clock = clock
         self._connections: dict[str, _Connection] = {}
         self.by_session: dict[int, _Connection] = {}
         self._batches: list[tuple[str, datagrams.Batch]] = []
@@ -282,7 +279,7 @@ class Controller:
                 raise RefusedError(f"agent {quoted(hello.name)} shows the certificate of {names}")  # noqa: TRY301
             if serial in self._revoked():
                 raise RefusedError(f"agent {quoted(hello.name)} shows a certificate that was revoked")  # noqa: TRY301
-            self.books.register(hello, session, self._clock())
+            self.books.register(hello, session, time.monotonic())
         except RefusedError as error:
             self.refusals.add("registration", f"{error} (from {self._door.address(context.peer())})")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
@@ -345,14 +342,14 @@ class Controller:
     def _reported(self, agent: str, report: Report) -> None:
         # Telemetry that came earlier is decided on first.
         self._decide()
-        self._guarded(lambda: self.books.reported(agent, report, self._clock()))
+        self._guarded(lambda: self.books.reported(agent, report, time.monotonic()))
 
     def _ended(self, connection: _Connection, why: str) -> None:
         """Record that a call is over. The agent is lost, unless it has another call by now."""
         self._close(connection)
         if self._connections.get(connection.agent) is connection:
             del self._connections[connection.agent]
-            self._guarded(lambda: self.books.lost(connection.agent, why, self._clock()))
+            self._guarded(lambda: self.books.lost(connection.agent, why, time.monotonic()))
 
     def _close(self, connection: _Connection) -> None:
         self.gate.close(connection.session)
@@ -375,8 +372,7 @@ class Controller:
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Schedule one decision for all reports that come in this pass of the loop, or until the rest is
-        over."""
+        """Schedule one decision for the reports of this pass of the loop, after the rest."""
         if self._flushing is None:
             loop = asyncio.get_running_loop()
             self._flushing = loop.call_at(max(self._rested_s, loop.time()), self._flush)
@@ -394,7 +390,7 @@ class Controller:
         """Hand the received telemetry to the books."""
         batches, self._batches = self._batches, []
         if batches:
-            self._guarded(lambda: self.books.telemetry(batches, self._clock()))
+            self._guarded(lambda: self.books.telemetry(batches, time.monotonic()))
 
     def _wake(self) -> None:
         """Send agents their pending orders. Orders for all idle connections are made together."""
@@ -409,7 +405,7 @@ class Controller:
     async def _ticks(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._guarded(lambda: self.books.tick(self._clock()))
+            self._guarded(lambda: self.books.tick(time.monotonic()))
             self._door.tick()
             self._end_revoked()
 

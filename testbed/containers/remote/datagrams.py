@@ -86,8 +86,7 @@ class Sealer:
         self.sequence = 0
 
     def seal(self, records: Records, now_ns: int) -> list[bytes]:
-        """Return datagrams of at most MAX_RECORDS records each; none if there are no records. now_ns: time of
-        sending, ns."""
+        """Return datagrams of at most MAX_RECORDS records each. now_ns: time of sending, ns."""
         rows = _rows(records)
         sealed = []
         for first in range(0, len(rows), MAX_RECORDS):
@@ -153,8 +152,7 @@ class Gate:
 
     @property
     def lost(self) -> int:
-        """Number of datagrams missing in the sequences of all sessions. A late datagram is no longer
-        missing."""
+        """Number of datagrams missing in all sessions' sequences, without late ones."""
         return self._past_lost + sum(session.lost for session in self.sessions.values())
 
     def open(self, session: int, key: bytes) -> None:

@@ -35,8 +35,7 @@ _DESCRIPTORS = 3
 """Number of open files per connection: its own, and both ends of the one to gRPC."""
 
 _SPARE_DESCRIPTORS = 64
-"""Number of open files for everything else: gRPC's own, the metrics' readers, files that are read now and
-then."""
+"""Number of open files for everything else, such as gRPC's own and the metrics' readers."""
 
 _CHUNK_BYTES = 1 << 16
 _REST_S = 0.1
@@ -210,8 +209,7 @@ class Door:
             )
 
     async def _attend(self, guest: _Guest, outer: socket.socket) -> None:
-        """Pass bytes on, both ways, until either side ends. gRPC learns of the connection with the first
-        bytes."""
+        """Pass bytes on, both ways, until either side ends. gRPC sees it with the first bytes."""
         loop = asyncio.get_running_loop()
         try:
             outer.setblocking(False)

@@ -44,8 +44,7 @@ class Hosting:
 
     logs: folder for the commands' output; None: the output is discarded.
     audit: record of other systems' containers that are attached and detached; None: no record.
-    containers: name → container. traps_oom: whether the controller's allocator wants tasks held at their
-    memory limit.
+    containers: name → container. traps_oom: whether the allocator wants tasks held at their limit.
     on_ids: function called with containers that got ids. on_trap: function called with a container whose trap
     was armed.
     on_killed: function called with a container in which the OOM killer killed a process. on_gone: function
@@ -125,8 +124,7 @@ class Hosting:
             _log.warning("container %s: %s", former.name, error)
 
     def _take(self, origin: Origin, recalled: Origin | None, joined: Joined) -> bool:
-        """Make, adopt or attach a container. If that fails, record the problem in `joined` and return
-        False."""
+        """Make, adopt or attach a container. Returns False, with the problem in `joined`, on failure."""
         group = None
         try:
             spec, adopted = origin.spec, False
@@ -153,8 +151,7 @@ class Hosting:
         return True
 
     def _tell(self, what: str, origin: Origin, group: HostGroup | None, why: str) -> None:
-        """Record the attachment in the audit file, with the limits that were found. The end of the attachment
-        restores them."""
+        """Record the attachment in the audit file, with the limits that its end restores."""
         if self._audit is None:
             return
         paths = " ".join(dict.fromkeys(origin.attach.values()))
@@ -274,8 +271,7 @@ class Hosting:
         self.on_killed(container)
 
     def gone(self, container: HostedContainer, why: str) -> None:
-        """See Listener. A container that was started here is ended. An attached one gets its original limits
-        back."""
+        """See Listener. Ends a container that was started here, or restores an attached one's limits."""
         if self.containers.pop(container.name, None) is None:
             return
         origin = self._origins.pop(container.name)
@@ -296,8 +292,7 @@ class Hosting:
 
 
 def _decision(order: Order) -> Decision:
-    """Return the order as a decision. "No limit" is sent as a large number, which becomes the kernel's value
-    for it."""
+    """Return the order as a decision. "No limit" is sent as a large number."""
     cpu, memory = order.cpu, order.memory
     cores, sizes = np.array(cpu.cores, np.float64), np.array(memory.bytes, np.int64)
     cores[cores >= LARGE_CORES] = np.inf

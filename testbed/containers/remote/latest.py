@@ -38,8 +38,7 @@ class Latest(Columns):
         self.end_ns.values[slots] = -1
 
     def forget_ends(self, ids: Ids) -> None:
-        """Accept the next record whatever its time. A new process may count its periods from another
-        moment."""
+        """Accept the next record whatever its time, because a new process may count anew."""
         self.end_ns.values[slot(ids)] = -1
 
     def owners(self, slots: NDArray[np.int64]) -> set[int]:
@@ -76,8 +75,7 @@ class Latest(Columns):
 
 
 def rounds(ids: Ids, rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
-    """Split rows into rounds, in order, so that no round has two of one container. size: number above all
-    slots."""
+    """Split rows into rounds, in order, without two of one container. size: above all slots."""
     split: list[NDArray[np.int64]] = []
     first = np.empty(size, np.int64)
     while rows.size:

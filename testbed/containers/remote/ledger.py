@@ -97,8 +97,7 @@ class Ledger(Columns):
         self._cleared.values[slots] = False
 
     def settle(self) -> Slots:
-        """Clear the limits that may be sent: cuts at once, raises if they fit, the smallest first. Returns
-        their slots.
+        """Clear limits for sending: cuts at once, raises if they fit, the smallest first. Returns slots.
 
         A raise that does not fit stays back. So does a limit for a host that is away, or while another one is
         on its way to the same container."""

@@ -122,7 +122,7 @@ class AgentState:
         )
 
     def request(self, member: Member, cores: float) -> Member:
-        """Record a container's CPU request, which is sent with its name again. Return the container."""
+        """Record a container's CPU request, which is sent with its name again. Returns the container."""
         member = replace(member, request_cores=cores)
         self.add(member)
         return member
@@ -192,14 +192,12 @@ class AgentState:
         return done
 
     def begin(self, instance: int, host_cores: float, session: int) -> None:
-        """Record that it has registered (again). The numbering of orders restarts, and messages in transit
-        are forgotten."""
+        """Record that it has registered (again). Numbering restarts; messages in transit are forgotten."""
         self.silence()
         self.instance, self.host_cores, self.session = instance, host_cores, session
 
     def silence(self) -> None:
-        """Record that its call is over. Unconfirmed messages are forgotten, because their confirmation will
-        not come."""
+        """Record that its call is over. Unconfirmed messages are forgotten."""
         self.session, self.complete, self._number = 0, False, 0
         self.outbox, self.joining = Outbox(), Joined()
         self._on_the_way.clear()
@@ -280,8 +278,7 @@ class Reclaims:
         return self._numbers
 
     def answer(self, request: int, agent: str, limits: dict[int, int]) -> Reclaim | None:
-        """Record an agent's answer. Returns the reclaim if this was the last answer. Unknown requests are
-        ignored."""
+        """Record an agent's answer, if the request is known. Returns the reclaim after the last one."""
         reclaim = self._open.get(request)
         if reclaim is None or agent not in reclaim.awaited:
             return None

@@ -20,8 +20,7 @@ from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.refusals import KINDS
 
 MOST_LISTED = 10_000
-"""Largest number of containers with series of their own. More would keep the loop and Prometheus busy at
-every scrape."""
+"""Largest number of containers with series of their own. More would make every scrape slow."""
 
 
 def of_controller(controller: Controller) -> list[Series]:

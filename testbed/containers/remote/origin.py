@@ -55,8 +55,7 @@ class Origin:
 
     @property
     def spec(self) -> ContainerSpec | None:
-        """The command; None for an attached cgroup. Raises ScenarioError for an impossible name or
-        command."""
+        """The command; None: an attached cgroup. Raises ScenarioError if name or command is bad."""
         if not self.command:
             return None
         return ContainerSpec(self.name, self.command, env=self.environment, runtime=self.runtime)
@@ -80,7 +79,7 @@ class Watcher:
         self._said: dict[str, str] = {}
 
     def begin(self, watches: Sequence[tuple[str, str]], former: Iterable[Origin] = ()) -> list[Origin]:
-        """Watch these (parent, pattern) from now on. Return the containers that exist now.
+        """Watch these (parent, pattern) from now on. Returns the containers that exist now.
 
         former: containers of the former agent. They count while an engine does not answer.
         """

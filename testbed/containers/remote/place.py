@@ -53,7 +53,7 @@ class CgroupPlace:
 
     @property
     def root(self) -> Path:
-        """The directory below which paths of cgroups to watch or attach to are."""
+        """Directory below which the cgroups to watch or attach to are."""
         return self._driver.base if isinstance(self._driver, V2) else self._driver.mount_of("cpu")
 
     def create(self, name: str) -> Group:
@@ -86,12 +86,11 @@ class CgroupPlace:
         return self._finder.find(parse(name))
 
     def incarnation(self, group: HostGroup) -> int:
-        """Return a number that distinguishes the group from others of the same name: the inode of its (first)
-        directory."""
+        """Return a number that other groups of the same name do not have: its first directory's inode."""
         return group.directories[0].stat().st_ino
 
     def remember(self, origins: Iterable[Origin]) -> None:
-        """Store the present containers, for an agent that restarts. Raise BackendError."""
+        """Store the present containers, for an agent that restarts. Raises BackendError."""
         notes = {"base": _base(self._driver), "containers": [asdict(origin) for origin in origins]}
         write_private(self._folder / _NOTES, json.dumps(notes).encode())
 
@@ -123,8 +122,7 @@ class CgroupPlace:
 
 
 def agents(state: Path = STATE) -> dict[str, Path]:
-    """Return run → lock file of the agents that run on this machine or left something. A living agent holds
-    the lock."""
+    """Return run → lock file of the agents that run here or left something. A living agent holds it."""
     locks = [folder / LOCK for folder in (sorted(state.iterdir()) if state.is_dir() else [])]
     return {lasting_run(lock.parent.name): lock for lock in locks if lock.exists()}
 

@@ -45,8 +45,7 @@ class RefusedError(Exception):
 
 
 class Refusals:
-    """Counts refusals. counts: kind → number since the start. clock: function that returns monotonic
-    seconds."""
+    """Counts refusals. counts: kind → number since the start. clock: returns monotonic seconds."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[Kind] = Counter()

@@ -31,8 +31,7 @@ CONNECT_S = 5.0
 """Longest wait of an agent for TCP and TLS, s. gRPC itself waits 20 s for a silent controller."""
 
 PIECE_BYTES = 256 << 10
-"""Largest piece of a long list, bytes. It is well below a message's largest size. A single entry may be
-larger."""
+"""Largest piece of a long list, bytes, well below a message's largest size. One entry may be larger."""
 
 _SERVICE, _METHOD = "twinbed.Control", "Attend"
 _MAX_MESSAGE_BYTES = 1 << 20

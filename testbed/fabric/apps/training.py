@@ -99,8 +99,7 @@ class Job(AbstractContextManager["Job"]):
         self.folder = folder
 
     def wait(self, within_s: float) -> bool:
-        """Wait until all processes ended well (True) or one failed (False). Raises BackendError after
-        within_s."""
+        """Wait until all processes ended well (True) or one failed (False), else raise BackendError."""
         until = time.monotonic() + within_s
         poll = select.poll()
         pidfds = {

@@ -27,6 +27,9 @@ from twinbed import BackendError
 PORT = 8000
 PAGE = "page.bin"
 _UP_WITHIN_S = 20.0
+_PAGE_BYTES = 16_384
+_PAUSE_S, _PATIENCE_S = 0.01, 30.0
+"""Pause between an answer and the next request, and time without a byte after which a request fails, s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,10 @@ class Requests:
 
 
 @contextmanager
-def server(place: Endpoint, folder: Path, *, page_bytes: int = 16_384) -> Iterator[None]:
+def server(place: Endpoint, folder: Path) -> Iterator[None]:
     """Run `python -m http.server` with one page during the block. Raises BackendError if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PAGE).write_bytes(bytes(page_bytes))
+    (folder / PAGE).write_bytes(bytes(_PAGE_BYTES))
     serve = [sys.executable, "-m", "http.server", str(PORT), "--bind", place.address]
     serve += ["--protocol", "HTTP/1.1", "--directory", str(folder)]
     with (folder / "server.log").open("wb") as log:
@@ -63,9 +66,8 @@ def server(place: Endpoint, folder: Path, *, page_bytes: int = 16_384) -> Iterat
 class Clients(AbstractContextManager["Clients"]):
     """Clients at an endpoint that send requests while the block runs.
 
-    address: the server's address. clients: number of clients. pause_s: pause between an answer and the next
-    request, s. keep: whether a client has one connection for all its requests. patience_s: time without a
-    byte after which a request fails, s.
+    address: the server's address. clients: number of clients. keep: whether a client has one
+    connection for all its requests.
     """
 
     def __init__(
@@ -74,12 +76,10 @@ class Clients(AbstractContextManager["Clients"]):
         address: str,
         *,
         clients: int = 4,
-        pause_s: float = 0.01,
         keep: bool = True,
-        patience_s: float = 30.0,
     ) -> None:
         self._place, self._address = place, address
-        self._pause_s, self._keep, self._patience_s = pause_s, keep, patience_s
+        self._keep = keep
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._ask, name=f"client {index}", daemon=True)
@@ -106,7 +106,7 @@ class Clients(AbstractContextManager["Clients"]):
     def _ask(self) -> None:
         with links.in_namespace(self._place.namespace):
             connection = self._connection()
-            while not self._over.wait(self._pause_s):
+            while not self._over.wait(_PAUSE_S):
                 began_ns = time.monotonic_ns()
                 try:
                     _get(connection)
@@ -119,7 +119,7 @@ class Clients(AbstractContextManager["Clients"]):
             connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self._address, PORT, timeout=self._patience_s)
+        return http.client.HTTPConnection(self._address, PORT, timeout=_PATIENCE_S)
 
 
 def _get(connection: http.client.HTTPConnection) -> None:

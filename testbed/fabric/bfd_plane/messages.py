@@ -110,8 +110,7 @@ class Listener:
         self._connection.sendall(data)
 
     def read(self, wait_s: float = 0.0) -> bool:
-        """Wait up to wait_s for the data plane, and read what it sent. Returns whether the connection still
-        stands."""
+        """Wait up to wait_s and read what the data plane sent. Returns whether it is still connected."""
         assert self._connection is not None
         while select.select([self._connection], [], [], wait_s)[0]:
             received = self._connection.recv(_RECEIVED_BYTES)

@@ -36,8 +36,7 @@ _DEVICE = "cable"
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of the cable. addresses: an address for each possible session. first: id of the first
-    session."""
+    """One end of the cable. addresses: one per possible session. first: id of the first session."""
 
     namespace: str
     addresses: tuple[str, ...]
@@ -68,7 +67,7 @@ class End:
 
 
 @contextmanager
-def pair(sessions: int = 1, *, real_time: bool = True) -> Iterator[tuple[End, End]]:
+def pair(sessions: int = 1) -> Iterator[tuple[End, End]]:
     """Yield two ends whose data planes run. sessions: number of sessions for which both have addresses.
 
     Raises BackendError if the data plane cannot be compiled, or namespaces cannot be made.
@@ -88,9 +87,7 @@ def pair(sessions: int = 1, *, real_time: bool = True) -> Iterator[tuple[End, En
             stack.enter_context(_end(folder, index, place, sessions)) for index, place in enumerate(places)
         ]
         for one in ends:
-            running = processes.start(
-                one.namespace, folder / f"{one.first}.sock", one.journal, tell=one.tell, real_time=real_time
-            )
+            running = processes.start(one.namespace, folder / f"{one.first}.sock", one.journal, tell=one.tell)
             stack.callback(end, running)
             one.listener.accept()
         yield ends[0], ends[1]

@@ -39,8 +39,7 @@ class Down:
     """A session that was up went down.
 
     at_ns: time, CLOCK_MONOTONIC. peer: IPv4 address. diagnostic: 1: nothing was heard; 3: the peer said so.
-    silent_ns: time since the last packet. credit_ns: part of it that freezes of this end excuse. All times
-    are in ns.
+    silent_ns: time since the last packet. credit_ns: part of it that freezes of this end excuse.
     """
 
     at_ns: int
@@ -75,8 +74,7 @@ def start(
 
 
 def launch(fabric: Fabric, router: Host | Tor, listener: Path) -> None:
-    """Start a router's data plane, which runs until the fabric is removed. listener: socket of the router's
-    bfdd."""
+    """Start a router's data plane, until the fabric is removed. listener: socket of its bfdd."""
     # A fast path may also start later, or run for a while only.
     tell = tell_socket(fabric, router) if isinstance(router, Host) else None
     process = start(

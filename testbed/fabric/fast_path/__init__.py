@@ -1,1 +1,1 @@
-"""The fast path on real hosts: it listens to BFD, steers by its own routing table, and reports to hosts."""
+"""The fast path on real hosts. It listens to BFD, steers by its own routing table, and reports."""

@@ -1,8 +1,8 @@
 """Run one host's fast path as a process: `python -m testbed.fabric.fast_path.daemon CONFIG.json`.
 
 For: the loop that hands over events and carries out decisions. Not for: the decisions (control.fast_path), or
-starting the process (processes.py). Source: our design. A second process waits for the first one's end and
-then empties the routing table, so that no route of ours stays without a process that looks after it.
+starting the process (processes.py). Source: our design. A second process waits for the end of the first one
+and then empties the routing table, so that no route of ours outlives the process that keeps it up to date.
 """
 
 from __future__ import annotations
@@ -52,18 +52,22 @@ WINDOW_S = 5.0
 _PRIORITY = 10
 _MCL_CURRENT = 1
 _LATE_S, _GRACE_S = 0.005, 0.002
-"""A timer served later than _LATE_S was held up with the whole machine. Packets may then still wait in the
-kernel, so they get _GRACE_S to arrive. Both in s."""
+"""If a timer is served later than _LATE_S, s, the whole machine was held up. Packets may then still wait in
+the kernel, so they get _GRACE_S, s, to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """Configuration of a host's fast path.
 
-    loopback: the host's; uplinks: (device, gateway, ToR) of each; others: the other hosts' loopbacks;
-    key_file: the fabric's key; journal: file for decisions, a line of JSON each; least_interval_s: of BFD, s;
-    real_time: run with real-time priority (SCHED_FIFO); plane: socket of the reports of BFD's data plane,
-    empty where BFD's packets are overheard.
+    loopback: loopback address of the host.
+    uplinks: (device, gateway, ToR) of each uplink.
+    others: loopback addresses of the other hosts.
+    key_file: file with the fabric's key.
+    journal: file for decisions, one line of JSON each.
+    least_interval_s: shortest BFD interval, s.
+    real_time: whether to run with real-time priority (SCHED_FIFO).
+    plane: socket for the reports of BFD's data plane; empty: BFD's packets are overheard.
     """
 
     loopback: str
@@ -77,7 +81,7 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """Read a file that `processes.start` wrote."""
+        """Return the configuration in a file that `processes.start` wrote."""
         table = json.loads(path.read_text())
         uplinks = tuple((device, gateway, tor) for device, gateway, tor in table.pop("uplinks"))
         return cls(uplinks=uplinks, others=tuple(table.pop("others")), **table)
@@ -145,7 +149,8 @@ class Daemon:
             try:
                 self._steering.steer(steered, released)
             except BackendError as error:
-                # An uplink may be down without a message yet; the next reading of the routes mends it.
+                # An uplink may be down before its message is read. The next reading of the routes corrects
+                # this.
                 refused = {"what": "refused", "at_ns": round(event.at_s * 1e9), "why": str(error)}
                 self._journal.write(json.dumps(refused) + "\n")
         read = False
@@ -164,12 +169,12 @@ class Daemon:
 
     def _tell(self, datagram: bytes) -> None:
         for address in self._others:
-            # A host that cannot be reached now gets the report again, or learns it from BGP.
+            # A host that cannot be reached now gets the report again later, or learns of it from BGP.
             with suppress(OSError):
                 self._hearing.reports.sendto(datagram, address)
 
     def _write(self, event: Event, instructions: list[Instruction]) -> None:
-        """Write decisions with the times of the event and of their effect, and every session's first packet.
+        """Write decisions, with the times of event and effect, and each session's first packet.
 
         The fast path does not notice a fault before that packet.
         """
@@ -200,7 +205,7 @@ class Daemon:
 def _guard(hops: list[Hop]) -> int:
     """Start the process that empties the routing table once this one has ended, however that happens.
 
-    Returns the pipe's end whose closing lets it go on.
+    Returns the end of a pipe. Closing it lets that process go on.
     """
     reading, writing = os.pipe()
     if os.fork():
@@ -217,7 +222,7 @@ def _guard(hops: list[Hop]) -> int:
 
 
 def _take_priority() -> None:
-    """Run with real-time priority and locked memory if permitted. Without it only the delays are longer."""
+    """Run with real-time priority and locked memory if permitted. Otherwise only the delays are longer."""
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
     ctypes.CDLL(None).mlockall(_MCL_CURRENT)

@@ -1,8 +1,8 @@
-"""Listen to BFD on a host's uplinks, to its links and routes, and to the other hosts' reports.
+"""Listen to BFD on a host's uplinks, to changes of its links and routes, and to the other hosts' reports.
 
-For: the fast path's sockets, in the process's namespace, as events with the time at which they happened. Not
-for: the decisions (control.fast_path). Source: packet(7), socket(7) (SO_TIMESTAMPNS), rtnetlink(7). A packet
-socket with a filter in the kernel copies BFD's packets to us; bfdd does not notice.
+For: events, with their times, from the fast path's sockets in the process's namespace. Not for: the decisions
+(control.fast_path). Source: packet(7), socket(7) (SO_TIMESTAMPNS), rtnetlink(7). A packet socket with a
+filter in the kernel copies BFD's packets to us; bfdd does not notice.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _LINK, _ROUTE_TABLE = struct.Struct("=BBHiII"), 4
 _TIMESPEC = struct.Struct("=qq")
 _LONGEST_BYTES, _NETLINK_BYTES = 2048, 1 << 18
 _MOST_AT_ONCE = 256
-"""Most datagrams of one socket that are read before the other sockets are read."""
+"""Largest number of datagrams of one socket that are read before the other sockets are read."""
 _NETWORK_CONTROL = 0xC0
-"""TOS byte of reports, the same class as BFD and BGP (DSCP CS6)."""
+"""TOS byte of reports. It is the class of BFD and BGP (DSCP CS6)."""
 
 BFD = (
     # ldb [9]; is it UDP?; ldx the header's length; ldh its destination port; is it BFD's?; accept all, or
@@ -51,7 +51,7 @@ BFD = (
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """An uplink to listen on. index: its device's ifindex; gateway: IPv4 of the only accepted sender."""
+    """An uplink to listen on. index: ifindex of its device. gateway: IPv4 address of the only sender."""
 
     device: str
     index: int
@@ -61,8 +61,8 @@ class Ear:
 class Hearing:
     """The fast path's sockets.
 
-    address, port: where the other hosts' reports arrive; plane: the reports of BFD's data plane, which then
-    take the place of overheard packets.
+    address, port: address and UDP port at which the other hosts' reports arrive. plane: reports of BFD's data
+    plane, which replace overheard packets (None: there is no data plane).
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Hearing:
         return [*self._packets, *plane, self._monitor, self.reports]
 
     def heard(self) -> list[Event]:
-        """Return the events that wait, in the order in which they happened. at_s: CLOCK_MONOTONIC, s."""
+        """Return the waiting events in the order in which they happened. Their at_s is CLOCK_MONOTONIC, s."""
         offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
         events: list[Event] = list(self._plane.events()) if self._plane else []
         for uplink, (ear, packets) in enumerate(zip(self._ears, self._packets, strict=False)):
@@ -144,7 +144,7 @@ def packet_socket(device: str, steps: Filter) -> socket.socket:
 
 
 def waiting(source: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """Yield (arrival on CLOCK_REALTIME in ns, datagram) of every datagram that waits."""
+    """Yield (arrival on CLOCK_REALTIME in ns, datagram) for every waiting datagram."""
     for _ in range(_MOST_AT_ONCE):
         try:
             datagram, ancillary, _, _ = source.recvmsg(_LONGEST_BYTES, socket.CMSG_SPACE(_TIMESPEC.size))

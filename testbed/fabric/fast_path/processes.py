@@ -1,8 +1,8 @@
-"""Start and end a fabric's fast paths: one process at every host, one key for all.
+"""Start and end a fabric's fast paths: one process at every host, with one key for all.
 
 For: a fabric that has the fast path for as long as it is up (`launch`), or for a while (`start`, `stop`). Not
-for: what a process does (daemon.py). Source: our design. The files are the fabric's own, and the processes
-carry its mark, so both go with the fabric.
+for: what a process does (daemon.py). Source: our design. The files are in the fabric's own folder, and the
+processes carry its mark, so both are removed with the fabric.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _START_S, _POLL_S = 10.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class RunningFastPath:
-    """A host's fast path. journal: file of its decisions, a line of JSON each, written by daemon.py."""
+    """A host's fast path. journal: file of its decisions, one line of JSON each (daemon.py)."""
 
     host: Host
     process: subprocess.Popen[bytes]
@@ -38,7 +38,7 @@ class RunningFastPath:
 
 
 def start(fabric: Fabric) -> tuple[RunningFastPath, ...]:
-    """Start the fast path at every host, and return when all work. Raises BackendError if one does not."""
+    """Start the fast path at every host, and wait until all work. Raises BackendError if one does not."""
     key = _key(fabric)
     running: list[RunningFastPath] = []
     try:
@@ -58,14 +58,14 @@ def stop(running: Sequence[RunningFastPath]) -> None:
 
 
 def launch(fabric: Fabric) -> None:
-    """Start the fast path at every host, until the fabric goes (see `missing`). Raises BackendError."""
+    """Start the fast path at every host, until the fabric is removed. Raises BackendError."""
     key = _key(fabric)
     for host in fabric.hosts:
         _start(fabric, host, key, ("setsid", "--fork")).process.wait()
 
 
 def missing(fabric: Fabric) -> list[str]:
-    """Return the parts that are missing until the fast path of every host would notice a dead uplink."""
+    """Return what is still missing before the fast path of every host would notice a dead uplink."""
     problems = []
     for host in fabric.hosts:
         journal = _journal(fabric, host)
@@ -92,7 +92,7 @@ def _journal(fabric: Fabric, host: Host) -> Path:
 
 
 def _start(fabric: Fabric, host: Host, key: Path, starter: Sequence[str] = ()) -> RunningFastPath:
-    """starter: a command that starts the process and ends."""
+    """Start a host's fast path. starter: command that starts the process and ends."""
     plan, journal = fabric.plan, _journal(fabric, host)
     config = Config(
         loopback=host.loopback,
@@ -128,7 +128,7 @@ def _read(path: Path) -> str:
 
 
 def _at_work(host: Host) -> bool:
-    """Return whether a host's fast path works: the kernel then has the rule for its routing table."""
+    """Return whether a host's fast path works. The kernel then has the rule for its routing table."""
     return str(RULE_PRIORITY) in run_in(host.namespace, ("ip", "rule", "show")).stdout
 
 

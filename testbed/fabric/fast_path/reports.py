@@ -1,8 +1,8 @@
-"""Take the reports of BFD's data plane, which knows its own freezes, in place of overheard packets.
+"""Use the reports of BFD's data plane in place of overheard packets. The data plane knows its own freezes.
 
 For: the fast path of a host whose plan has `bfd_plane`. Not for: overhearing (hearing.py) or deciding
-(control.fast_path). Source: testbed/fabric/bfd_plane/plane.c, struct told. A data plane that ends has left
-every session without a watcher, so they count as silent until another one reports.
+(control.fast_path). Source: testbed/fabric/bfd_plane/plane.c, struct told. If a data plane ends, nothing
+watches its sessions, so they count as silent until another data plane reports.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _TOLD = struct.Struct("=q4sBBBx")
 _NEIGHBOUR_DOWN = 3
-"""RFC 5880 §4.1: diagnostic of a session that went down because the far end said so."""
+"""Diagnostic of a session that went down because the far end said so (RFC 5880 §4.1)."""
 
 _NO_TIMERS = BfdTimers(math.inf, 1)
 """The data plane watches the silence, so the fast path has no detection time of its own."""
 
 
 class Reports:
-    """The socket on which a host's data plane reports. path: the socket's; ears: the host's uplinks."""
+    """The socket on which a host's data plane reports. path: path of the socket. ears: the host's uplinks."""
 
     def __init__(self, path: Path, ears: Sequence[Ear]) -> None:
         self._uplink_of = {ear.gateway: uplink for uplink, ear in enumerate(ears)}
@@ -54,7 +54,7 @@ class Reports:
         return (self._listening, *([self._plane] if self._plane else []))
 
     def events(self) -> Iterator[Event]:
-        """Yield what waits. at_s: CLOCK_MONOTONIC, s, when the data plane decided."""
+        """Yield the waiting events, with the data plane's times (CLOCK_MONOTONIC, s)."""
         with suppress(BlockingIOError):
             plane, _ = self._listening.accept()
             plane.setblocking(False)

@@ -19,11 +19,11 @@ from control.fast_path.ports import NextHops
 from twinbed import BackendError
 
 TABLE = 0x7462
-"""Number of our routing table (its bytes read tb)."""
+"""Number of our routing table (the bytes of "tb")."""
 RULE_PRIORITY = 1000
-"""Priority of the rule for our table: after the host's own addresses (0), before the main table (32766)."""
+"""Priority of the rule for our table, between the host's own addresses (0) and the main table (32766)."""
 PROTOCOL = 0x74
-"""Protocol number of our routes and the rule, which shows who made them when they are listed."""
+"""Protocol number of our routes and our rule. It shows in listings who made them."""
 
 MAIN = 254
 _UNSPECIFIED_TABLE = 0
@@ -38,12 +38,12 @@ _ATTRIBUTE, _NEXT_HOP, _WORD = struct.Struct("=HH"), struct.Struct("=HBBi"), str
 _RECEIVE_BYTES = 1 << 20
 _ANSWER_S = 2.0
 _BATCH = 100
-"""Most routes in one message to the kernel, because their answers must fit the socket's buffer."""
+"""Largest number of routes in one message to the kernel. Their answers must fit the socket's buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """An uplink in a route. index: its device's ifindex; gateway: IPv4."""
+    """An uplink in a route. index: ifindex of its device. gateway: its IPv4 address."""
 
     index: int
     gateway: int
@@ -63,11 +63,11 @@ class Steering:
         self._codes: list[int] = []
 
     def open(self) -> None:
-        """Make the kernel ask our table. It is no failure if it does so already."""
+        """Make the kernel ask our table. Does nothing if it does so already."""
         self._ask([(_NEW_RULE, _CREATE | _EXCLUDE, _rule())], {errno.EEXIST})
 
     def close(self) -> None:
-        """Remove our routes and the rule, and close the socket. It is no failure if they are gone already."""
+        """Remove our routes and the rule, if they still exist, and close the socket."""
         self.steer({}, self.read()[1])
         self._ask([(_DELETE_RULE, 0, _rule())], {errno.ENOENT, errno.EAFNOSUPPORT})
         self.shut()
@@ -77,7 +77,7 @@ class Steering:
         self._socket.close()
 
     def steer(self, steered: Mapping[int, Iterable[int]], released: Iterable[int]) -> None:
-        """Reach hosts over the given uplinks (host → uplinks), and the released as the main table says."""
+        """Reach steered hosts over their uplinks, and released hosts as the main table says."""
         changes = [
             (_NEW_ROUTE, _CREATE | _REPLACE, self._route(host, hops)) for host, hops in steered.items()
         ]
@@ -157,7 +157,7 @@ class Steering:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route to one host. table: its routing table; host: IPv4; devices: ifindex of every next hop."""
+    """A route to one host. table: its routing table. host: IPv4. devices: ifindex of every next hop."""
 
     table: int
     host: int

@@ -1,1 +1,1 @@
-"""Tunnel rules in the kernel: two ways to carry out a controller's rule changes, behind one port."""
+"""Tunnel rules in the kernel. Two appliers carry out a controller's rule changes, behind one port."""

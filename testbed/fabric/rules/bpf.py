@@ -1,12 +1,12 @@
-"""Keep tunnel rules as entries of a BPF map, in which a tc program on every representor looks frames up.
+"""Keep tunnel rules as entries of a BPF map. A tc program on every representor looks frames up in it.
 
 For: kernels without flower or tunnel_key. Not for: adapters that take rules over themselves (flower.py).
 Source: kernel/tunnel.bpf.c, tc(8). Implements port.Applier.
 
 Every owner has its own map and program, recognised by the filter's name, so that owners do not disturb each
-other. A successor finds its predecessor's map through the filters. A rule's handle is a number that is given
-when the rule is added. The port's shared action is a column of the map, because two look-ups would not be one
-atomic change.
+other. A successor finds its predecessor's map through the filters. A rule gets its handle, a number, when it
+is added. The shared action of control.reconciler is a column of the map, because a change of two maps would
+not be atomic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from testbed.fabric.rules.port import FoundRules, Refused
 from twinbed import BackendError
 
 ROOM = 1 << 17
-"""Default room of a map, rules. Its buckets are allocated from the start, 16 bytes each."""
+"""Default room of a map, number of rules. Its buckets are allocated from the start, 16 bytes each."""
 
 _PREFERENCE = 0x7462
 _ALL_PROTOCOLS = 0x0300
@@ -53,7 +53,7 @@ _IN_FILTERS: dict[Path, Inside] = {(OPTIONS,): Inside.ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """A BPF filter at a device's ingress. device: ifindex; handle: its number; program: its program's id."""
+    """A BPF filter at a device's ingress. device: ifindex. handle: its number. program: program's id."""
 
     device: int
     name: str
@@ -62,9 +62,9 @@ class _Filter:
 
 
 class BpfRules:
-    """The rules of one owner on these representors (ifindex), and a view of all other owners'.
+    """The rules of one owner on these representors (ifindex), and a view of all other owners' rules.
 
-    local: this host's VTEP address (IPv4 as an integer); room: smallest number of rules to have room for.
+    local: this host's VTEP address (IPv4 as an integer). room: least number of rules that must fit.
     Raises BackendError if the kernel, the compiler or nft refuses.
     """
 
@@ -94,7 +94,7 @@ class BpfRules:
         return self._tunnel
 
     def measures(self) -> dict[str, int]:
-        """Return the frames that a rule sent and those left to the bridge, since the program was loaded."""
+        """Return the numbers of frames since loading: sent by a rule, and left to the bridge."""
         sent, left = self.tunnel.frames()
         return {"frames_sent": sent, "frames_left": left, "room": self.tunnel.room}
 
@@ -107,9 +107,9 @@ class BpfRules:
         self._netlink.close()
 
     def make_room(self, room: int) -> None:
-        """Switch to a map with this room, without a moment in which rules are missing.
+        """Switch to a map with this room. No rule is missing at any moment.
 
-        Raises BackendError if there are more rules than that; nothing is changed then.
+        Raises BackendError, and changes nothing, if there are more rules than that.
         """
         fresh = Tunnel.load(room)
         keys, rules = self.tunnel.read()
@@ -175,7 +175,7 @@ class BpfRules:
         return np.arange(first, first + count)
 
     def _handles(self, rules: Rules) -> Whole:
-        """Return the rules' handles. If they have none, it is the handle in the map, else a new one."""
+        """Return the rules' handles. A rule without one gets the handle in the map, or else a new one."""
         if rules.handle.all():
             return rules.handle
         handles = _rules(*self.tunnel.read(), self._devices).handles_for(rules)
@@ -203,7 +203,7 @@ class BpfRules:
     def _attach(self, devices: Sequence[int], *, afresh: bool = False) -> None:
         """Attach the program to devices that lack it. Raises BackendError.
 
-        afresh: remove the device's old rules first, which no dump showed while it was detached.
+        afresh: whether to remove the device's old rules first. No dump showed them while it was detached.
         """
         named = [filter_ for filter_ in _filters(self._netlink, devices) if filter_.name == self._name]
         attached = {filter_.device: filter_ for filter_ in named}

@@ -1,12 +1,12 @@
-"""Keep tunnel rules as tc flower rules (tunnel_key and a redirection), which adapters can take over.
+"""Keep tunnel rules as tc flower rules (tunnel_key and a redirection). Adapters can take them over.
 
 For: kernels with cls_flower, act_tunnel_key and act_mirred. Not for: other kernels (bpf.py). Source:
 tc-flower(8), tc-tunnel_key(8), tc-mirred(8). Implements port.Applier.
 
-Both actions are shared by their index. There is one tunnel_key for every VNI and VTEP, which comes with its
-first rule and goes with its last, and one mirred for the host. The owner's mark is the cookie of tunnel_key.
-A rule's handle is tc's handle with the preference above it, which makes it unique. pyroute2's classes encode
-one message; the others are copies of it with other columns (docs/decisions/0021).
+Both actions are shared by their index. There is one tunnel_key for every VNI and VTEP, which exists from its
+first rule to its last, and one mirred for the host. The owner's mark is the cookie of tunnel_key. A rule's
+handle is tc's handle with the preference in the higher bits, which makes it unique. pyroute2's classes encode
+one message. The other messages are copies of it with other columns (docs/decisions/0021).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _PREFERENCE = 0x7462
 _ALL_PROTOCOLS = 0x0300
 _PLACE = (_PREFERENCE << 16) | _ALL_PROTOCOLS
 _FIRST_REDIRECTION = 0x7400_0000
-"""Lowest index of mirred; the way out's ifindex is added. All owners share the redirection to it."""
+"""Lowest index of mirred. The ifindex of the way out is added. All owners share this redirection."""
 
 _HANDLE_BITS = 32
 _AT_ONCE = 256
-"""Most messages of one send: about 60 KiB, less than a socket's smallest buffer."""
+"""Largest number of messages in one send: about 60 KiB, less than a socket's smallest buffer."""
 
 _HANDLE_WORD, _DEVICE_WORD, _PLACE_WORD = 2, 1, 4
 _MAC, _FLAGS = (OPTIONS, 4), (OPTIONS, 22)
@@ -85,7 +85,7 @@ _CLONE_NEWNET = 0x4000_0000
 
 
 class FlowerRules:
-    """The rules of one owner on these representors (ifindex), and a view of all other owners'.
+    """The rules of one owner on these representors (ifindex), and a view of all other owners' rules.
 
     local: this host's VTEP address (IPv4 as an integer). Raises BackendError if the kernel refuses.
     """
@@ -104,7 +104,7 @@ class FlowerRules:
 
     @staticmethod
     def works() -> bool:
-        """Return whether this kernel takes such a rule, tried in a namespace that ends with the trial."""
+        """Return whether this kernel takes such a rule, by a trial in a namespace of its own."""
         results: list[bool] = []
         trial = threading.Thread(target=lambda: results.append(_trial()))
         trial.start()
@@ -153,7 +153,7 @@ class FlowerRules:
         return Refused(np.array([row for row, _ in refused], np.int64), name_of(refused[0][1]), full)
 
     def _send(self, requests: Words, flags: int) -> list[tuple[int, int]]:
-        """Send uint32[n, words], one message per row. Return (row, errno) of the refused ones."""
+        """Send uint32[n, words], one message per row. Returns (row, errno) of the refused ones."""
         refused: list[tuple[int, int]] = []
         for first in range(0, len(requests), _AT_ONCE):
             part = requests[first : first + _AT_ONCE]
@@ -180,7 +180,7 @@ class FlowerRules:
         return requests
 
     def _handles(self, rules: Rules) -> Whole:
-        """Return the handles of our rules for the same devices and addresses; 0 if there is none."""
+        """Return the handles of our rules for the same devices and MAC addresses; 0 if there is none."""
         installed = self.read().rules
         return installed.take(installed.cookie == self._owner).handles_for(rules)
 
@@ -191,7 +191,7 @@ def installed(netlink: Socket, devices: Sequence[int]) -> Rules:
 
 
 def _read(netlink: Socket, devices: Sequence[int]) -> tuple[FoundRules, tuple[int, int]]:
-    """Return the rules, and how many of them are in an adapter, and how many only there."""
+    """Return the rules, and two numbers: rules that are in an adapter, and rules that are only there."""
     parts = []
     interrupted = in_parts = False
     in_hardware = hardware_only = 0
@@ -209,7 +209,7 @@ def _read(netlink: Socket, devices: Sequence[int]) -> tuple[FoundRules, tuple[in
 
 
 def rules_of(group: Alike) -> Rules | None:
-    """Return the tunnel rules of all owners in messages with one layout; None if they are no such rules."""
+    """Return all owners' tunnel rules in messages with one layout; None if they are other filters."""
     if any(path not in group for path in (_MAC, _ACTION, _REMOTE, _VNI, (*_REDIRECT, 2))):
         return None
     kinds = group.text(0, KIND), group.text(0, *_FIRST, _ACT_KIND), group.text(0, *_SECOND, _ACT_KIND)
@@ -256,7 +256,7 @@ def _template(owner: int, local: int, way_out: int) -> tuple[Words, dict[Path, i
 
 
 def _removals(rules: Rules, handles: Whole) -> Words:
-    """Return a message for every rule. handles: tc's, with the preference above."""
+    """Return a message for every rule. handles: tc's handles with the preference in the higher bits."""
     body = TC_HEADER.pack(0, 0, 0, INGRESS, _ALL_PROTOCOLS) + attribute(KIND, b"flower\0")
     message = HEADER.pack(HEADER.size + len(body), DELETE_FILTER, 0, 0, 0) + body
     requests: NDArray[np.uint32] = np.tile(np.frombuffer(message, np.uint32), (len(handles), 1))

@@ -148,8 +148,8 @@ class filter_message(nlmsg):  # type: ignore[misc]  # noqa: N801
 class Tunnelling:
     """One rule: frames for `mac` go from `local` to `remote` (dotted IPv4) in `vni`, over `way_out`.
 
-    port: UDP port of the tunnel; way_out: ifindex; action, redirection: indices of the two shared actions;
-    cookie: the owner's mark, at most 16 bytes.
+    port: UDP port of the tunnel. way_out: ifindex of the device. action, redirection: indices of the two
+    shared actions. cookie: mark of the owner, at most 16 bytes.
     """
 
     mac: str

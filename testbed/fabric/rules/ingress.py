@@ -1,6 +1,6 @@
 """The ingress of a representor (clsact), and the device over which tunnelled frames leave (the way out).
 
-For: what both appliers share. Not for: the rules themselves. Source: tc(8), linux/rtnetlink.h.
+For: parts that both appliers share. Not for: the rules themselves. Source: tc(8), linux/rtnetlink.h.
 
 The way out is a VXLAN device without a VNI of its own: it takes VNI and remote from the frame's metadata. It
 cannot share its UDP port with the tenant's device, so it has another one. If a rule cannot set the remote's
@@ -39,11 +39,11 @@ _OWN_PORT = 4790
 _CLSACT, _CLSACT_HANDLE = 0xFFFF_FFF1, 0xFFFF_0000
 _TABLE = "twinbed_way_out"
 _MOST_MTU_BYTES = 65_000
-"""MTU of the way out, so large that the MTU of the uplinks decides."""
+"""MTU of the way out, bytes. It is so large that the MTU of the uplinks decides."""
 
 
 def filters(netlink: Socket, device: int) -> Messages:
-    """Return all filters at the ingress of a device, none if it has no clsact. Raises OSError."""
+    """Return all filters at the ingress of a device; none if it has no clsact. Raises OSError."""
     return netlink.dump(GET_FILTER, TC_HEADER.pack(0, device, 0, INGRESS, 0))
 
 
@@ -59,10 +59,10 @@ def ensure_clsact(netlink: Socket, device: int) -> None:
 
 
 def ensure_way_out(netlink: Socket, *, usual_port: bool) -> int:
-    """Return the ifindex of the way out; make it if it does not exist.
+    """Return the ifindex of the way out. Makes the device if it does not exist.
 
-    usual_port: an nftables rule gives its packets the usual port. Raises BackendError if another device has
-    its name, or the kernel or nft refuses.
+    usual_port: whether an nftables rule gives its packets the usual port. Raises BackendError if another
+    device has its name, or the kernel or nft refuses.
     """
     way_out = next((link for link in read_links(netlink) if link.name == WAY_OUT), None)
     if way_out is None:

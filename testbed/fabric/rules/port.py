@@ -19,8 +19,8 @@ from control.reconciler.ports import RuleChange
 class Refused:
     """The kernel refused a part of a change.
 
-    rows: positions of the change's rules that are not in force, int64[k]; why: the system's error for the
-    first; full: the kernel takes no more rules.
+    rows: int64[k], positions of the change's rules that are not in force. why: the system's error for the
+    first one. full: whether the kernel takes no more rules.
     """
 
     rows: Whole
@@ -32,8 +32,8 @@ class Refused:
 class FoundRules:
     """All owners' rules on the representors.
 
-    interrupted: they changed meanwhile, as the kernel says; in_parts: they came in several datagrams, so that
-    a change between two of them may have hidden a rule.
+    interrupted: whether they changed meanwhile, as the kernel says. in_parts: whether they came in several
+    datagrams. A change between two datagrams may have hidden a rule.
     """
 
     rules: Rules
@@ -42,7 +42,7 @@ class FoundRules:
 
 
 class Applier(Protocol):
-    """Carry out rule changes. Installed rules stay when the applier is closed or its process is killed."""
+    """Carries out rule changes. Installed rules stay when the applier is closed or its process is killed."""
 
     @property
     def ports(self) -> frozenset[int]:
@@ -58,7 +58,7 @@ class Applier(Protocol):
         ...
 
     def measures(self) -> dict[str, int]:
-        """Return its counts by name, for reports."""
+        """Return name → count, for reports."""
         ...
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from control.fabric import BfdTimers
-from twin.fabric.model import ControlPlane, Delay, Handling, Scheme, Stalls
+from control.fabric import BfdTimers, FaultKind, PlannedFault
+from twin.fabric.model import NO_SPINE, ControlPlane, Delay, Flags, Handling, Scheme, Stalls, Topology
 
 CONTROL = ControlPlane(
     carrier_s=Delay(0.002, 0.003),
@@ -41,3 +42,17 @@ def exact():
 def thorn(exact):
     """THORN with constant delays and BFD at 3 × 50 ms."""
     return Handling(Scheme.THORN, exact, BfdTimers(0.05, 3))
+
+
+def single(
+    at_s: float, *, host: int = 0, uplink: int = 0, down_s: float = np.inf, silent: bool = True
+) -> list[PlannedFault]:
+    """Plan one fault of a port at at_s, which by default is never repaired."""
+    return [PlannedFault(FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)]
+
+
+def reaches(topology: Topology, source: int, destination: int) -> Flags:
+    """Return bool[U, U]: whether a path leads by the source's uplink (row) and the destination's uplink
+    (column)."""
+    same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
+    return np.asarray(same | (topology.spines > NO_SPINE))

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
+from tests.twin.fabric.conftest import single
 from twin.fabric import failover as module
 from twin.fabric.failover import failover, gap_samples
-from twin.fabric.faults import flapping, round_robin, single
+from twin.fabric.faults import flapping, round_robin
 from twin.fabric.model import Bond, Delay, Handling, Reroute, Scheme
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.fabric import BfdTimers, FaultKind, PlannedFault
+from tests.twin.fabric.conftest import reaches
 from twin.fabric.failover import failover
 from twin.fabric.model import ControlPlane, Delay, Handling, Scheme, Stalls
-from twin.fabric.topology import dual_tor, reaches
+from twin.fabric.topology import dual_tor
 
 NOTHING, CARRIER_S, AGAIN_S = Delay(0.0, 0.0), 0.5, 3.0
 CERTAIN = ControlPlane(

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from control.fabric import Direction, FaultKind, PlannedFault
-from twin.fabric.faults import EdgeRates, check_faults, dead_links, flapping, random_edge, round_robin, single
+from tests.twin.fabric.conftest import single
+from twin.fabric.faults import EdgeRates, check_faults, dead_links, flapping, random_edge, round_robin
 from twin.fabric.model import Delay
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError

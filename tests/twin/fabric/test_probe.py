@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from control.fabric import BfdTimers
+from tests.twin.fabric.conftest import single
 from twin.fabric.failover import failover
-from twin.fabric.faults import round_robin, single
+from twin.fabric.faults import round_robin
 from twin.fabric.model import Handling, Outages, Scheme
 from twin.fabric.probe import probe
 from twin.fabric.topology import dual_tor

@@ -3,8 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.twin.fabric.conftest import reaches
 from twin.fabric.model import Scheme, Topology
-from twin.fabric.topology import NO_SPINE_USED, check, dual_tor, flow_hash, paths, reaches
+from twin.fabric.topology import NO_SPINE_USED, check, dual_tor, flow_hash, paths
 from twinbed import ScenarioError
 
 

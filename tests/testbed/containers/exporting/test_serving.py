@@ -80,7 +80,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
         assert status == 200
         families = {family.name: family for family in text_string_to_metric_families(text)}
         assert families["twinbed_records"].type == "counter"
-        assert families["twinbed_records"].documentation == "Period records handed to the policy."
+        assert families["twinbed_records"].documentation == "Number of period records handed to the policy."
         latency = {
             sample.labels.get("le"): sample.value
             for sample in families["twinbed_decision_latency_seconds"].samples
