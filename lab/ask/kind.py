@@ -116,8 +116,11 @@ class Kind(Protocol):
         return ""
 
     def facts(self, runs: Sequence[Run]) -> Record:
-        """Return the facts about the runs, for the lines above a table."""
-        ...
+        """Return the facts about the runs, for the lines above a table: their subjects and their seeds."""
+        return {
+            self.title.removeprefix("a "): "; ".join(dict.fromkeys(run.manifest["about"] for run in runs)),
+            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
+        }
 
     def legend(self, runs: Sequence[Run]) -> str:
         """Return a line that explains the table of these runs, or ""."""

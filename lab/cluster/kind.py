@@ -11,7 +11,7 @@ from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
 if TYPE_CHECKING:
     from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
-    from lab.runs.formats import Record, Result
+    from lab.runs.formats import Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
     from lab.runs.timeline import Tracks
@@ -56,12 +56,6 @@ class Cluster(Kind):
         from lab.cluster.metrics import METRICS
 
         return METRICS
-
-    def facts(self, runs: Sequence[Run]) -> Record:
-        return {
-            "cluster": "; ".join(dict.fromkeys(str(run.manifest["about"]) for run in runs)),
-            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
-        }
 
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         from lab.charts.cluster import charts

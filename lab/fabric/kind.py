@@ -48,15 +48,8 @@ class Fabric(Kind):
 
     def facts(self, runs: Sequence[Run]) -> Record:
         calibrations = [run.manifest["calibration"] for run in runs]
-        return {
-            "fabric": "; ".join(dict.fromkeys(str(run.manifest["about"]) for run in runs)),
-            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
-            "calibration": "; ".join(
-                dict.fromkeys(
-                    f"{calibration['name']} of {calibration['date']}" for calibration in calibrations
-                )
-            ),
-        }
+        named = dict.fromkeys(f"{made['name']} of {made['date']}" for made in calibrations)
+        return {**super().facts(runs), "calibration": "; ".join(named)}
 
     def timeline(self, run: Run) -> Tracks:
         from lab.fabric import timeline
