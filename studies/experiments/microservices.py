@@ -208,9 +208,9 @@ E2_SOURCE = Experiment(
         "Ω/k is 1.9 cores in MediaMicroservice and 0.9 in TrainTicket, far above γ = 0.2 core. So every "
         "container begins with more than Escra leaves unused, gives the rest back, and the pool fills: no "
         "application starves by construction.",
-        "The table below undoes one assumption at a time: what each of them is worth. The same assumptions "
-        "are added to E2 one at a time in E2's own table. Start-ups in the profile are worth most: they give "
-        "static limits the slack that the source prints, and a p99.9 that Escra does not reach.",
+        "The table below undoes one assumption at a time and so shows its effect. The same assumptions are "
+        "added to E2 one at a time in E2's own table. Start-ups in the profile have the largest effect: they "
+        "give static limits the slack that the source prints, and a p99.9 that Escra does not reach.",
     ),
     sensitivity=FROM_SOURCE,
     sensitivity_part=PART,
@@ -375,13 +375,13 @@ BEYOND = Experiment(
         "are means over two applications (HipsterShop, Teastore) under the four workloads."
     ),
     discussion=(
-        "VPA, with limits of twice what it requests, serves like static limits and reserves as much: nearly "
-        "twice Escra's cores, for a lower median latency than Escra's. Its own restarts cost it requests and "
-        "the tail; resized in place it loses fewer. Autopilot updates every second and fits memory closely: "
-        "containers are killed, and with them requests.",
+        "VPA, with limits of twice its requests, serves like static limits and reserves as much: nearly "
+        "twice Escra's cores, for a lower median latency than Escra's. Its restarts lose requests and "
+        "lengthen the tail; with resizing in place it loses fewer. Autopilot updates every second and fits "
+        "memory closely: containers are killed, and with them requests.",
         "Autothrottle changes limits twenty times less often than Escra and reserves a quarter more CPU. Its "
-        "containers have the memory limits of static ones, which are never killed. Its own are, because its "
-        "quotas let requests queue while its Tower still learns, and a queue takes memory.",
+        "containers have the same memory limits as static ones. Static ones are never killed, but its own "
+        "are: its quotas let requests queue while its Tower still learns, and a queue takes memory.",
     ),
     figures=tuple(figure for policy in POLICIES for figure in policy_figures(policy)),
 )
@@ -424,7 +424,7 @@ DUEL = Experiment(
         "after requests-only had lost requests, to find out why. Figures are means over the two workloads."
     ),
     discussion=(
-        "With room, nothing is gained by limits: Escra's throttle, and its p99 is eight to ten times that of "
+        "With room, limits gain nothing: Escra's limits throttle, and its p99 is eight to ten times that of "
         "requests-only on HipsterShop and more than twice on Teastore. Escra reserves more CPU on both "
         "applications, more memory on HipsterShop and a little less on Teastore. HipsterShop is not short of "
         "CPU on hosts of 2 cores either.",
