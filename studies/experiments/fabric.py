@@ -238,7 +238,7 @@ T3 = Experiment(
     method=(
         "GPT-2 (124 M parameters, 12 layers) on 4 hosts with a GPU each: 4 replicas, 4 stages, or 2 stages "
         "of 2 GPUs. Queue pairs are those of NCCL 2.18.1. The source gives no batch; 192 sequences of 1,024 "
-        "tokens an iteration in micro-batches of 12 are assumed, each as long as makes the source's "
+        "tokens an iteration in micro-batches of 12 are assumed, whose length gives the source's "
         "iterations. They vary by 2 % (assumed). Neighbours have one flow in each direction. Figures are "
         "means of 10 iterations, as in the source, with faults against without, both with THORN."
     ),

@@ -163,7 +163,7 @@ E2 = Experiment(
         "so throughput differs only where a policy fails. Static limits do not fail here. Autopilot does: it "
         "fits memory closely, containers are killed and restarted, and their requests are lost. How many are "
         "lost differs so much between seeds that the mean over all cells says nothing.",
-        "MediaMicroservice starves under Escra, and this alone makes the means of latency what they are; "
+        "MediaMicroservice starves under Escra, and this alone decides the means of latency; "
         "medians and single applications are in the table, too. Its 32 containers share an Ω of 3 to 6 "
         "cores. An equal share of about 0.1 core is below γ = 0.2 core, and Escra takes back only what is "
         "unused beyond γ. So no container gives anything back, the pool stays empty, and the busy containers "
@@ -284,10 +284,10 @@ E8 = Experiment(
         "although a third of the limit lies unused in slacks below δ. Small containers (24 to 80 MiB in "
         "HipsterShop) make that likely; a larger M or a smaller δ prevents it.",
         "Autopilot's containers are killed an order of magnitude more often than in the source. It begins "
-        "with what it recommends after the profile, and lowers limits to what the last seconds used. Caches "
-        "that fill and bursts that queue need more later, and a killed container begins again with empty "
-        "caches. The count depends on Autopilot's weights, which the source does not give, on how long a "
-        "restart takes, and on memory per request.",
+        "with its recommendations after the profile, and lowers limits to the use of the last seconds. "
+        "Caches that fill and bursts that queue need more later, and a killed container begins again with "
+        "empty caches. The count depends on Autopilot's weights, which the source does not give, on how "
+        "long a restart takes, and on memory per request.",
     ),
     sensitivity=(*MICROSERVICES, *ESCRA_MEMORY, *AUTOPILOT),
     sensitivity_seeds=(0, 1, 2),

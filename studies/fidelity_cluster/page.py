@@ -30,7 +30,7 @@ CELLS = {
 
 
 def make(asked: Asked) -> int:
-    """Run what is not in the store yet, and write the page with what there is."""
+    """Make the runs that the store lacks, and write the page with all stored runs."""
     store = RunStore(asked.store or STORE)
     check = harness.clock(asked.minutes)
     try:
@@ -98,9 +98,9 @@ def document(store: RunStore) -> str:
         "and Slurm starts, requeues and moves the processes. A missing line was not run yet.",
         "Machine: "
         + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
-        + ". What else it did meanwhile is not taken out of any figure: a quota is a promise of no more, not "
-        "of no less, and what is short first is the CPU for starts, which have no quota. The first runs were "
-        "made while others used both CPUs (load average 8); the calibration, at 4.",
+        + ". No figure is corrected for the machine's other work: a quota is an upper bound and no "
+        "guarantee, and CPU for starts, which have no quota, is short first. The first runs were made "
+        "while others used both CPUs (load average 8); the calibration, at 4.",
     )
     return harness.page(
         "fidelity-cluster", "Clusters: the twin beside real training jobs", answer, parts, conditions

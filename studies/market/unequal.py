@@ -61,7 +61,7 @@ Cell = dict[str, Any]
 
 
 def make(asked: Asked) -> int:
-    """Measure what is not in the store yet."""
+    """Measure the cells that the store lacks."""
     store, check = asked.store or STORE, harness.clock(asked.minutes)
     store.mkdir(parents=True, exist_ok=True)
     try:
@@ -153,7 +153,7 @@ class Known(NamedTuple):
     fit: Fit
 
     def pushes_s(self, machines: tuple[Machine, ...], pushes: int, *, contended: bool = True) -> float:
-        """Return the predicted time of so many pushes of a cluster, s."""
+        """Return the predicted time of `pushes` pushes of a cluster, s."""
         counted = Counter(machine.name for machine in machines)
         counts = np.array([[counted[kind.name] for kind in self.kinds]])
         training = replace(self.training, contended=contended)

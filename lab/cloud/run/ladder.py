@@ -215,9 +215,7 @@ _STAYS = (
     Column("costs_usd", "move", "$", 2),
     Column("why", "why"),
 )
-_LEGEND = (
-    "before, now: price of an hour of work there and here; saves: until the next choice; move: what it costs"
-)
+_LEGEND = "before, now: price of an hour of work there and here; saves: until the next choice; move: its cost"
 
 
 def table(answer: Sequence[Row], market: Offers, asked: Question, *, moves: bool, jobs: bool) -> Result:

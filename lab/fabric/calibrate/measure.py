@@ -29,7 +29,8 @@ from twinbed import BackendError
 Floats = NDArray[np.float64]
 
 HEAD = """What `twinbed calibrate --pillar fabric` found on this machine. Every value carries its unit and its
-source; what it does not measure is as in the file that ships. Of a delay, `value` is the median."""
+source; values that it does not measure are those of the file that ships. The `value` of a delay is its
+median."""
 
 _NAME = "calibrated"
 _LEAST_S = 1e-5

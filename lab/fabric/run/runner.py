@@ -63,7 +63,7 @@ def _about(faults: FaultsInput) -> str:
         case "none":
             return "no faults"
         case "single":
-            way = {None: "", "out": ", of what it sends", "in": ", of what it receives"}[faults.one_way]
+            way = {None: "", "out": ", of its sending", "in": ", of its receiving"}[faults.one_way]
             return f"one {silent}fault of a {faults.what}{way}"
         case "flapping":
             return f"a flapping port, {silent}{cycle}"
