@@ -148,7 +148,7 @@ class Kind(Protocol):
         return []
 
     def timeline(self, run: Run) -> Tracks:
-        """Return the events of a run as a timeline. Raise ScenarioError if the kind keeps none."""
+        """Return the events of a run as a timeline. Raises ScenarioError if the kind keeps none."""
         raise ScenarioError(f"run {run.id}: a run with {self.title} keeps no timeline")
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:

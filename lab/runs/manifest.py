@@ -38,7 +38,7 @@ _DIGITS = 10
 
 
 def _time(text: str) -> str:
-    """Return the text. Raise ValueError if it is not a time with a zone, because times are compared."""
+    """Return the text. Raises ValueError if it is not a time with a zone, because times are compared."""
     if datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("has no time zone")
     return text
