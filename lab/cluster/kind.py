@@ -82,7 +82,7 @@ class Cluster(Kind):
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
         from lab.cluster.calibrate.measure import HEAD, QUICK, THOROUGH, calibrate
-        from lab.cluster.calibrate.values import sections, write
+        from lab.cluster.calibrate.values import FORM
 
         made = calibrate(name, QUICK if quick else THOROUGH, progress)
-        return Calibrated(made, sections(made), write(made, HEAD))
+        return Calibrated(made, FORM.sections(made), FORM.write(made, HEAD))

@@ -76,9 +76,8 @@ class Fabric(Kind):
         return STEPS
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
-        from lab.ask.calibration import by_section
         from lab.fabric.calibrate.measure import HEAD, QUICK, THOROUGH, measure
-        from lab.fabric.calibrate.values import UNITS, write
+        from lab.fabric.calibrate.values import FORM
 
         made = measure(name, QUICK if quick else THOROUGH, progress)
-        return Calibrated(made, by_section(made, UNITS), write(made, HEAD))
+        return Calibrated(made, FORM.sections(made), FORM.write(made, HEAD))
