@@ -54,6 +54,19 @@ class Moments:
         return self.trace / self.sqr if self.sqr > 0 and self.trace > 0 else float("nan")
 
 
+def two_batches(small: float, small_sqr: ArrayLike, large: float, large_sqr: ArrayLike) -> Moments:
+    """Return the moments from mean squared norms of gradients at two batch sizes, small < large.
+
+    small_sqr, large_sqr: squared norms, float64[k]; they are averaged before anything is divided.
+    """
+    at_small, at_large = (
+        float(np.asarray(small_sqr, float).mean()),
+        float(np.asarray(large_sqr, float).mean()),
+    )
+    sqr = (large * at_large - small * at_small) / (large - small)
+    return Moments(sqr, (at_small - at_large) / (1 / small - 1 / large))
+
+
 def of_replicas(
     local: ArrayLike, total: ArrayLike, replicas: int, batch: float, base: float | None = None
 ) -> Moments:

@@ -146,6 +146,17 @@ class Predicted:
     time_s: Real
 
 
+def gpu_batch(memory_gib: float, alpha: float, beta: float) -> int:
+    """Return the largest power of 2 of samples that fits into a GPU: 2^⌊log2(α2 · memory + β2)⌋.
+
+    Raises ScenarioError if not even one sample fits.
+    """
+    fitting = alpha * memory_gib + beta
+    if fitting < 1:
+        raise ScenarioError(f"a GPU with {memory_gib:g} GiB holds {fitting:.3g} samples; leave its type out")
+    return int(2 ** floor(np.log2(fitting)))
+
+
 def iteration_s(
     training: Training, kinds: Sequence[WorkerKind], bandwidth_mb_s: Real | float | None = None
 ) -> Real:

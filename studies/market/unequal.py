@@ -146,7 +146,7 @@ class Compared(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Results of the profiles. training, kinds: constants of the predictor; fit: fit of the contention."""
+    """What the profiles tell. training, kinds: the predictor's constants; fit: of the contention."""
 
     training: Training
     kinds: tuple[WorkerKind, ...]

@@ -19,6 +19,7 @@ from control.goodput import (
     fit,
     gain,
     of_replicas,
+    two_batches,
 )
 
 positive = st.floats(0.01, 1e6)
@@ -36,7 +37,15 @@ def sqr(vectors: np.ndarray) -> np.ndarray:
     return (vectors**2).sum(axis=-1)
 
 
-def test_replicas_tell_the_noise_scale_and_so_do_successive_gradients() -> None:
+def test_two_batch_sizes_tell_the_noise_scale_without_bias() -> None:
+    seen = two_batches(4, sqr(gradients(4, 4000, noise=30.0)), 64, sqr(gradients(64, 4000, noise=30.0)))
+    assert seen.sqr == pytest.approx(1.0, rel=0.03)
+    assert seen.noise == pytest.approx(30.0, rel=0.05)
+    # Two norms by hand: |G|² = (4·2 − 1·5) / 3 = 1 and tr Σ = (5 − 2) / (1 − 1/4) = 4.
+    assert two_batches(1, 5.0, 4, 2.0) == Moments(1.0, 4.0)
+
+
+def test_replicas_tell_the_same_noise_scale_and_so_do_successive_gradients() -> None:
     each = gradients(8, 8000, noise=30.0).reshape(2000, 4, -1)
     seen = of_replicas(sqr(each).mean(axis=1), sqr(each.mean(axis=1)), 4, 32, 8)
     assert seen.noise == pytest.approx(30.0, rel=0.1)

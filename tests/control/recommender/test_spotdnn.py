@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from control.recommender.spotdnn import Goal, Training, WorkerKind, compute_s, iteration_s, predict
-from control.recommender.spotdnn_fits import Fit, fit_contention
+from control.recommender.spotdnn import Goal, Training, WorkerKind, compute_s, gpu_batch, iteration_s, predict
+from control.recommender.spotdnn_fits import fit_contention, fit_loss, fit_memory
 from control.recommender.spotdnn_plans import Search, by_speed, provision, provision_again
 from twinbed import ScenarioError
 
@@ -207,9 +207,11 @@ def test_what_cannot_be_planned_says_why() -> None:
     assert "workers are needed, and 6 are useful" in provision(TRAINING, kinds, Goal(0.8, 10)).reason
     huge = [replace(kind, samples=50_000) for kind in kinds]
     assert "the loss would not fall" in provision(TRAINING, huge, Goal(0.8, 1e5)).reason
-    poor = Fit("contention", np.zeros(2), np.zeros(4), 0.0)
-    answer = provision(TRAINING, kinds, Goal(0.8, 1e5), fits=[poor])
-    assert "contention explains 0.00 of the variance" in answer.reason
+    poor = fit_memory(np.array([1.0, 2, 3, 4]), np.array([1.0, 2, 2, 1]))
+    assert (
+        "memory explains 0.00 of the variance"
+        in provision(TRAINING, kinds, Goal(0.8, 1e5), fits=[poor]).reason
+    )
     late = provision(TRAINING, kinds, Goal(0.8, 1400))
     assert "infeasible: the fastest cluster needs" in late.reason
     assert late.rejected["late"] > 0 == late.rejected["the loss would not fall: γ2·b + γ3 ≤ 0"]
@@ -247,16 +249,47 @@ def test_the_others_think_less_of_contention_and_of_unequal_speeds() -> None:
     assert by_speed(TRAINING, kinds) == [LARGE, SMALL]
 
 
+def test_the_batch_is_the_largest_power_of_two_that_fits() -> None:
+    assert gpu_batch(16, 70, -60) == 1024  # 70 · 16 − 60 = 1060
+    with pytest.raises(ScenarioError, match="leave its type out"):
+        gpu_batch(1, 10, -60)
+
+
 @given(numbers(0.1, 1), numbers(-2, 0.2))
-def test_contention_is_found_again(alpha, beta) -> None:
+def test_contention_and_memory_are_found_again(alpha, beta) -> None:
     workers = np.array([2, 4, 7])  # 1200 / 2 = 600 serves two workers of 500 MB/s in full
     share = alpha * np.sqrt(workers) + beta
     bandwidth = share * 1200 / workers + (1 - share) * 500
     fit = fit_contention(workers, bandwidth, server_mb_s=1200, worker_mb_s=500)
     assert fit.values == pytest.approx([alpha, beta], abs=1e-9)
     assert (fit.refusal, fit.residuals.size) == ("", 2)
+    assert fit_memory(np.array([8.0, 12.0, 16.0]), np.array([500.0, 780.0, 1060.0])).values == pytest.approx(
+        [70, -60]
+    )
     with pytest.raises(ScenarioError, match="contention: measured at one point only"):
         fit_contention(np.array([2, 4]), np.array([500.0, 400]), server_mb_s=1200, worker_mb_s=500)
+
+
+@pytest.mark.parametrize("unequal", [True, False])
+def test_a_fitted_loss_curve_predicts_another_cluster(unequal: bool) -> None:
+    training = replace(TRAINING, unequal=unequal, gamma=(800, -0.2, 2500, 0.3 if unequal else 1.0, 0.5))
+    clusters = np.array([[1, 1], [1, 3], [3, 4], [2, 0]])
+    of = predict(training, [LARGE, SMALL], clusters, Goal(0.8, 1e6))
+    pushes = np.linspace(100, 6000, 40)
+    rows = [(of.samples[row], of.convergence[row], of.workers[row]) for row in range(3)]
+    curves = np.concatenate([training.loss(*map(np.array, row), pushes) for row in rows])
+    noise = np.random.default_rng(0).normal(0, 0.003, curves.size)
+    samples, convergence, workers = (np.repeat(column, pushes.size) for column in zip(*rows, strict=True))
+    fit = fit_loss(
+        np.tile(pushes, 3), curves + noise, samples, convergence, workers.astype(float), unequal=unequal
+    )
+    assert fit.refusal == ""
+    fitted = replace(training, gamma=tuple(fit.values))
+    got = predict(fitted, [LARGE, SMALL], clusters[3:], Goal(0.8, 1e6)).iterations[0]
+    assert got == pytest.approx(of.iterations[3], rel=0.05)
+    wild = np.random.default_rng(1).uniform(0.5, 2.5, curves.size)
+    refused = fit_loss(np.tile(pushes, 3), wild, samples, convergence, workers.astype(float))
+    assert "explains" in refused.refusal
 
 
 def test_the_computing_time_is_what_communication_leaves() -> None:
