@@ -58,7 +58,7 @@ class Fleet:
         self._answer, self._applied = Report(), Counter[str]()
 
     def join(self) -> None:
-        """Let every agent register and say what it has."""
+        """Let every agent register and report its containers."""
         for agent in range(self.agents):
             self.books.register(Hello(name=f"a{agent}", instance=1, host_cores=HOST_CORES), agent + 1, 0.0)
             self.gate.open(agent + 1, KEY)

@@ -13,7 +13,7 @@ UPSILON, KAPPA, GAMMA, WINDOW, MIN_CHANGE, LEAST_CORES = 0.2, 0.8, 0.2, 5, 0.01,
 
 
 class Container:
-    """One container's state: what it holds and its last reports."""
+    """One container's state: its quota and its last reports."""
 
     __slots__ = ("host_cores", "quota", "throttled", "unused")
 

@@ -1,9 +1,9 @@
 """The straightforward model of a fleet's job: SimPy, a timeout for every iteration.
 
 For: the baseline of bench_fleet. There is a process for each cause of faults and one for the job. The job
-waits out each iteration, save and start, and is interrupted by what it does not survive. It leaves out, to
-its advantage: swaps of hosts, second faults of an attachment, stalls that overlap, idle times of the network.
-Spares never run out. Not for: use.
+waits out each iteration, save and start, and is interrupted by faults that it does not survive. It leaves
+out, to its advantage: swaps of hosts, second faults of an attachment, stalls that overlap, idle times of the
+network. Spares never run out. Not for: use.
 """
 
 from __future__ import annotations

@@ -37,6 +37,8 @@ _UNITS = np.array([1.0, 1.0, 0.5, 0.7, 1.5, 0.2])
 """Typical difference between jobs of a kind in each coordinate of a law."""
 _BANDWIDTH = np.array([0.4, 0.4, 0.4, 0.6, 0.4, 0.8])
 """Bandwidth of the kernel in law space, in the units of Laws.coordinates."""
+_LEAST_WEIGHT = 1e-3
+"""Largest weight of a law that smoothing drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +129,13 @@ def log_time(laws: Laws, candidates: Candidates, at: Reference) -> Real:
     return time
 
 
-def smoothed(points: Real, weights: Real, least: float = 1e-3) -> Real:
+def smoothed(points: Real, weights: Real) -> Real:
     """Return weights over k laws after smoothing by a Gaussian kernel in law space, float64[k], summing to 1.
 
     A past job thus stands for jobs like it. points: Laws.coordinates, float64[k, 6]; weights: float64[k], of
-    which those up to `least` are dropped.
+    which those up to _LEAST_WEIGHT are dropped.
     """
-    rows = np.flatnonzero(weights > least)
+    rows = np.flatnonzero(weights > _LEAST_WEIGHT)
     if not rows.size:
         return np.full(len(points), 1 / len(points))
     # Single precision suffices for weights. It takes a third of the time, and this is most of the learning

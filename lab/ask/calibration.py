@@ -7,7 +7,7 @@ For: reading, checking and writing the form that all pillars share. Not for: the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
@@ -125,19 +125,32 @@ def read(
     return head, values
 
 
-def read_flat(
-    path: Path, schema: int, units: Mapping[str, Mapping[str, str] | None], cure: str
-) -> Calibration:
-    """Return the calibration in a file, whose values have dotted keys, `section.key`. As `read` otherwise."""
-    head, held = read(path, schema, units, cure)
-    values = {f"{name}.{key}": value for name, entries in held.items() for key, value in entries.items()}
-    return Calibration(**head, values=values)
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a calibration file whose values have dotted keys, `section.key`.
 
+    path: the file that ships. schema, units: as for `read`.
+    """
 
-def by_section(calibration: Calibration, sections: Iterable[str]) -> dict[str, Values]:
-    """Return the values with dotted keys as section → key → value."""
-    named = [(*key.partition(".")[::2], value) for key, value in calibration.values.items()]
-    return {name: {key: value for of, key, value in named if of == name} for name in sections}
+    path: Path
+    schema: int
+    units: Mapping[str, Mapping[str, str] | None]
+
+    def load(self, path: str | Path | None = None) -> Calibration:
+        """Return the calibration in a file; None reads the one that ships. Raises as `read`."""
+        cure = f"{self.path.name} shows how one looks"
+        head, held = read(self.path if path is None else Path(path), self.schema, self.units, cure)
+        values = {f"{name}.{key}": value for name, entries in held.items() for key, value in entries.items()}
+        return Calibration(**head, values=values)
+
+    def sections(self, calibration: Calibration) -> dict[str, Values]:
+        """Return the values as section → key → value."""
+        named = [(*key.partition(".")[::2], value) for key, value in calibration.values.items()]
+        return {name: {key: value for of, key, value in named if of == name} for name in self.units}
+
+    def write(self, calibration: Calibration, head: str = "") -> str:
+        """Return the text of a file with this calibration, which begins with the comment `head`."""
+        return written(calibration, self.sections(calibration), self.path.read_text(encoding="utf-8"), head)
 
 
 @cache

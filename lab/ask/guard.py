@@ -108,7 +108,7 @@ def keys(text: str, where: str, expected: str, *, aliases: bool = True) -> dict[
 
 
 def usable(data: Any, where: str) -> Any:
-    """Return `data` if every value in it can be used. Raise ScenarioError that begins with `where` and names
+    """Return `data` if every value in it can be used. Raises ScenarioError that begins with `where` and names
     the key."""
     pending: list[tuple[str, int, Any]] = [("", 0, data)]
     while pending:

@@ -116,8 +116,11 @@ class Kind(Protocol):
         return ""
 
     def facts(self, runs: Sequence[Run]) -> Record:
-        """Return the facts about the runs, for the lines above a table."""
-        ...
+        """Return the facts about the runs, for the lines above a table: their subjects and their seeds."""
+        return {
+            self.title.removeprefix("a "): "; ".join(dict.fromkeys(run.manifest["about"] for run in runs)),
+            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
+        }
 
     def legend(self, runs: Sequence[Run]) -> str:
         """Return a line that explains the table of these runs, or ""."""
@@ -145,7 +148,7 @@ class Kind(Protocol):
         return []
 
     def timeline(self, run: Run) -> Tracks:
-        """Return the events of a run as a timeline. Raise ScenarioError if the kind keeps none."""
+        """Return the events of a run as a timeline. Raises ScenarioError if the kind keeps none."""
         raise ScenarioError(f"run {run.id}: a run with {self.title} keeps no timeline")
 
     def validation_steps(self, scenario: Scenario, repeats: int) -> int:

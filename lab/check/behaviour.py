@@ -114,7 +114,7 @@ def on_twin(allocator: Allocator, periods: int) -> Sequence[str]:
 
 
 def on_testbed(allocator: Allocator, periods: int) -> Sequence[str]:
-    """Return the broken promises after the case ran on this machine. Raise BackendError if it cannot run."""
+    """Return the broken promises after the case ran on this machine. Raises BackendError if it cannot run."""
     from testbed.containers import ownership
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.host.loop import Settings, control

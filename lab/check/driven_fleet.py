@@ -92,7 +92,7 @@ class DrivenFleet:
     def staggered(self, usage: Mapping[int, tuple[float, int]], groups: int) -> list[Decision]:
         """Play one period whose ends are spread evenly over `groups` groups of containers.
 
-        Container i of `ids` is in group i mod `groups`. Returns one decision per group.
+        Container i of `ids` is in group i mod `groups`. Return one decision per group.
         """
         start_s = self.at_s
         decisions = []

@@ -141,7 +141,7 @@ async def _serve(plan: Plan, listen: str, where: Place | None, pki: Path) -> Non
 
 
 def address(text: str, option: str) -> tuple[str, int]:
-    """Return HOST, without the brackets of an IPv6 address, and PORT. Raise ScenarioError that names the
+    """Return HOST, without the brackets of an IPv6 address, and PORT. Raises ScenarioError that names the
     option."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):

@@ -32,7 +32,7 @@ MetricsOption = Annotated[
 
 
 def place(text: str | None) -> Place | None:
-    """Return the address for metrics, None if they are not served. Raise ScenarioError."""
+    """Return the address for metrics, None if they are not served. Raises ScenarioError."""
     if text is None:
         return None
     host, _, port = text.rpartition(":") if ":" in text else ("127.0.0.1", "", text)
@@ -70,7 +70,7 @@ def exported(read: Callable[[], list[Series]], where: Place | None) -> Iterator[
 
 @asynccontextmanager
 async def served(registry: CollectorRegistry, where: Place | None) -> AsyncIterator[None]:
-    """Serve the metrics inside the block. Raise BackendError if the address cannot be used."""
+    """Serve the metrics inside the block. Raises BackendError if the address cannot be used."""
     from testbed.containers.exporting.serving import serve
 
     stop = None if where is None else serve(registry, *where)

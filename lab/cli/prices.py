@@ -122,7 +122,7 @@ def update(
 
 
 def _of(rows: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
-    """Return the rows with these values. Raise ScenarioError with the nearest known value for an unknown
+    """Return the rows with these values. Raises ScenarioError with the nearest known value for an unknown
     one.
     """
     from difflib import get_close_matches

@@ -48,7 +48,7 @@ def trace(context: typer.Context, source: str) -> str:
 
 
 def traces(context: typer.Context, sources: list[str] | None) -> list[str] | None:
-    """Return sources with `-` replaced as by `trace`. Raise TraceError if it occurs twice."""
+    """Return sources with `-` replaced as by `trace`. Raises TraceError if it occurs twice."""
     if sources and sources.count(NAME) > 1:
         raise TraceError("-: standard input can be read once; give `-` once")
     return sources and [trace(context, source) for source in sources]

@@ -11,7 +11,7 @@ from lab.ask.kind import Figure, Kind, Progress, Runner
 if TYPE_CHECKING:
     from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
-    from lab.runs.formats import Record, Result
+    from lab.runs.formats import Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
 
@@ -55,12 +55,6 @@ class Cloud(Kind):
         from lab.cloud.metrics import METRICS
 
         return METRICS
-
-    def facts(self, runs: Sequence[Run]) -> Record:
-        return {
-            "market": "; ".join(dict.fromkeys(str(run.manifest["about"]) for run in runs)),
-            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
-        }
 
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         from lab.charts.market import charts

@@ -11,7 +11,7 @@ from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
 if TYPE_CHECKING:
     from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
-    from lab.runs.formats import Record, Result
+    from lab.runs.formats import Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
     from lab.runs.timeline import Tracks
@@ -57,12 +57,6 @@ class Cluster(Kind):
 
         return METRICS
 
-    def facts(self, runs: Sequence[Run]) -> Record:
-        return {
-            "cluster": "; ".join(dict.fromkeys(str(run.manifest["about"]) for run in runs)),
-            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
-        }
-
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         from lab.charts.cluster import charts
 
@@ -88,7 +82,7 @@ class Cluster(Kind):
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
         from lab.cluster.calibrate.measure import HEAD, QUICK, THOROUGH, calibrate
-        from lab.cluster.calibrate.values import sections, write
+        from lab.cluster.calibrate.values import FORM
 
         made = calibrate(name, QUICK if quick else THOROUGH, progress)
-        return Calibrated(made, sections(made), write(made, HEAD))
+        return Calibrated(made, FORM.sections(made), FORM.write(made, HEAD))

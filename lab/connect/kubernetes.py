@@ -213,7 +213,7 @@ def _text(quantity: str, value: float) -> str:
 
 
 def _asked(name: str, ask: Any) -> Any:
-    """Send a request, and send it again if the object was changed meanwhile. Raise GroupGoneError for a
+    """Send a request, and send it again if the object was changed meanwhile. Raises GroupGoneError for a
     missing object, and a one-line BackendError for all other errors."""
     import httpx2
     from lightkube.core.exceptions import ApiError

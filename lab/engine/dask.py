@@ -382,7 +382,7 @@ def _carry_out(
 
 
 def _placed(about: _Input, content: bytes) -> Path:
-    """Return the file's path on this worker, written whole. Raise OSError."""
+    """Return the file's path on this worker, written whole. Raises OSError."""
     folder = _own_folder() / about.sha256
     place = folder / about.name
     if not place.exists() or hashlib.sha256(place.read_bytes()).hexdigest() != about.sha256:

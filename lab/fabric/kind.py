@@ -48,15 +48,8 @@ class Fabric(Kind):
 
     def facts(self, runs: Sequence[Run]) -> Record:
         calibrations = [run.manifest["calibration"] for run in runs]
-        return {
-            "fabric": "; ".join(dict.fromkeys(str(run.manifest["about"]) for run in runs)),
-            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
-            "calibration": "; ".join(
-                dict.fromkeys(
-                    f"{calibration['name']} of {calibration['date']}" for calibration in calibrations
-                )
-            ),
-        }
+        named = dict.fromkeys(f"{made['name']} of {made['date']}" for made in calibrations)
+        return {**super().facts(runs), "calibration": "; ".join(named)}
 
     def timeline(self, run: Run) -> Tracks:
         from lab.fabric import timeline
@@ -83,9 +76,8 @@ class Fabric(Kind):
         return STEPS
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
-        from lab.ask.calibration import by_section
         from lab.fabric.calibrate.measure import HEAD, QUICK, THOROUGH, measure
-        from lab.fabric.calibrate.values import UNITS, write
+        from lab.fabric.calibrate.values import FORM
 
         made = measure(name, QUICK if quick else THOROUGH, progress)
-        return Calibrated(made, by_section(made, UNITS), write(made, HEAD))
+        return Calibrated(made, FORM.sections(made), FORM.write(made, HEAD))

@@ -48,7 +48,7 @@ def mean_ci95(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def kind_of(runs: Sequence[Run]) -> Kind:
-    """Return the runs' kind. Raise StoreError for no runs, a run that is given twice, or runs of several
+    """Return the runs' kind. Raises StoreError for no runs, a run that is given twice, or runs of several
     kinds."""
     if not runs:
         raise StoreError("no runs to compare; give one or more")

@@ -10,7 +10,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isnan
@@ -38,7 +38,7 @@ _DIGITS = 10
 
 
 def _time(text: str) -> str:
-    """Return the text. Raise ValueError if it is not a time with a zone, because times are compared."""
+    """Return the text. Raises ValueError if it is not a time with a zone, because times are compared."""
     if datetime.fromisoformat(text).tzinfo is None:
         raise ValueError("has no time zone")
     return text
@@ -189,3 +189,29 @@ def store_run(
         "wall_s": round(time.perf_counter() - began, 3),
     }
     return store.publish(manifest, tables)
+
+
+def one_by_one(
+    specs: Sequence[RunSpec],
+    store: RunStore,
+    input_sha256: str,
+    make: Callable[[RunSpec, Mapping[str, Any], float], Run],
+    *,
+    fresh: bool,
+    progress: Callable[[str, float], None] | None,
+) -> list[Run]:
+    """Return the stored runs of specs on the twin, whose arguments are those of lab.ask.kind.Runner.
+
+    input_sha256: as of `identified`. make: makes and stores a run; it gets the spec, the identity and
+    `time.perf_counter()` at the start.
+    """
+    runs = []
+    for spec in specs:
+        identity = identified(spec, spec.resolved(), input_sha256)
+        if not fresh and store.has(identity["id"]):
+            runs.append(store.open(identity["id"]))
+        else:
+            runs.append(make(spec, identity, time.perf_counter()))
+        if progress is not None:
+            progress(spec.label, 1.0)
+    return runs

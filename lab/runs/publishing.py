@@ -64,7 +64,7 @@ class Working:
             self._lock = take(self.folder / _LOCK)
 
     def install(self) -> None:
-        """Make the directory visible, in place of a run of the same id. Raise OSError; the former run then
+        """Make the directory visible, in place of a run of the same id. Raises OSError; the former run then
         stays, unless the last sync fails."""
         with locked(self._root):
             # Released first: NFS keeps a file that is removed while it is open under another name.
@@ -96,7 +96,7 @@ class Working:
 
 
 def retire(run: Path) -> None:
-    """Remove a run. Raise OSError if it cannot be removed; it then stays."""
+    """Remove a run. Raises OSError if it cannot be removed; it then stays."""
     gone = _hidden(run.parent, "gone", run.name)
     with locked(run.parent):
         run.rename(gone)

@@ -43,7 +43,7 @@ class Quota:
             shelf.write(_FILE, str(most).encode())
 
     def claim(self, more: int) -> None:
-        """Count bytes that are about to be written. Raise StoreError if they exceed the quota."""
+        """Count bytes that are about to be written. Raises StoreError if they exceed the quota."""
         now_s = time.monotonic()
         if now_s - self._looked_s > LOOK_S:
             most = self.get()

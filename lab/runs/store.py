@@ -167,7 +167,7 @@ class RunStore:
             raise StoreError(f"{self.root}: cannot be listed: {_one_line(error)}") from None
 
     def open_all(self, run_ids: Sequence[str]) -> list[Run]:
-        """Return the runs with exactly these ids. Raise StoreError if one does not exist."""
+        """Return the runs with exactly these ids. Raises StoreError if one does not exist."""
         return [self._read(run_id) for run_id in run_ids]
 
     def shelf(self, name: str) -> Shelf:
@@ -306,7 +306,7 @@ class RunStore:
         return Run(self.root / run_id, full)
 
     def _scan(self, names: Sequence[str] | None = None) -> Iterator[tuple[str, Run | None, str]]:
-        """Yield each visible directory by its printable name: as a run, or with its error. Raise StoreError
+        """Yield each visible directory by its printable name: as a run, or with its error. Raises StoreError
         if the root cannot be listed.
 
         names: of the directories to read; None: all.

@@ -92,8 +92,8 @@ def write(tracks: Tracks, path: Path, about: dict[str, str]) -> Written:
     """Write the tracks to a file, compressed if its name ends in .gz. about: facts of the run.
 
     Each track gets an equal part of MOST_EVENTS. A counter with too many changes is divided into groups of
-    equally many values, of which the least and the greatest are kept. Of too many spans, the longest are
-    kept. Raises as `write_whole`.
+    equally many values, of which the least and the greatest are kept. If there are too many spans, the
+    longest are kept. Raises as `write_whole`.
     """
     processes = {name: number for number, name in enumerate(dict.fromkeys(t.process for t in tracks), 1)}
     events: list[dict[str, Any]] = [

@@ -46,7 +46,7 @@ class Tags:
         self._shelf.write(f"{tag}@{run_id}", b"\n")
 
     def remove(self, run_id: str, tag: str) -> None:
-        """Remove a tag from a run. Raise ScenarioError if the run does not have it."""
+        """Remove a tag from a run. Raises ScenarioError if the run does not have it."""
         present = self.all().get(run_id, [])
         if tag not in present:
             raise ScenarioError(f"run {run_id}: no tag {tag!r}; it has {', '.join(present) or 'none'}")

@@ -93,7 +93,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 
 
 def _rows(table: Path) -> list[tuple[str, dict[str, str]]]:
-    """Return the rows of a CSV file with their line numbers. Raise ScenarioError."""
+    """Return the rows of a CSV file with their line numbers. Raises ScenarioError."""
     reader = csv.DictReader(io.StringIO(read_user_text(table, MIB)), strict=True)
     try:
         rows = [(f"{table}: line {reader.line_num}", row) for row in reader]

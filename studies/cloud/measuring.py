@@ -70,7 +70,6 @@ def cells(
     batches: Sequence[int] = BATCHES,
     *,
     cores: float | None = None,
-    scale: float = SCALE,
     seed: int = 0,
 ) -> list[Cell]:
     """Return all cells that this machine can carry, shuffled by the seed.
@@ -84,7 +83,7 @@ def cells(
         if job.batch is None:
             raise ScenarioError(f"job {job.name}: no batch; state one")
         for count in workers:
-            carried = tuple(kind for kind in types if count * kind.vcpus * scale <= cores - _LEFT_CORES)
+            carried = tuple(kind for kind in types if count * kind.vcpus * SCALE <= cores - _LEFT_CORES)
             made += [Cell(job, count, job.batch * factor, carried) for factor in batches if carried]
     np.random.default_rng(seed).shuffle(made)
     return made

@@ -165,7 +165,7 @@ def use_bps(listing: Listing, batch: int, server_bps: float) -> float:
 
 
 def run_s(listing: Listing, batch: int, workers: int, server_bps: float, images: float) -> float:
-    """Return the seconds to process so many images with asynchronous workers that share a server's port."""
+    """Return the time to process `images` images with asynchronous workers that share a server's port, s."""
     step = work(listing, batch)
     alone = _alone_s(listing, step, batch, server_bps)
     return float(images / batch / asynchronous_steps_per_s(alone, step.bytes, workers, server_bps))

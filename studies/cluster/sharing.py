@@ -20,7 +20,7 @@ from studies.harness import Asked, dash, table
 from traces.readers.job_logs import JobLog, read_philly, read_surf
 
 LOADS = (0.5, 0.8, 0.95)
-"""Use of all users over what is reserved."""
+"""Use of all users as a share of the reserved machines."""
 
 DISCOUNTS = (0.4, 0.6)
 """Approximate discounts of the large providers for reserving one and three years. An assumption."""
@@ -115,9 +115,9 @@ def document(sets: Sequence[Data]) -> str:
     ]
     conditions = (
         f"Tolerance: a mean wait of {TOLERANCE:g} times the mean run time of the user's own jobs. Waiting "
-        "has no price. Load: the use of all users over what is reserved from the first submission to the "
-        "last. Jobs run first come, first served, without backfilling. H10 is from an abstract, and all "
-        "rules here are readings of it.",
+        "has no price. Load: the use of all users over the reserved machine time from the first "
+        "submission to the last. Jobs run first come, first served, without backfilling. H10 is from an "
+        "abstract, and all rules here are readings of it.",
         "Philly: 40,222 jobs of 11 virtual clusters, which are the users; machines have 8 GPUs, and a job "
         "may use any of them. SURF: 4,407 jobs of 16 cores in a week on machines of 16 cores; the data name "
         f"no users, so its jobs are dealt to {_SURF_USERS} users, the k-th with weight 1/k, with three "

@@ -98,7 +98,7 @@ C4 = Experiment(
     "C4",
     "VGG on satellite images: a dearer type costs less",
     "",
-    "What Vertex's rules bill for the source's hours on three nodes, and what was measured of our own VGG on "
+    "Vertex's bill by its rules for the source's hours on three nodes, and measurements of our own VGG on "
     f"three workers of the same types. {_DATA}",
     figures(
         ("bill_small", "33 h on 3 n1-standard-4", "$", 2),

@@ -176,8 +176,9 @@ E6 = Experiment(
         for interval_s in (0.05, 0.15, 0.2)
     ),
     discussion=(
-        "Reports less often than every 100 ms are slower, as in the source. Reports every 50 ms make no "
-        "difference that the seeds agree on. A report in the middle of a period raises a quota at once, and "
+        "Reports at longer intervals than 100 ms give longer latencies, as in the source. Reports every 50 "
+        "ms make no difference on which the seeds agree. A report in the middle of a period raises a quota "
+        "at once, and "
         "writing a quota refills the container's runtime, in the twin as in the kernel, so it can use two "
         "quotas in a period. The twin charges nothing for reporting and deciding twice as often.",
     ),
@@ -258,10 +259,10 @@ E7 = Experiment(
         "Network: 12.06 Mbit/s are 4.7 kB per container and period, fifty times what a record takes on the "
         "wire. The source's figure must contain more than telemetry: it calls its agents over HTTP/2 for "
         "every limit, and asks cAdvisor for the memory of every container.",
-        "Containers per core: ours is the decision alone, made in NumPy over all containers that report "
-        "together, so it grows with their number (phases). The source's also receives datagrams and calls "
-        "agents; `python -m studies wire` counts what real ones need, with TLS. The figure is a time and "
-        "changes from machine to machine and run to run.",
+        "Containers per core: ours counts the decision alone, made in NumPy over all containers that report "
+        "together, so it grows with their number (phases). The source's controller also receives datagrams "
+        "and calls agents; `python -m studies wire` counts the needs of a real one, with TLS. The figure is "
+        "a time and changes from machine to machine and run to run.",
     ),
     sensitivity=changes(
         {"period=50ms": "period_s=0.05", "phases=1": "services.phases=1", "phases=10": "services.phases=10"}
@@ -294,11 +295,11 @@ DELAY = Experiment(
         "delay, paired, and are means over the two applications."
     ),
     discussion=(
-        "Up to 5 ms the Controller may be far away. Latency even falls a little, because a quota that is "
-        "written later in the period refills the runtime of a container that has used more of it. From 20 ms "
-        "on the tail doubles, and at half a period the median suffers, too. Decisions are then about a "
-        "period that is over, quotas are written where they refill most, and Escra takes the effect of a "
-        "refill for a limit that suffices. A Controller belongs in the same region as its hosts.",
+        "A delay of up to 5 ms does no harm. Latency even falls a little, because a quota that is written "
+        "later in the period refills the runtime of a container that has used more of it. From 20 ms on the "
+        "tail doubles, and at half a period the median suffers, too. Decisions are then about a period that "
+        "is over, quotas are written when they refill most, and Escra mistakes the effect of a refill for a "
+        "sufficient limit. A Controller belongs in the same region as its hosts.",
     ),
     figures=tuple(
         figure

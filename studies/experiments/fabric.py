@@ -102,20 +102,20 @@ T1 = Experiment(
     title="What a death costs a job that saves after every epoch",
     scenario="T1.yaml",
     method=(
-        "The longest time in which a job with one path makes no progress: from a silent fault just before "
-        "the end of an epoch until the job reaches that point again. Queue pairs are those of NCCL 2.18.1. "
-        "The times to save, to start and of an epoch are the source's own (table 3.1). The twin adds how "
-        "long the fault is not noticed, or not repaired (10 s). The source's figures are the sum of start "
-        "and epoch, without either."
+        "The figure is the longest time in which a job with one path makes no progress: from a silent fault "
+        "just before the end of an epoch until the job reaches that point again. Queue pairs are those of "
+        "NCCL 2.18.1. The times of a save, a start and an epoch are the source's own (table 3.1). The twin "
+        "adds the time until the fault is noticed, or repaired (10 s). The source's figures are the sum of "
+        "start and epoch, without that time."
     ),
     figures=_by_profile(_deaths, _T1_JOBS),
     discussion=(
         "This does not test the twin alone, because start and epoch are inputs. Beyond them the twin adds "
         "the repair of the port, 10 s, which is longer than the 8.6 s after which queue pairs with the "
         "plain timer give up. With `cx6-20.43` they give up after 14.7 s, outlive the repair, and the job "
-        "does not die: there is nothing to compare. It dies with 2^14 or three retries, and then neither "
-        "moves the figure. With NCCL's newer timeout (2^20) it dies with neither profile. The source's sum "
-        "is the least that a death can cost.",
+        "does not die, so there is nothing to compare. It dies with a timeout of 2^14 or with three retries; "
+        "the figure is then the same. With NCCL's newer timeout (2^20) it dies with neither profile. The "
+        "source's sum is the least possible cost of a death.",
     ),
     sensitivity=(
         _in_every_fabric("ACK timeout 2^14", queue_pair={"timeout": 14.0}),
@@ -193,10 +193,10 @@ T2 = Experiment(
     discussion=(
         "With a ConnectX-6's retransmissions many faults cost THORN 0.6 %, which a plot hardly shows, as in "
         "the source. With the specification's timer they cost 2 %. The path is lost for the same time, about "
-        "a third of a second; the one sender tries again after 0.44 s, the other after 1.07 s. The exponent "
-        "of the timeout changes nothing with `cx6-20.43` as long as the pair lives, and much with `plain`: "
-        "0.5 % at 2^14, 8.6 % at 2^20. BFD's timers matter with `cx6-20.43`, whose first instants are close "
-        "together: 0.2 % at 3×10 ms, 1.9 % at 3×300 ms.",
+        "a third of a second, but the first sender tries again after 0.44 s and the second after 1.07 s. The "
+        "exponent of the timeout changes nothing with `cx6-20.43` as long as the queue pair lives. It "
+        "changes much with `plain`: 0.5 % at 2^14, 8.6 % at 2^20. BFD's timers matter with `cx6-20.43`, "
+        "whose first retries are close together: 0.2 % at 3×10 ms, 1.9 % at 3×300 ms.",
         "A bond loses more with `cx6-20.43` (7.9 %) than with `plain` (6.1 %): LACP needs 2 to 3 s, and "
         "between 1.8 and 3.9 s the adaptive sender is silent.",
         "Both figures for checkpoints come from the walk through deaths, with the source's times to save "
@@ -238,29 +238,29 @@ T3 = Experiment(
     method=(
         "GPT-2 (124 M parameters, 12 layers) on 4 hosts with a GPU each: 4 replicas, 4 stages, or 2 stages "
         "of 2 GPUs. Queue pairs are those of NCCL 2.18.1. The source gives no batch; 192 sequences of 1,024 "
-        "tokens an iteration in micro-batches of 12 are assumed, each as long as makes the source's "
+        "tokens an iteration in micro-batches of 12 are assumed, whose length gives the source's "
         "iterations. They vary by 2 % (assumed). Neighbours have one flow in each direction. Figures are "
         "means of 10 iterations, as in the source, with faults against without, both with THORN."
     ),
     figures=_by_profile(_iterations, [f"{job}_p{share}_ms" for job in _T3_JOBS for share in (90, 95)]),
     discussion=(
-        "The lengths of iterations are the source's, its milliseconds divided by its percents: 0.47, 0.98 "
-        "and 7.93 s. They are inputs here. With `cx6-20.43` data parallel comes to 6 ms at p95 for 7 in the "
-        "source, and pipeline parallel to 38 and 39 ms for 55 and 77; data parallel at p90 is too small, 2 "
-        "ms for 5. A fault adds a step and not a slope: 0.44 s (`plain`: 1.07 s) in the one iteration that "
-        "it meets, a tenth of that in a mean of ten. Which percentile shows it depends on how many means of "
-        "ten fit into 40 s.",
-        "Pipeline and tensor parallel stays unexplained, with both profiles: 89 and 226 ms for 729 and 928. "
-        "The source adds 7 to 9 s to ten of its iterations, which last 79 s and meet two faults: 4 s a "
-        "fault, when no path is lost for half a second. No stall of a connection does that. More of that "
-        "job must be slower while a port is down than this twin knows.",
+        "The lengths of iterations are inputs: the source's milliseconds divided by its percents, 0.47, "
+        "0.98 and 7.93 s. With `cx6-20.43` data parallel has 6 ms at p95 where the source has 7 ms, and "
+        "pipeline parallel has 38 and 39 ms where the source has 55 and 77 ms. Data parallel at p90 is too "
+        "small: 2 ms instead of 5 ms. A fault delays the one iteration that it meets by 0.44 s (`plain`: "
+        "1.07 s), which is a tenth of that in a mean of ten. The percentile that shows the delay depends on "
+        "the number of means of ten in 40 s.",
+        "Pipeline and tensor parallel stays unexplained with both profiles: 89 and 226 ms instead of 729 and "
+        "928 ms. In the source ten iterations last 79 s, meet two faults and take 7 to 9 s longer: 4 s a "
+        "fault, although no path is lost for half a second. No stall of a connection does that. A part of "
+        "that job must be slower while a port is down, and this twin does not know it.",
         "Iterations vary by 2 %, as assumed for fleets. Runs with and without faults draw the same "
-        "variation, so it adds nothing by itself; but it spreads the means of ten, and short steps show in "
-        "more percentiles. Without it data parallel comes to 0 and 4 ms with `cx6-20.43`, with 5 % to 4 and "
-        "7 ms.",
-        "Other inputs give other figures: routes after 1 ms instead of the measured 23.5 ms, and "
-        "micro-batches of 0.152 s in iterations that do not vary, come to 7.2 and 23.9 ms for data parallel "
-        "with `cx6-20.43`, and to 44.0 ms for pipeline parallel; T2 is then 0.54 %.",
+        "variation, so it adds nothing by itself; but it spreads the means of ten, so that short delays show "
+        "in more percentiles. With `cx6-20.43` data parallel has 0 and 4 ms without variation, and 4 and 7 "
+        "ms with 5 %.",
+        "Other inputs give other figures. With routes after 1 ms instead of the measured 23.5 ms, and "
+        "micro-batches of 0.152 s in iterations that do not vary, data parallel has 7.2 and 23.9 ms with "
+        "`cx6-20.43`, pipeline parallel has 44.0 ms, and T2 has 0.54 %.",
     ),
     sensitivity=(
         *EDGE,
@@ -341,18 +341,18 @@ T4 = Experiment(
     title="Bus bandwidth of collectives with faults all the time",
     scenario="T4.yaml",
     method=(
-        "5 hosts, 800 operations of each kind with 2 GB, and as many more with less as move the same bytes, "
-        "so that as many faults meet them. Queue pairs are those of NCCL 2.18.1. One flow from a rank to "
-        "another. Bus bandwidth is as nccl-tests defines it. Loss: over all operations together. "
-        "Difference: of the 80th percentiles of single operations. Both are with faults against without, in "
-        "the same scheme."
+        "5 hosts make 800 operations of each kind with 2 GB. Smaller operations are repeated until they have "
+        "moved the same bytes, so that they meet the same number of faults. Queue pairs are those of NCCL "
+        "2.18.1. There is one flow from a rank to another. Bus bandwidth is as nccl-tests defines it. The "
+        "loss is over all operations together; the difference is that of the 80th percentiles of single "
+        "operations. Both compare faults with no faults in the same scheme."
     ),
     figures=_by_profile(_t4, ("lost_reduce", "p80_2gb")),
     discussion=(
         "Percentiles of single operations show nothing, as in the source, because a fault meets few "
         "operations. The mean loses 1.2 % in the worst operation with `cx6-20.43`, and 3.0 % with `plain`, "
-        "at every size: what a fault costs depends on the time for which it is there, not on what is sent. "
-        "The worst is the operation with most flows to lose; an all-reduce loses 0.8 and 1.9 %. With "
+        "at every size: the cost of a fault depends on its length, not on the message. "
+        "The worst operation is the one with most flows; an all-reduce loses 0.8 and 1.9 %. With "
         "`plain` each fault costs an ACK timeout of 1.07 s, whatever BFD does within that time.",
         "A bond loses 10.1 % with `cx6-20.43` and 8.5 % with `plain`, because LACP needs 2 to 3 s to notice "
         "a silent fault. The overlay's headers cost 1.2 %; the source calls that no impact.",
@@ -394,11 +394,12 @@ T5 = Experiment(
     figures=_by_profile(_t5, ("p99", "p999", "longest_ms", "late")),
     discussion=(
         "Sends follow one another, so a fault meets exactly one of them. p99 cannot move, and p99.9 of "
-        "1,000 is that one send. This follows from the protocol alone. When the sender tries again decides "
-        "how long that send takes; as printed it is half of a round, as ib_send_lat does. `cx6-20.43` ends "
-        "the wait after 0.44 s, `plain` with the first multiple of 67 ms after the gap. If the path is lost "
-        "for longer than the retries last, the queue pair is in error and the series ends: with `plain` by "
-        "BFD 3×300 ms at 2^14, a bond or no scheme, with `cx6-20.43`, which lasts 3.7 s, by no scheme alone.",
+        "1,000 is that one send. This follows from the protocol alone. The instant at which the sender tries "
+        "again decides the length of that send; half of a round is printed, as ib_send_lat does. "
+        "`cx6-20.43` ends the wait after 0.44 s, `plain` at the first multiple of 67 ms after the gap. If "
+        "the path is lost for longer than the retries last, the queue pair is in error and the series ends. "
+        "With `plain` this happens at 2^14 with BFD 3×300 ms, with a bond or without a scheme; with "
+        "`cx6-20.43`, whose retries last 3.7 s, it happens only without a scheme.",
     ),
     sensitivity=(*EDGE, ACK_2_18, ACK_2_20, *LINK, SIGNAL),
     sensitivity_part=("policies=[thorn]",),

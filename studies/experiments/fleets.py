@@ -53,10 +53,10 @@ FLEET = Experiment(
     ),
     figures=tuple(figure for gpus in SIZES for figure in _fleet(gpus)),
     discussion=(
-        "THORN saves the deaths that the edge causes. They are some 7 % of all deaths: Llama 3's fleet lost "
-        "most of its jobs to hosts and GPUs, and an adapter takes all its uplinks with it. So THORN saves "
-        "half a percent of the time at 16,384 GPUs, which is still a hundred thousand GPU-hours in 54 days. "
-        "At 16 GPUs the saving is smaller than the seeds' spread. Every scheme that survives a cable "
+        "THORN prevents the deaths that the edge causes. They are some 7 % of all deaths: Llama 3's fleet "
+        "lost most of its jobs to hosts and GPUs, and an adapter takes all its uplinks with it. So THORN "
+        "saves half a percent of the time at 16,384 GPUs, which is still a hundred thousand GPU-hours in 54 "
+        "days. At 16 GPUs the saving is smaller than the seeds' spread. Every scheme that survives a cable "
         "saves the same. Its speed hardly matters for a fleet, where a start costs ten minutes.",
         "A death is noticed when the queue pairs give up, 60 s with today's NCCL on a ConnectX-6. With the "
         "timers of NCCL 2.13 it is 3.7 s, which is worth 0.4 points of the time at 16,384 GPUs.",

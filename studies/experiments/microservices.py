@@ -163,7 +163,7 @@ E2 = Experiment(
         "so throughput differs only where a policy fails. Static limits do not fail here. Autopilot does: it "
         "fits memory closely, containers are killed and restarted, and their requests are lost. How many are "
         "lost differs so much between seeds that the mean over all cells says nothing.",
-        "MediaMicroservice starves under Escra, and this alone makes the means of latency what they are; "
+        "MediaMicroservice starves under Escra, and this alone decides the means of latency; "
         "medians and single applications are in the table, too. Its 32 containers share an Ω of 3 to 6 "
         "cores. An equal share of about 0.1 core is below γ = 0.2 core, and Escra takes back only what is "
         "unused beyond γ. So no container gives anything back, the pool stays empty, and the busy containers "
@@ -208,9 +208,9 @@ E2_SOURCE = Experiment(
         "Ω/k is 1.9 cores in MediaMicroservice and 0.9 in TrainTicket, far above γ = 0.2 core. So every "
         "container begins with more than Escra leaves unused, gives the rest back, and the pool fills: no "
         "application starves by construction.",
-        "The table below undoes one assumption at a time: what each of them is worth. The same assumptions "
-        "are added to E2 one at a time in E2's own table. Start-ups in the profile are worth most: they give "
-        "static limits the slack that the source prints, and a p99.9 that Escra does not reach.",
+        "The table below undoes one assumption at a time and so shows its effect. The same assumptions are "
+        "added to E2 one at a time in E2's own table. Start-ups in the profile have the largest effect: they "
+        "give static limits the slack that the source prints, and a p99.9 that Escra does not reach.",
     ),
     sensitivity=FROM_SOURCE,
     sensitivity_part=PART,
@@ -284,10 +284,10 @@ E8 = Experiment(
         "although a third of the limit lies unused in slacks below δ. Small containers (24 to 80 MiB in "
         "HipsterShop) make that likely; a larger M or a smaller δ prevents it.",
         "Autopilot's containers are killed an order of magnitude more often than in the source. It begins "
-        "with what it recommends after the profile, and lowers limits to what the last seconds used. Caches "
-        "that fill and bursts that queue need more later, and a killed container begins again with empty "
-        "caches. The count depends on Autopilot's weights, which the source does not give, on how long a "
-        "restart takes, and on memory per request.",
+        "with its recommendations after the profile, and lowers limits to the use of the last seconds. "
+        "Caches that fill and bursts that queue need more later, and a killed container begins again with "
+        "empty caches. The count depends on Autopilot's weights, which the source does not give, on how "
+        "long a restart takes, and on memory per request.",
     ),
     sensitivity=(*MICROSERVICES, *ESCRA_MEMORY, *AUTOPILOT),
     sensitivity_seeds=(0, 1, 2),
@@ -375,13 +375,13 @@ BEYOND = Experiment(
         "are means over two applications (HipsterShop, Teastore) under the four workloads."
     ),
     discussion=(
-        "VPA, with limits of twice what it requests, serves like static limits and reserves as much: nearly "
-        "twice Escra's cores, for a lower median latency than Escra's. Its own restarts cost it requests and "
-        "the tail; resized in place it loses fewer. Autopilot updates every second and fits memory closely: "
-        "containers are killed, and with them requests.",
+        "VPA, with limits of twice its requests, serves like static limits and reserves as much: nearly "
+        "twice Escra's cores, for a lower median latency than Escra's. Its restarts lose requests and "
+        "lengthen the tail; with resizing in place it loses fewer. Autopilot updates every second and fits "
+        "memory closely: containers are killed, and with them requests.",
         "Autothrottle changes limits twenty times less often than Escra and reserves a quarter more CPU. Its "
-        "containers have the memory limits of static ones, which are never killed. Its own are, because its "
-        "quotas let requests queue while its Tower still learns, and a queue takes memory.",
+        "containers have the same memory limits as static ones. Static ones are never killed, but its own "
+        "are: its quotas let requests queue while its Tower still learns, and a queue takes memory.",
     ),
     figures=tuple(figure for policy in POLICIES for figure in policy_figures(policy)),
 )
@@ -424,7 +424,7 @@ DUEL = Experiment(
         "after requests-only had lost requests, to find out why. Figures are means over the two workloads."
     ),
     discussion=(
-        "With room, nothing is gained by limits: Escra's throttle, and its p99 is eight to ten times that of "
+        "With room, limits gain nothing: Escra's limits throttle, and its p99 is eight to ten times that of "
         "requests-only on HipsterShop and more than twice on Teastore. Escra reserves more CPU on both "
         "applications, more memory on HipsterShop and a little less on Teastore. HipsterShop is not short of "
         "CPU on hosts of 2 cores either.",

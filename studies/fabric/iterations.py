@@ -39,6 +39,8 @@ _FITTED = 60
 _START = np.log([5e9, 1e-4])
 """Start of a fit: logarithms of 5 Gbit/s and 100 µs."""
 
+_LEFT_OUT = 16
+"""Least number of nodes of Pollux's steps that are predicted."""
 _MANY = 10
 """Number of cases of a data set above which only each model's errors are shown."""
 
@@ -128,8 +130,8 @@ def megatron(folder: Path, busy: Busy = lambda width, tokens: 1.0) -> list[Predi
     return [*predictions, perf]
 
 
-def pollux(folder: Path, left_out: int = 16) -> list[Prediction]:
-    """Return pollux_t4's steps on at least `left_out` nodes.
+def pollux(folder: Path) -> list[Prediction]:
+    """Return pollux_t4's steps on at least _LEFT_OUT nodes.
 
     For each model the network's rate and latency are fitted to steps on fewer nodes; compute is what one GPU
     alone took.
@@ -144,7 +146,7 @@ def pollux(folder: Path, left_out: int = 16) -> list[Prediction]:
         rows = rows[rows["local_bsz"].between(batches.min(), batches.max())]
         compute_s = np.interp(rows["local_bsz"], batches, single["step_time_s"] - single["sync_time_s"])
         rows = rows.assign(compute_s=compute_s)
-        fewer, more = rows[rows["num_nodes"] < left_out], rows[rows["num_nodes"] >= left_out]
+        fewer, more = rows[rows["num_nodes"] < _LEFT_OUT], rows[rows["num_nodes"] >= _LEFT_OUT]
         names = more["num_nodes"], more["num_replicas"], more["local_bsz"]
         predicted = _steps_s(more, _fitted(fewer))
         for nodes, gpus, batch, step_s, ours_s in zip(*names, more["step_time_s"], predicted, strict=True):

@@ -30,7 +30,7 @@ CELLS = {
 
 
 def make(asked: Asked) -> int:
-    """Run what is not in the store yet, and write the page with what there is."""
+    """Make the runs that the store lacks, and write the page with all stored runs."""
     store = RunStore(asked.store or STORE)
     check = harness.clock(asked.minutes)
     try:
@@ -98,9 +98,9 @@ def document(store: RunStore) -> str:
         "and Slurm starts, requeues and moves the processes. A missing line was not run yet.",
         "Machine: "
         + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
-        + ". What else it did meanwhile is not taken out of any figure: a quota is a promise of no more, not "
-        "of no less. A process that starts has no quota: starts share what the running jobs leave of the "
-        "machine's cores, on both sides.",
+        + ". No figure is corrected for the machine's other work: a quota is an upper bound and no "
+        "guarantee. A process that starts has no quota. Starts share the cores that the running jobs leave, on "
+        "both sides.",
     )
     return harness.page(
         "fidelity-cluster", "Clusters: the twin beside real training jobs", answer, parts, conditions

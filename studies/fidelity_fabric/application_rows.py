@@ -239,7 +239,7 @@ def _packets(cells: Mapping[str, Cell]) -> Result:
         "not as they have to be": "; ".join(cell["wrong"]) or "none",
         "payloads as sent": "all" if cell["all_payloads"] else "not all",
         "flows by uplink": " + ".join(map(str, cell["flows_by_uplink"])),
-        "outer source ports of so many flows": f"{cell['source_ports']} of {cell['flows']}",
+        "outer source ports, and number of flows": f"{cell['source_ports']} of {cell['flows']}",
         "outer source ports of a flow": str(cell["ports_of_a_flow"]),
         "outer TTL": ", ".join(map(str, cell["ttl"])),
         "outer packets with DF": str(cell["fragments_refused"]),

@@ -1,7 +1,7 @@
 """docs/results/fidelity-fabric.md: gaps on the real fabric by road and timers, and the twin's error.
 
-For: the page's text, from what is stored. Not for: measuring (campaigns.py), judging (lab.fabric.validate),
-nor the conditions and false downs (conditions.py).
+For: the page's text, from stored measurements. Not for: measuring (campaigns.py), judging
+(lab.fabric.validate), nor the conditions and false downs (conditions.py).
 """
 
 from __future__ import annotations

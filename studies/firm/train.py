@@ -42,7 +42,7 @@ TRANSITIONS_OF_STEP = 2
 FACTORS = (0.5, 2.0)
 """Range of first limits, in profiled peaks, so that episodes begin short of CPU and with too much."""
 EPISODES_OF_WORLD = 4
-"""Episodes in a world before another is drawn: our choice, as drawing takes as long as an episode."""
+"""Number of episodes in a world. Our choice, because drawing a world takes as long as an episode."""
 SLOWEST_S = 2.0
 """SLO above which a world is not used: its services cannot serve the load with all of their CPUs."""
 THROTTLED = 0.1

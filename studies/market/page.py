@@ -25,7 +25,6 @@ OURS = "planned"
 REFERENCE = ("greedy", "uniform-progress")
 EVERY = 23
 """Of the free windows, one in this many is played, because they overlap."""
-CENT = 0.01
 
 
 @dataclass(frozen=True, slots=True)

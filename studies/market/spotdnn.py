@@ -134,7 +134,7 @@ def _s2(store: Path) -> Row:
 
 
 def coefficient(counts: tuple[int, int], ratio: float) -> float:
-    """Return R of so many fast and slow workers. ratio: of their speeds."""
+    """Return R of a cluster. counts: numbers of fast and of slow workers; ratio: ratio of their speeds."""
     return float(convergence_coefficient(np.array([[ratio, 1.0]]), np.array([counts]))[0])
 
 

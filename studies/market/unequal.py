@@ -60,7 +60,7 @@ Cell = dict[str, Any]
 
 
 def make(asked: Asked) -> int:
-    """Measure what is not in the store yet."""
+    """Measure the cells that the store lacks."""
     store, check = asked.store or STORE, harness.clock(asked.minutes)
     store.mkdir(parents=True, exist_ok=True)
     try:
@@ -152,7 +152,7 @@ class Known(NamedTuple):
     r2: float
 
     def pushes_s(self, machines: tuple[Machine, ...], pushes: int, *, contended: bool = True) -> float:
-        """Return the predicted time of so many pushes of a cluster, s."""
+        """Return the predicted time of `pushes` pushes of a cluster, s."""
         counted = Counter(machine.name for machine in machines)
         counts = np.array([[counted[kind.name] for kind in self.kinds]])
         training = replace(self.training, contended=contended)

@@ -38,7 +38,7 @@ class Timed:
 
 
 def sleep(asked: float, places: Places, progress: Progress) -> None:
-    """Sleep so long."""
+    """Sleep for `asked` seconds: the work of a unit."""
     del places, progress
     time.sleep(asked)
 

@@ -41,7 +41,7 @@ _SETTLE_S = 3.0
 
 
 def deployment(containers: int) -> Deployment:
-    """Return one application of so many containers, spread over the hosts in turn."""
+    """Return one application of `containers` containers, placed on the hosts in turn."""
     placed = tuple(
         Placed(f"c{index}", f"host{index % HOSTS}", 0, attach={"": f"c{index}"})
         for index in range(containers)

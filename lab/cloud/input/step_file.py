@@ -84,7 +84,7 @@ class StepFile(Section):
 
 
 def load(path: Path) -> tuple[Runs, Runs]:
-    """Return the runs to predict and the measured ones. Raise ScenarioError that names file and key or
+    """Return the runs to predict and the measured ones. Raises ScenarioError that names file and key or
     probe.
     """
     file = validated(StepFile, guard.read_keys(path, "keys, `parameters` among them"), str(path))

@@ -143,7 +143,7 @@ def run(
 
 
 def emulation_of(spec: RunSpec) -> CloudEmulationInput:
-    """Return how this machine emulates the market. Raise ScenarioError if the scenario does not state it."""
+    """Return how this machine emulates the market. Raises ScenarioError if the scenario does not state it."""
     asked = cloud_of(spec.scenario)
     if asked.emulation is None:
         raise ScenarioError(

@@ -113,7 +113,7 @@ def speeds(prices: pd.DataFrame, reference: str, text: str) -> dict[str, float]:
 
 
 def collect(prices: pd.DataFrame, asked: Question) -> Offers:
-    """Return the offers. Raise ScenarioError if there is none."""
+    """Return the offers. Raises ScenarioError if there is none."""
     reference = relative_speed(asked.gpu)
     speeds = asked.speeds or {gpu: relative_speed(gpu) / reference for gpu in SPEEDS}
     taken = prices[(prices["gpus"] > 0) & prices["gpu_model"].isin(list(speeds))]
@@ -215,9 +215,7 @@ _STAYS = (
     Column("costs_usd", "move", "$", 2),
     Column("why", "why"),
 )
-_LEGEND = (
-    "before, now: price of an hour of work there and here; saves: until the next choice; move: what it costs"
-)
+_LEGEND = "before, now: price of an hour of work there and here; saves: until the next choice; move: its cost"
 
 
 def table(answer: Sequence[Row], market: Offers, asked: Question, *, moves: bool, jobs: bool) -> Result:

@@ -6,7 +6,6 @@ drawing markets (market.py) or simulating (twin.cloud.market). Every policy meet
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -24,7 +23,7 @@ from lab.ask.scenario import RunSpec
 from lab.cloud.input.market import CloudInput, cloud_of
 from lab.cloud.metrics import METRICS
 from lab.cloud.run.market import Drawn, drawn
-from lab.runs.manifest import identified, store_run
+from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
 from twin.cloud.market import simulate
@@ -39,19 +38,13 @@ def run_all(
     asked = cloud_of(specs[0].scenario)
     shared = drawn(asked, specs[0].seed, specs[0].calibration)
     least_usd = shared.optimum_usd
-    runs = []
-    for spec in specs:
-        identity = identified(spec, spec.resolved(), shared.sha256)
-        if not fresh and store.has(identity["id"]):
-            runs.append(store.open(identity["id"]))
-        else:
-            began = time.perf_counter()
-            told = None if progress is None else partial(progress, spec.label)
-            done = simulate(shared.market, shared.terms, shared.timing, policy(spec.policy, shared), told)
-            runs.append(stored(spec, store, identity, shared, done, least_usd, {"backend": "twin"}, began))
-        if progress is not None:
-            progress(spec.label, 1.0)
-    return runs
+
+    def made(spec: RunSpec, identity: Mapping[str, Any], began: float) -> Run:
+        told = None if progress is None else partial(progress, spec.label)
+        done = simulate(shared.market, shared.terms, shared.timing, policy(spec.policy, shared), told)
+        return stored(spec, store, identity, shared, done, least_usd, {"backend": "twin"}, began)
+
+    return one_by_one(specs, store, shared.sha256, made, fresh=fresh, progress=progress)
 
 
 def policy(spec: PolicySpec, shared: Drawn) -> Policy:

@@ -19,7 +19,7 @@ TRIES = 4
 
 @contextmanager
 def nothing_left(provisioner: Provisioner, owner: str) -> Iterator[None]:
-    """Stop all instances of the owner when the block ends. Raise BackendError that names instances still
+    """Stop all instances of the owner when the block ends. Raises BackendError that names instances still
     held.
     """
     with Interrupts() as interrupts:

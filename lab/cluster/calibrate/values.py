@@ -9,38 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.ask import calibration
-from lab.ask.calibration import Calibration, Values
+from lab.ask.calibration import Calibration, Form
 from twinbed import ScenarioError
 
-SCHEMA = 2
-DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 UNITS: Mapping[str, Mapping[str, str] | None] = {
     "machine": {"cores": "cores"},
     "times": {"restart_s": "s"},
     "training": None,
 }
 """Section → its values and their units. `training` has a value for each job and size of its gang."""
-
-
-def load_calibration(path: str | Path | None = None) -> Calibration:
-    """Read and check a cluster's calibration; None reads the default that ships.
-
-    Its values have dotted keys, `times.restart_s`. Raises as lab.ask.calibration.read.
-    """
-    cure = f"{DEFAULT_PATH.name} shows how one looks"
-    return calibration.read_flat(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
-
-
-def write(calibrated: Calibration, head: str) -> str:
-    """Return the calibration as the text of a file that begins with the comment `head`."""
-    template = DEFAULT_PATH.read_text(encoding="utf-8")
-    return calibration.written(calibrated, sections(calibrated), template, head)
-
-
-def sections(calibrated: Calibration) -> dict[str, Values]:
-    """Return the values by section and key."""
-    return calibration.by_section(calibrated, UNITS)
+FORM = Form(Path(__file__).with_name("calibration_default.toml"), 2, UNITS)
+load_calibration = FORM.load
+write = FORM.write
 
 
 def key_of(job: str, gpus: int) -> str:

@@ -104,7 +104,7 @@ LEAST_STEPS = 10
 
 
 def training(job: str, gpus: int, steps: int, every: int) -> Training:
-    """Return a shipped job, or a user's job file, as a program with `steps` steps. Raise ScenarioError."""
+    """Return a shipped job, or a user's job file, as a program with `steps` steps. Raises ScenarioError."""
     path = shipped.path_of("job", job)
     return Training(job_file.load(path).command_line(steps=steps), path.parent, gpus, steps, every)
 

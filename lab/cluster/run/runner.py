@@ -6,7 +6,6 @@ simulating (twin.cluster) or figures (figures.py). Every policy meets the same j
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +28,7 @@ from lab.cluster.input import ClusterInput, FaultsInput, cluster_of
 from lab.cluster.metrics import METRICS
 from lab.cluster.run import figures
 from lab.cluster.run.jobs import build
-from lab.runs.manifest import identified, store_run
+from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
 from traces.fault_rates import read_downtimes
@@ -95,25 +94,18 @@ def run_all(
     timing = drawn.timing(specs[0].calibration)
     outcomes: dict[PolicySpec, Outcome] = {}
 
-    def outcome(policy: PolicySpec, told: Progress | None, label: str) -> Outcome:
+    def outcome(policy: PolicySpec, label: str) -> Outcome:
         if policy not in outcomes:
-            tell = None if told is None else partial(told, label)
-            outcomes[policy] = _simulated(drawn, policy, timing, tell)
+            told = None if progress is None else partial(progress, label)
+            outcomes[policy] = _simulated(drawn, policy, timing, told)
         return outcomes[policy]
 
-    runs = []
-    for spec in specs:
-        identity = identified(spec, spec.resolved(), drawn.jobs.sha256)
-        if not fresh and store.has(identity["id"]):
-            runs.append(store.open(identity["id"]))
-        else:
-            began = time.perf_counter()
-            alone = outcome(PolicySpec(_ALONE), progress, spec.label) if asked.fairness else None
-            done = outcome(spec.policy, progress, spec.label)
-            runs.append(stored(spec, store, identity, drawn, done, alone, {"backend": "twin"}, began))
-        if progress is not None:
-            progress(spec.label, 1.0)
-    return runs
+    def made(spec: RunSpec, identity: Mapping[str, Any], began: float) -> Run:
+        alone = outcome(PolicySpec(_ALONE), spec.label) if asked.fairness else None
+        done = outcome(spec.policy, spec.label)
+        return stored(spec, store, identity, drawn, done, alone, {"backend": "twin"}, began)
+
+    return one_by_one(specs, store, drawn.jobs.sha256, made, fresh=fresh, progress=progress)
 
 
 def stored(

@@ -21,7 +21,7 @@ def content(name: str) -> str:
 
 
 def write_to(folder: Path) -> list[Path]:
-    """Write both files into a folder, which is made. Returns their paths. Raises BackendError."""
+    """Write both files into a folder, which is made, and return their paths. Raises BackendError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, given in FILES.items():
         _write(folder / given, content(name).encode())

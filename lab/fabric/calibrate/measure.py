@@ -29,7 +29,8 @@ from twinbed import BackendError
 Floats = NDArray[np.float64]
 
 HEAD = """What `twinbed calibrate --pillar fabric` found on this machine. Every value carries its unit and its
-source; what it does not measure is as in the file that ships. Of a delay, `value` is the median."""
+source; values that it does not measure are those of the file that ships. The `value` of a delay is its
+median."""
 
 _NAME = "calibrated"
 _LEAST_S = 1e-5
@@ -59,7 +60,7 @@ THOROUGH, QUICK = Effort(30, 120.0), Effort(6, 10.0)
 
 
 def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
-    """Measure a calibration and return it. Raise BackendError if this machine cannot measure. No process is
+    """Measure a calibration and return it. Raises BackendError if this machine cannot measure. No process is
     left running."""
     with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
         store = Store(Path(folder))

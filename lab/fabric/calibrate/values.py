@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from control.fabric import BfdTimers
-from lab.ask import calibration
-from lab.ask.calibration import Calibration, Value
+from lab.ask.calibration import Calibration, Form, Value
 from lab.fabric.calibrate.retries import RetryProfile, retry_profile
 from twin.fabric.model import (
     Bond,
@@ -29,7 +28,6 @@ from twin.fabric.model import (
 )
 from twinbed import ScenarioError
 
-SCHEMA = 3
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _DELAYS = ("carrier_s", "message_s", "route_s", "rule_s", "session_up_s")
 _FAST = ("late_s", "told_s", "route_s")
@@ -70,6 +68,9 @@ UNITS: Mapping[str, Mapping[str, str]] = {
     },
 }  # fmt: skip
 """Section → its values and their units."""
+FORM = Form(DEFAULT_PATH, 3, UNITS)
+load_calibration = FORM.load
+write = FORM.write
 
 _SERIES = {
     "retry_cx6_20_43": ("adaptive_s",),
@@ -105,21 +106,6 @@ class Fabric:
     def handling(self, scheme: Scheme) -> Handling:
         """Return how faults are met under a scheme."""
         return Handling(scheme, self.control, self.timers, self.bond, self.reroute)
-
-
-def load_calibration(path: str | Path | None = None) -> Calibration:
-    """Read and check a fabric's calibration; None reads the default that ships.
-
-    Its values have dotted keys, `control.hold_s`. Raises as lab.ask.calibration.read.
-    """
-    cure = f"{DEFAULT_PATH.name} shows how one looks"
-    return calibration.read_flat(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
-
-
-def write(calibrated: Calibration, head: str = "") -> str:
-    """Return the calibration as the text of a file that begins with the comment `head`."""
-    sections = calibration.by_section(calibrated, UNITS)
-    return calibration.written(calibrated, sections, DEFAULT_PATH.read_text(encoding="utf-8"), head)
 
 
 def check(replaced: Replaced) -> Replaced:

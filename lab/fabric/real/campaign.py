@@ -34,7 +34,7 @@ Progress = Callable[[str], None]
 
 
 def measure(planned: Planned, store: Store, name: str, until_s: float, say: Progress) -> int:
-    """Add faults until the store has the planned number, or until until_s (time.monotonic). Returns the
+    """Add faults until the store has the planned number, or until until_s (time.monotonic), and return the
     number in the store.
 
     Raises BackendError if the fabric does not recover from a fault.

@@ -40,7 +40,7 @@ class ImpairmentFile(BaseModel):
 
 
 def impairment(asked: ImpairmentFile, place: str = "") -> Impairment:
-    """Return the impairment of a file. place: prefix of a key in errors. Raise ScenarioError naming the
+    """Return the impairment of a file. place: prefix of a key in errors. Raises ScenarioError naming the
     key.
     """
     parts = _LINK.fullmatch(asked.link)

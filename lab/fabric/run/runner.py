@@ -6,9 +6,9 @@ For: `run_all`, from a RunSpec with a fabric to a Run in the store. Not for: the
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from lab.fabric import nccl
 from lab.fabric.input import MEASURES, FabricInput, FaultsInput
 from lab.fabric.metrics import METRICS
 from lab.fabric.run.world import Measured, World, build_world
-from lab.runs.manifest import identified, store_run
+from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
 from twin.fabric.bfd import false_downs_per_hour
@@ -30,25 +30,19 @@ def run_all(
     specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
 ) -> list[Run]:
     """Return the stored runs of the specs; implements lab.ask.kind.Runner."""
-    runs = []
-    for spec in specs:
-        identity = identified(spec, spec.resolved(), "")
-        if not fresh and store.has(identity["id"]):
-            runs.append(store.open(identity["id"]))
-        else:
-            began = time.perf_counter()
-            world = build_world(spec)
-            measured = _measured(world)
-            values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
-            values |= _false_downs(world) | dict(measured.metrics)
-            said = nccl.notes(world.asked.nccl.variables) if world.asked.nccl else []
-            about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": [*said]}
-            bounds = measured.censored
-            tables = {"summary": summary(METRICS, values, censored=bounds), **measured.tables}
-            runs.append(store_run(spec, store, identity, about_run, values, tables, began, bounds))
-        if progress is not None:
-            progress(spec.label, 1.0)
-    return runs
+
+    def made(spec: RunSpec, identity: Mapping[str, Any], began: float) -> Run:
+        world = build_world(spec)
+        measured = _measured(world)
+        values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
+        values |= _false_downs(world) | dict(measured.metrics)
+        said = nccl.notes(world.asked.nccl.variables) if world.asked.nccl else []
+        about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": [*said]}
+        bounds = measured.censored
+        tables = {"summary": summary(METRICS, values, censored=bounds), **measured.tables}
+        return store_run(spec, store, identity, about_run, values, tables, began, bounds)
+
+    return one_by_one(specs, store, "", made, fresh=fresh, progress=progress)
 
 
 def about(fabric: FabricInput) -> str:
@@ -69,7 +63,7 @@ def _about(faults: FaultsInput) -> str:
         case "none":
             return "no faults"
         case "single":
-            way = {None: "", "out": ", of what it sends", "in": ", of what it receives"}[faults.one_way]
+            way = {None: "", "out": ", of its sending", "in": ", of its receiving"}[faults.one_way]
             return f"one {silent}fault of a {faults.what}{way}"
         case "flapping":
             return f"a flapping port, {silent}{cycle}"

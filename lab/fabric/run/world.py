@@ -77,7 +77,7 @@ class World:
 
     @property
     def header_bytes(self) -> int:
-        """Bytes on the wire besides a packet's payload, the overlay's included."""
+        """Bytes of all headers of a packet on the wire, including the overlay's."""
         return wire_bytes(0, self.scheme)
 
     @property

@@ -119,7 +119,7 @@ class ServicesSource:
 
 
 def load_source(scenario: ContainerScenario) -> ServicesSource:
-    """Return the scenario's application and load. Raise ScenarioError for an error in either."""
+    """Return the scenario's application and load. Raises ScenarioError for an error in either."""
     asked = scenario.services
     if asked is None:
         raise ScenarioError(f"{scenario.name}: no services")
