@@ -131,10 +131,14 @@ def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
         if case.before is not None and case.after[3] > case.before[3] * _CHEAPER:
             return "leave", "What is set now was enough, and the advice is not cheaper."
         if case.after[2] > MOST_LATE and not (case.before is not None and case.before[2] >= case.after[2]):
-            where = "on the hosts that were given" if case.shared else "if its host had no CPU to spare"
-            return "leave", (
-                f"With the advice {100 * case.after[2]:.0f} % of its work would wait {where}; CPU saves more "
-                "elsewhere in the fleet."
+            where, what = (
+                ("on the hosts that were given", "more hosts are needed, or larger ones.")
+                if case.shared
+                else ("if its host had no CPU to spare", "give --hosts and --host-cores to see it on yours.")
+            )
+            return (
+                "leave",
+                f"With the advice {100 * case.after[2]:.0f} % of its work would wait {where}; {what}",
             )
     doubt = _doubt(case)
     return ("care", doubt) if doubt else ("apply", needed or _gain(case))

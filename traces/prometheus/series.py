@@ -92,10 +92,14 @@ def series_of(
         times_s, values = times_s[kept], values[kept]
     if values.size and not (values.min() >= 0 and values.max() <= LARGEST):
         raise TraceError(
-            f"{source}: {printable(metric[:80])}{_shown(labels)} has a value that is negative or infinite"
+            f"{source}: {printable(metric[:80])}{_shown(labels)} has a value that is negative or infinite; "
+            "save the bare metric, and no expression"
         )
     if times_s.size and not (np.abs(times_s).max() < 1e12 and (np.diff(times_s) > 0).all()):
-        raise TraceError(f"{source}: {printable(metric[:80])}{_shown(labels)} has times that do not increase")
+        raise TraceError(
+            f"{source}: {printable(metric[:80])}{_shown(labels)} has times that do not increase; "
+            "save the series once more, in order of time"
+        )
     return Series(metric, {key: text for key, text in labels.items() if key != NAME}, times_s, values)
 
 

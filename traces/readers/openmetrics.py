@@ -19,6 +19,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+from numpy.typing import NDArray
 
 from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
@@ -37,8 +38,14 @@ MOST_SAMPLES = 50_000_000
 PIECE_BYTES = 4 * MIB
 """Bytes that are read at once."""
 
-LEAST_RUN_BYTES = 8192
-"""Lines that tell of the same series are read as a table from this size on."""
+LEAST_RUN = 64
+"""Lines that tell of the same series are read as a table from this number on."""
+
+_FIRST_BLOCK = 16
+"""Lines that are compared at first; then eight times as many, as long as all begin alike."""
+
+_LONGEST_END = 64
+"""Most bytes of a value and a time, which are one width for all lines of a table."""
 
 _READ = pa.csv.ReadOptions(column_names=["value", "time"], use_threads=False)
 _PARSE = pa.csv.ParseOptions(delimiter=" ", quote_char=False)
@@ -80,10 +87,11 @@ def _series(path: Path) -> list[Series]:
     is_open, number, samples = False, 0, 0
     with open_regular(path, files.MOST_BYTES, TraceError) as file:
         for text in _pieces(file):
-            place = alone = 0
-            while place < len(text):
-                line = text[place : text.index(b"\n", place) + 1]
-                number, place = number + 1, place + len(line)
+            lines = _Lines(text)
+            at = alone = 0
+            while at < lines.count:
+                line = lines[at]
+                number, at = number + 1, at + 1
                 if len(line) > MOST_LINE_BYTES:
                     raise TraceError(f"{path}: line {number}: longer than {MOST_LINE_BYTES} bytes")
                 if line.startswith(b"#") or not line.strip():
@@ -96,14 +104,14 @@ def _series(path: Path) -> list[Series]:
                 own[0].append(time)
                 own[1].append(value)
                 samples += 1
-                if place >= alone:
+                if at >= alone:
                     # The lines that follow mostly tell of the same series.
-                    alone = _end_of_run(text, place, begin)
-                    run = _run(text[place:alone], begin) if alone - place >= LEAST_RUN_BYTES else None
+                    alone = at + lines.alike(at, begin)
+                    run = lines.numbers(at, alone, begin) if alone - at >= LEAST_RUN else None
                     if run is not None:
                         own[0].frombytes(run[0].tobytes())
                         own[1].frombytes(run[1].tobytes())
-                        number, place, samples = number + len(run[0]), alone, samples + len(run[0])
+                        number, at, samples = number + len(run[0]), alone, samples + len(run[0])
                 if len(told) > MOST_SERIES or samples > MOST_SAMPLES:
                     raise TraceError(
                         f"{path}: line {number}: more than {MOST_SERIES} series or {MOST_SAMPLES} samples"
@@ -117,36 +125,66 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
     """Yields the text in pieces of whole lines. A line that is longer than a piece is cut."""
     rest = b""
     while piece := file.read(PIECE_BYTES):
-        whole, newline, rest = (rest + piece).rpartition(b"\n")
-        if newline:
-            yield whole + newline
+        text = rest + piece
+        end = text.rfind(b"\n") + 1
+        rest = text[end:]
+        if end:
+            yield text[:end]
         elif len(rest) > MOST_LINE_BYTES:
             break
     if rest:
         yield rest + b"\n"
 
 
-def _end_of_run(text: bytes, place: int, begin: bytes) -> int:
-    """Return the place after the lines from `place` on that begin alike."""
-    while text.startswith(begin, place):
-        place = text.index(b"\n", place + len(begin)) + 1
-    return place
+class _Lines:
+    """The lines of a text. count: how many."""
 
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+        self._starts = np.append(0, self._ends[:-1])
+        self.count = len(self._ends)
 
-def _run(lines: bytes, begin: bytes) -> tuple[Floats, Floats] | None:
-    """Return (times, values) of lines with the same begin, None if these are not plainly numbers."""
-    text = lines[len(begin) :].replace(b"\n" + begin, b"\n")
-    try:
-        table = pa.csv.read_csv(
-            pa.BufferReader(text), read_options=_READ, parse_options=_PARSE, convert_options=_CONVERT
-        )
-    except pa.ArrowInvalid:
-        return None
-    times, values = table.column("time"), table.column("value")
-    if table.num_rows != text.count(b"\n"):
-        return None
-    numbers = times.to_numpy()
-    return (numbers, values.to_numpy()) if np.isfinite(numbers).all() else None
+    def __getitem__(self, at: int) -> bytes:
+        return self._text[self._starts[at] : self._ends[at]]
+
+    def alike(self, at: int, begin: bytes) -> int:
+        """Return how many lines from `at` on begin like this."""
+        if at == self.count or not self[at].startswith(begin):
+            return 0
+        length, block = 1, _FIRST_BLOCK
+        while True:
+            starts = self._starts[at + length : at + length + block]
+            cut = self._cut(starts, len(begin))
+            # A comparison of all bytes at once is much faster than one of each line.
+            if not len(cut) or cut.tobytes() != begin * len(cut):
+                return length + int((cut == begin).argmin() if len(cut) else 0)
+            length, block = length + len(starts), block * 8
+
+    def numbers(self, at: int, end: int, begin: bytes) -> tuple[Floats, Floats] | None:
+        """Return (times, values) of lines that begin like this, None if these are not plainly numbers."""
+        starts = self._starts[at:end] + len(begin)
+        sizes = self._ends[at:end] - starts
+        width = int(sizes.max())
+        if width > _LONGEST_END:
+            return None
+        cut = self._cut(starts, width).view(np.uint8).reshape(len(starts), width)
+        text = cut[np.arange(width) < sizes[:, None]].tobytes()
+        try:
+            table = pa.csv.read_csv(
+                pa.BufferReader(text), read_options=_READ, parse_options=_PARSE, convert_options=_CONVERT
+            )
+        except pa.ArrowInvalid:
+            return None
+        times, values = table.column("time").to_numpy(), table.column("value").to_numpy()
+        return (times, values) if len(times) == len(starts) and np.isfinite(times).all() else None
+
+    def _cut(self, starts: NDArray[np.int64], width: int) -> NDArray[np.bytes_]:
+        """Return the text from each start on, of this width; what is beyond the end of all lines is blank."""
+        text = self._text
+        if len(starts) and starts[-1] + width > len(text):
+            text += bytes(width)
+        return np.ndarray((len(text) - width + 1,), f"S{width}", text, strides=(1,))[starts]
 
 
 def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:

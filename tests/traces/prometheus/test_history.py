@@ -296,11 +296,16 @@ def test_a_file_beside_another_trace_is_refused(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"), [([1, -1], "negative or infinite"), ([1, np.inf], "negative or infinite")]
+    ("values", "times_s", "words"),
+    [
+        ([1, -1], EDGES[:2], "negative or infinite; save the bare metric"),
+        ([1, np.inf], EDGES[:2], "negative or infinite; save the bare metric"),
+        ([1, 2], EDGES[1::-1], "times that do not increase; save the series once more"),
+    ],
 )
-def test_values_that_cannot_be_are_refused(values, words) -> None:
+def test_values_that_cannot_be_are_refused_with_the_cure(values, times_s, words) -> None:
     with pytest.raises(TraceError, match=words):
-        one(names.CPU, values, EDGES[:2])
+        one(names.CPU, values, times_s)
 
 
 @given(
