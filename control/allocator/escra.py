@@ -12,6 +12,7 @@ import numpy as np
 
 from control.allocator.escra_cpu import CpuRule
 from control.allocator.escra_memory import MemoryRule
+from control.allocator.escra_memory_settle import MemoryBooks
 from control.allocator.escra_settings import EscraSettings
 from control.allocator.escra_settle import Table, settle
 from control.allocator.model import (
@@ -85,6 +86,11 @@ class Escra:
     def table(self, ids: Ids, period_s: float) -> Table | None:
         """See `ports.Tabled`."""
         return self._cpu.table(ids, period_s) if type(self).on_period is Escra.on_period else None
+
+    def memory_books(self) -> MemoryBooks | None:
+        """See `ports.Tabled`."""
+        own = type(self).on_oom is Escra.on_oom and type(self).on_reclaimed is Escra.on_reclaimed
+        return self._memory.books() if own else None
 
     def close(self, table: Table, reports: int) -> None:
         """See `ports.Tabled`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.escra_memory_settle import MemoryBooks
 from control.allocator.escra_settings import EscraSettings
 from control.allocator.model import (
     PAGE_BYTES,
@@ -55,6 +56,12 @@ class MemoryRule:
     def waiting(self) -> Ids:
         """Ids of the held containers that wait for a reclaim, by slot."""
         return self._roster.ids[self._waiting_slots()]
+
+    def books(self) -> MemoryBooks | None:
+        """Return what the functions of escra_memory_settle work on; None while a container waits."""
+        if self._waiting.values.any():
+            return None
+        return MemoryBooks(self._limit.values, self._pool, self._roster.app, self._settings.grant_bytes)
 
     def check_room(self, apps: Apps) -> None:
         """Raise ScenarioError if, with newcomers in `apps` (int64[k]), M has less than one page per

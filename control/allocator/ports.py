@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from control.allocator.escra_memory_settle import MemoryBooks
 from control.allocator.escra_settle import Table
 from control.allocator.model import (
     NOTHING,
@@ -222,12 +223,19 @@ class Compilable(Protocol):
 class Tabled(Compilable, Protocol):
     """A `Compilable` allocator that does nothing with a report except `escra_settle.settle`.
 
-    A backend may then apply the rule to many reports in a row without calling the allocator in between.
+    A backend may then apply the rule to many reports in a row without calling the allocator in between, and
+    likewise the rules of memory.
     """
 
     def table(self, ids: Ids, period_s: float) -> Table | None:
         """Return what the rule works on, for reports of the containers `ids`; None: call `on_period`
         instead.
+        """
+        ...
+
+    def memory_books(self) -> MemoryBooks | None:
+        """Return what `escra_memory_settle.grant` and `credit` work on; None: call `on_oom` and
+        `on_reclaimed` instead.
         """
         ...
 

@@ -104,23 +104,33 @@ class UsageSamples:
         periods `ends`, as `add` and `take` do one by one."""
         own, index = self._roster.find(ids)
         slots = np.arange(self._roster.size)[index]
-        order = np.argsort(slots)
-        slots = slots[order]
-        cpu_s = used.usage_cores[:, own][:, order] * used.period_s
-        memory = used.memory_bytes[:, own][:, order]
+        usage, memory = used.usage_cores[:, own], used.memory_bytes[:, own]
+        if (np.diff(slots) < 0).any():
+            order = np.argsort(slots)
+            slots, usage, memory = slots[order], usage[:, order], memory[:, order]
+        cpu_s = usage * used.period_s
         first = np.array([0, *(end + 1 for end in ends)])
         length = np.diff(np.append(first, len(cpu_s)))
         # The last sample is the running one.
         sums, peaks = np.zeros((2, len(first), len(slots))), np.zeros((len(first), len(slots)), np.int64)
         sums[0, 0], sums[1, 0] = self._cpu_s.values[slots], self._seconds.values[slots]
         peaks[0] = self._peak.values[slots]
-        # All samples at once, period by period: sums are made in the order of time.
-        for number in range(length.max()):
-            live = np.flatnonzero(length > number)
-            rows = first[live] + number
-            sums[0, live] += cpu_s[rows]
-            sums[1, live] += used.period_s
-            peaks[live] = np.maximum(peaks[live], memory[rows])
+        if length.max() > len(first):
+            for sample, (begin, count) in enumerate(zip(first.tolist(), length.tolist(), strict=True)):
+                rows = slice(begin, begin + count)
+                sums[0, sample] = _in_order(sums[0, sample], cpu_s[rows])
+                starts, index = np.unique(sums[1, sample], return_inverse=True)
+                seconds = np.full((count, len(starts)), used.period_s)
+                sums[1, sample] = _in_order(starts, seconds)[index]
+                np.maximum(peaks[sample], memory[rows].max(axis=0, initial=0), out=peaks[sample])
+        else:
+            # All samples at once, period by period.
+            for number in range(length.max()):
+                live = np.flatnonzero(length > number)
+                at = first[live] + number
+                sums[0, live] += cpu_s[at]
+                sums[1, live] += used.period_s
+                peaks[live] = np.maximum(peaks[live], memory[at])
         if ends:
             for column in (self._cpu_s, self._seconds, self._peak):
                 column.values[: self._roster.size] = 0
@@ -142,3 +152,12 @@ class UsageSamples:
         for column in (self._cpu_s, self._seconds, self._peak):
             column.values[:size] = 0
         return slots, cores, peak
+
+
+def _in_order(start: Floats, rows: Floats) -> Floats:
+    """Return start + rows[0] + rows[1] + …, float64[n], added one after the other."""
+    # NumPy adds row by row along the first axis of a C-ordered table, but a single column in pairs.
+    table = np.empty((len(rows) + 1, len(start)))
+    table[0], table[1:] = start, rows
+    added = np.cumsum(table, axis=0)[-1] if len(start) == 1 else table.sum(axis=0)
+    return np.asarray(added, np.float64)

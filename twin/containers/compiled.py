@@ -19,9 +19,10 @@ from numba import njit
 from numba.core import caching
 
 from control.allocator.backoff import wait_s
+from control.allocator.escra_memory_settle import grant
 from control.allocator.escra_settle import settle
 
-_RULES = {Path(inspect.getfile(rule)) for rule in (settle, wait_s)}
+_RULES = {Path(inspect.getfile(rule)) for rule in (settle, grant, wait_s)}
 """Files of the functions of `control` that kernels contain."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])

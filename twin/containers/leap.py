@@ -1,7 +1,8 @@
 """Runs many periods in one compiled pass as long as only periods, reports and CPU limits happen.
 
 For: days of a trace, in which one period costs more in calls than in arithmetic. Not for: rare events. A pass
-ends before the next timer, when containers join or leave, and when a container exceeds its memory limit. The
+ends before the next timer, when containers join or leave, and when a container exceeds its memory limit,
+unless leap_memory.py handles that. The
 control loop (simulation.py) then continues. The result equals the loop's to the bit: instants are summed as
 SimPy does, and the kernels are those of cfs.py. It serves two kinds of policies: `ports.Patient` ones, which
 get many periods at once while they decide nothing, and `ports.Tabled` ones, whose rule is applied here.
@@ -21,6 +22,7 @@ from twin.containers.asking import Requests
 from twin.containers.cfs import Bytes8, Fleet, Report, Rows, Whole
 from twin.containers.compiled import compiled, kernel, released
 from twin.containers.fluid import Fluid
+from twin.containers.leap_memory import NOTED, ORDER, Memory, go_to, has_room, hold, new_memory
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine
 from twin.containers.recording import Recorder
@@ -40,11 +42,14 @@ _LEAST_PERIODS = 3
 _settle = compiled(settle)
 
 
+Notes = tuple[Floats, Columns, Bytes8, Whole]
+
+
 class Moment(NamedTuple):
     """The state of the loop after the end of period `row`, at now_s, before its report is sent.
 
     order: order of the last decision. last_arrival_s: time at which the last report arrived. until_s: time of
-    the next timer.
+    the next timer. sweep_s: time of the agents' next sweep, if it is none of the timers, else inf.
     """
 
     now_s: float
@@ -52,16 +57,20 @@ class Moment(NamedTuple):
     order: int
     last_arrival_s: float
     until_s: float
+    sweep_s: float
 
 
 class Leapt(NamedTuple):
     """The result of a pass. at: the state of the loop after it. over: columns above their memory limit.
-    reports: container reports that arrived. changed: number of limits that were changed."""
+    reports: container reports that arrived. changed: number of limits that were changed. reclaim_s: when the
+    agents reclaim next, inf: no sweep is under way. notes: events: times, columns, kinds, limits."""
 
     at: Moment
     over: Columns
     reports: int
     changed: int
+    reclaim_s: float
+    notes: Notes
 
 
 class _Room(NamedTuple):
@@ -104,21 +113,31 @@ def new_leaps(
     if not alone or machine.telemetry_loss > 0.0 or machine.restart_cpu_s > 0.0:
         return None
     settle_s = max(machine.quota_write_delay_s + machine.network_delay_s, 0.0)
+    room = new_memory(len(physics.group), machine.reclaim_delay_s, machine.oom_grant_delay_s)
+    remote = machine.network_delay_s > 0.0
     clock = _Clock(load.period_s, machine.burst_s, np.ascontiguousarray(delays_s[:, 0]), settle_s)
-    return Leaps(physics, allocator, clock, recorder)
+    return Leaps(physics, allocator, clock, recorder, None if remote else room)
 
 
 class Leaps:
     """Passes over the periods of `physics`. recorder: what records them, None: their quotas are summed
-    in `reserved`."""
+    in `reserved`. memory: room for memory events, None: the control loop handles them."""
 
     def __init__(
-        self, physics: Fluid, allocator: Patient | Tabled, clock: _Clock, recorder: Recorder | None
+        self,
+        physics: Fluid,
+        allocator: Allocator,
+        clock: _Clock,
+        recorder: Recorder | None,
+        memory: Memory | None,
     ) -> None:
         self._physics, self._clock = physics, clock
         self._tabled = allocator if isinstance(allocator, Tabled) else None
         self._patient = allocator if isinstance(allocator, Patient) else None
+        self._reclaim = allocator.reclaim
         count = len(physics.group)
+        self._memory = memory
+        self._no_memory = new_memory(0, 0.0, 0.0)
         self._next_row = 0
         self._recorder = recorder
         self._no_rows = cfs.rows_of(cfs.new_series(0, 0))
@@ -142,10 +161,12 @@ class Leaps:
             return None
         physics, clock = self._physics, self._clock
         columns, ids = members.by_group[0]
-        left = (at.until_s - at.now_s) / clock.period_s
+        memory = self._cared(at)
+        until_s = at.until_s if memory.handled else min(at.until_s, at.sweep_s)
+        left = (until_s - at.now_s) / clock.period_s
         most = int(min(physics.steady_periods(at.row), self._most, left))
         if most >= _LEAST_PERIODS and ids.size:
-            most = _reach(at.now_s, at.row, most, clock, at.last_arrival_s, at.until_s, self._times)
+            most = _reach(at.now_s, at.row, most, clock, at.last_arrival_s, until_s, self._times)
         ends_s: Floats = np.arange(at.row + 1.0, at.row + most + 1.0) * clock.period_s
         table: Table | None = _NO_TABLE
         if most < _LEAST_PERIODS or not ids.size:
@@ -160,11 +181,13 @@ class Leaps:
             return None
         hosts, demand, want, begin = physics.tables
         rows = self._no_rows if self._recorder is None else self._recorder.reach(at.row + 1)
-        done, over, order, changed = _run(
-            physics.fleet, hosts, demand, want, begin, at.row, most, clock, self._times[1],
+        memory.counts[:] = at.order, 0, 0, 0, 0
+        memory.due_s[:] = at.sweep_s, np.inf, np.inf
+        done, over, changed = _run(
+            physics.fleet, hosts, demand, want, begin, at.row, most, clock, self._times,
             report, self._over, rows, self._recorder is not None, reserved, requests.held, self._told,
-            self._tabled is not None, table, columns, ids, members.issued, members.column_of, at.order,
-            self._room,
+            self._tabled is not None, table, columns, ids, members.issued, members.column_of, self._room,
+            memory,
         )  # fmt: skip
         physics.go_on(at.row + done, over)
         if changed < 0:
@@ -178,8 +201,24 @@ class Leaps:
                 used, size = used[:, columns], size[:, columns]
             self._patient.on_periods(ids, History(used, size, clock.period_s), ends_s[:done])
         last_s = max(float((ends_s[:done] + clock.delays_s[at.row : at.row + done]).max()), at.last_arrival_s)
-        reached = Moment(float(self._times[0, done - 1]), at.row + done, order, last_s, at.until_s)
-        return Leapt(reached, self._over[:over].copy(), done * len(ids), changed)
+        order, granted, noted = memory.counts[: NOTED + 1].tolist()
+        sweep_s, reclaim_s, _ = memory.due_s.tolist()
+        reached = Moment(float(self._times[0, done - 1]), at.row + done, order, last_s, at.until_s, sweep_s)
+        notes = memory.at_s[:noted], memory.column[:noted], memory.kind[:noted], memory.limit_bytes[:noted]
+        over_now = self._over[:over].copy()
+        return Leapt(reached, over_now, done * len(ids), changed + granted, reclaim_s, notes)
+
+    def _cared(self, at: Moment) -> Memory:
+        """Return the memory events after `at`, which are not handled unless the policy has books for them."""
+        rule, room = self._reclaim, self._memory
+        books = None if self._tabled is None or room is None else self._tabled.memory_books()
+        if room is None or books is None or rule is None or not at.sweep_s < np.inf:
+            return self._no_memory
+        if rule.interval_s <= room.reclaim_s:
+            return self._no_memory
+        return room._replace(
+            handled=True, books=books, margin_bytes=rule.margin_bytes, interval_s=rule.interval_s
+        )
 
 
 def delays_until(at_s: float, now_s: float) -> tuple[float, ...]:
@@ -228,7 +267,7 @@ def _run(
     first: int,
     most: int,
     clock: _Clock,
-    in_force_s: Floats,
+    times: Floats,
     report: Report,
     over: Whole,
     rows: Rows,
@@ -242,18 +281,21 @@ def _run(
     ids: Ids,
     issued: Ids,
     column_of: Columns,
-    order: int,
     room: _Room,
-) -> tuple[int, int, int, int]:
+    memory: Memory,
+) -> tuple[int, int, int]:
     """Run the periods first + 1 … first + most, while the report of `first` is on its way.
 
-    begin: the period of the first row of `demand`, `want` and `rows`.
+    begin: the period of the first row of `demand`, `want` and `rows`. times: as in `_reach`.
 
-    Returns (periods run, columns over their memory limit in the last, order, limits changed). A negative
+    Returns (periods run, columns over their memory limit in the last, quotas changed). A negative
     second number is as in `end_period`. A negative last number means that a report was not a number.
     """
     position, length, changed = table.position, len(table.books.unused), 0
     for k in range(most):
+        row, start_s = first + k + 1 - begin, (first + k + 1) * clock.period_s
+        if k > 0 and memory.handled and not has_room(memory):
+            return k, 0, changed
         if len(told.usage_cores):
             told.usage_cores[k] = report.usage_cores
             told.memory_bytes[k] = report.memory_bytes
@@ -270,31 +312,45 @@ def _run(
                 room.unused[:count], room.throttled[:count], room.rows, room.cores, room.reasons,
             )  # fmt: skip
             if decided < 0:
-                return k, 0, order, -1
+                return k, 0, -1
             if decided > 0:
                 for j in range(decided):
                     room.ids[j] = ids[room.rows[j]]
-                order += 1
-                start_s = (first + k + 1) * clock.period_s
-                offset = min(max(in_force_s[k] - start_s, 0.0), clock.period_s)
+                if memory.handled:
+                    go_to(
+                        memory, times[1, k], fleet, hosts, columns, issued, demand, row, start_s,
+                        clock.period_s,
+                    )  # fmt: skip
+                memory.counts[ORDER] += 1
+                offset = min(max(times[1, k] - start_s, 0.0), clock.period_s)
                 changed += cfs.write_quotas(
                     fleet, hosts, issued, column_of, room.ids[:decided], room.cores[:decided],
-                    room.reasons[:decided], order, offset, demand, first + k + 1 - begin, clock.period_s,
+                    room.reasons[:decided], memory.counts[ORDER], offset, demand, row, clock.period_s,
                     clock.burst_s,
                 )  # fmt: skip
-        row = first + k + 1 - begin
+        if memory.handled:
+            go_to(memory, times[0, k], fleet, hosts, columns, issued, demand, row, start_s, clock.period_s)
         found = cfs.end_period(
             fleet, hosts, demand, want, row, clock.period_s, clock.burst_s, report, over
         )  # fmt: skip
         if found < 0:
-            return k + 1, found, order, changed
+            return k + 1, found, changed
         if recording:
             cfs.record(rows, row, fleet, report, demand)
         else:
             cfs.reserve(reserved, held, fleet, columns)
         if found > 0:
-            return k + 1, found, order, changed
-    return most, 0, order, changed
+            handled = False
+            if k + 1 < most:
+                after_s = (first + k + 2) * clock.period_s
+                offset = min(max(times[0, k] - after_s, 0.0), clock.period_s)
+                handled = hold(
+                    memory, fleet, hosts, over[:found], issued, times[0, k], offset, times[1, k + 1],
+                    times[0, k + 1], demand, row + 1, clock.period_s,
+                )  # fmt: skip
+            if not handled:
+                return k + 1, found, changed
+    return most, 0, changed
 
 
 _NO_TABLE = Table(

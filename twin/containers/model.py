@@ -250,6 +250,19 @@ class Events:
         self.kind.extend([kind] * len(columns))
         self.limit_bytes.extend(limit_bytes.tolist())
 
+    def add(
+        self,
+        at_s: Floats,
+        columns: NDArray[np.int64],
+        kinds: NDArray[np.uint8],
+        limit_bytes: NDArray[np.int64],
+    ) -> None:
+        """Add events, [n] arrays; kinds: places in EVENT_KINDS."""
+        self.at_s.extend(at_s.tolist())
+        self.container.extend(columns.tolist())
+        self.kind.extend([EVENT_KINDS[kind] for kind in kinds.tolist()])
+        self.limit_bytes.extend(limit_bytes.tolist())
+
 
 EVENT_KINDS = ("oom", "grant", "kill", "restart", "reclaim", "join", "leave")
 

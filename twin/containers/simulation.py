@@ -97,6 +97,12 @@ class ControlLoop:
         delay = machine.telemetry_delay_s
         self._delays = np.maximum(delay + jitter, 0.0).reshape(periods, groups) + machine.network_delay_s
         self._leaps = new_leaps(physics, allocator, machine, self._delays, self._recorder)
+        rule = allocator.reclaim
+        # Where passes handle sweeps, the next one is a timer only in the period in which it is due.
+        self._sweeps_late = (
+            self._leaps is not None and rule is not None and rule.interval_s > self._population.period_s
+        )
+        self._sweep_s = np.inf
         self._reserved = np.zeros(count)
         self._last_arrival_s = 0.0
         self._reports = self._asked = 0
@@ -126,7 +132,7 @@ class ControlLoop:
         if self._counters is not None:
             self._counters.begin(env, self._members, self._spare, self._send)
         if self._allocator.reclaim is not None:
-            self._at(self._allocator.reclaim.interval_s, self._sweep)
+            self._plan_sweep(self._allocator.reclaim.interval_s)
         if isinstance(self._allocator, ServiceAware):
             self._at(self._allocator.service_interval_s, self._service, self._allocator)
         while ticks.is_alive:
@@ -162,12 +168,15 @@ class ControlLoop:
             for group, end in enumerate(ends):
                 # The last group's end is to the bit the start of the next row.
                 end_s = (row + 1) * period_s if end == period_s else row * period_s + end
+                self._set_sweep(env.now + max(end_s - env.now, 0.0))
                 yield env.timeout(max(end_s - env.now, 0.0))
                 report, over = self._end_period(row, group, end_s)
                 while (leapt := self._leap(row, report, over)) is not None:
                     row, over, end_s = leapt.at.row, leapt.over, (leapt.at.row + 1) * period_s
                     for delay_s in delays_until(leapt.at.now_s, env.now):
                         yield env.timeout(delay_s)
+                    if leapt.reclaim_s < np.inf:
+                        self._at_exactly(leapt.reclaim_s, self._reclaim, self._all_apps())
                     told.tell(row + 1)
                 if self._counters is None:
                     self._send(report, row, group, end_s)
@@ -203,12 +212,14 @@ class ControlLoop:
         """Run periods up to the clock's next event, None if too few. `report` becomes the last one's."""
         if self._leaps is None or over.size or self._in_flight:
             return None
-        at = Moment(self.env.now, row, self._order, self._last_arrival_s, self.env.peek())
+        at = Moment(self.env.now, row, self._order, self._last_arrival_s, self.env.peek(), self._sweep_s)
         leapt = self._leaps.run(at, report, self._members, self.requests, self._reserved)
         if leapt is not None:
             self._order, self._last_arrival_s = leapt.at.order, leapt.at.last_arrival_s
             self._reports += leapt.reports
             self._limit_changes += leapt.changed
+            self._sweep_s = leapt.at.sweep_s
+            self._events.add(*leapt.notes)
         return leapt
 
     def _send(self, report: cfs.Report, row: int, group: int, at_s: float) -> None:
@@ -370,9 +381,23 @@ class ControlLoop:
     def _sweep(self) -> None:
         rule = self._allocator.reclaim
         if rule is not None:
-            self._at(rule.interval_s, self._sweep)
-            apps = np.arange(len(self._population.applications))
-            self._at(self._machine.reclaim_delay_s, self._reclaim, apps)
+            self._plan_sweep(rule.interval_s)
+            self._at(self._machine.reclaim_delay_s, self._reclaim, self._all_apps())
+
+    def _plan_sweep(self, delay_s: float) -> None:
+        if self._sweeps_late:
+            self._sweep_s = self.env.now + delay_s
+        else:
+            self._at(delay_s, self._sweep)
+
+    def _set_sweep(self, until_s: float) -> None:
+        """Set the timer of the next sweep if that is due until then."""
+        if self._sweep_s <= until_s:
+            self._at_exactly(self._sweep_s, self._sweep)
+            self._sweep_s = np.inf
+
+    def _all_apps(self) -> NDArray[np.int64]:
+        return np.arange(len(self._population.applications))
 
     def _reclaim(self, apps: NDArray[np.int64]) -> None:
         """Let the agents shrink the applications' containers in one instant and report it."""
@@ -445,6 +470,14 @@ class ControlLoop:
         """Call `action(*arguments)` after delay_s of virtual time."""
         event = self.env.timeout(max(delay_s, 0.0))
         event.callbacks.append(lambda _: action(*arguments))
+
+    def _at_exactly(self, at_s: float, action: Callable[..., None], *arguments: Any) -> None:
+        """Call `action(*arguments)` at at_s of virtual time, to the bit."""
+        first_s, *rest_s = delays_until(at_s, self.env.now)
+        if rest_s:
+            self._at(first_s, self._at, *rest_s, action, *arguments)
+        else:
+            self._at(first_s, action, *arguments)
 
     def _note(self, kind: str, columns: Columns) -> None:
         self._events.note(self.env.now, kind, columns, self._fleet.limit_bytes[columns])

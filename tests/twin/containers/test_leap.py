@@ -118,6 +118,48 @@ def test_passes_equal_periods_one_by_one(name, seed, count, come_and_go, shared,
         assert_equal(*both(patch, workload, POLICIES[name], on, record=record))
 
 
+@given(
+    seed=st.integers(0, 1000),
+    count=st.integers(1, 8),
+    come_and_go=st.booleans(),
+    shared=st.booleans(),
+    room=st.sampled_from([0.35, 0.45, 1.0]),
+    every_s=st.sampled_from([0.05, 0.3, 1.0]),
+    margin=st.sampled_from([2 * MIB, 50 * MIB]),
+    delays=st.sampled_from([(0.0003, 0.001), (0.0003, 0.15), (0.0, 0.0), (0.001, 0.001), (0.12, 0.05)]),
+    network_s=st.sampled_from([0.0, 0.0, 0.0, 0.002]),
+)
+@settings(max_examples=40, deadline=None)
+def test_sweeps_grants_and_kills_come_as_period_by_period(
+    seed, count, come_and_go, shared, room, every_s, margin, delays, network_s
+):
+    on = machine(
+        telemetry_delay_s=0.0001,
+        telemetry_jitter_s=0.0002,
+        quota_write_delay_s=0.0002,
+        oom_grant_delay_s=delays[0],
+        reclaim_delay_s=delays[1],
+        network_delay_s=network_s,
+        restart_s=0.8,
+    )
+    workload = load(seed, 300, count, come_and_go=come_and_go, shared=shared)
+    apps = tuple(
+        replace(app, memory_limit_bytes=int(app.memory_limit_bytes * room)) for app in workload.applications
+    )
+    rule = EscraSettings(reclaim_interval_s=every_s, reclaim_margin_bytes=margin)
+    with pytest.MonkeyPatch.context() as patch:
+        assert_equal(*both(patch, replace(workload, applications=apps), lambda: Escra(rule), on))
+
+
+def test_passes_go_on_over_sweeps_and_grants(monkeypatch):
+    """Otherwise the test above would compare a thing with itself."""
+    workload = load(1, 600, 3, come_and_go=False, shared=False)
+    on = machine(telemetry_delay_s=0.0001, oom_grant_delay_s=0.0003, reclaim_delay_s=0.001)
+    leapt, plain = both(monkeypatch, workload, POLICIES["escra"], on)
+    assert {"oom", "grant", "reclaim"} <= set(plain.events.kind)
+    assert leapt.asked < plain.asked / 20
+
+
 @pytest.mark.parametrize("name", ["escra", "static", "vpa", "autopilot"])
 def test_the_policies_that_ship_leap(monkeypatch, name):
     """Otherwise the test above would compare a thing with itself."""
