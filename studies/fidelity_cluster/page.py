@@ -99,8 +99,8 @@ def document(store: RunStore) -> str:
         "Machine: "
         + "; ".join(dict.fromkeys(f"{facts['cpus']} × {facts['cpu_model']}" for facts in machine))
         + ". No figure is corrected for the machine's other work: a quota is an upper bound and no "
-        "guarantee. A process that starts has no quota. Starts share the cores that the running jobs leave, on "
-        "both sides.",
+        "guarantee. A process that starts has no quota. Starts share the cores that the running jobs leave, "
+        "on both sides.",
     )
     return harness.page(
         "fidelity-cluster", "Clusters: the twin beside real training jobs", answer, parts, conditions
