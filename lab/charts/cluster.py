@@ -115,7 +115,7 @@ def _fairness(looks: Sequence[Shown]) -> pd.DataFrame:
 
 
 def _dots(frame: pd.DataFrame, looks: Sequence[Shown]) -> alt.LayerChart:
-    base = alt.Chart(frame, height=26 * len(looks) + 100, width=_WIDTH)
+    base = alt.Chart(frame, width=_WIDTH)
     dots = base.mark_point(size=90, strokeWidth=2.5, opacity=1).encode(
         x=alt.X("rho:Q", title="Finish-time fairness ρ", scale=alt.Scale(type="log")),
         y=alt.Y(
@@ -129,7 +129,7 @@ def _dots(frame: pd.DataFrame, looks: Sequence[Shown]) -> alt.LayerChart:
         tooltip=["title:N", "of:N", alt.Tooltip("rho:Q", format=".3f")],
     )
     equal = alt.Chart(pd.DataFrame({"rho": [1.0]})).mark_rule(strokeDash=[4, 3], color=USAGE)
-    return alt.LayerChart(layer=[equal.encode(x="rho:Q"), dots])
+    return alt.LayerChart(layer=[equal.encode(x="rho:Q"), dots], height=alt.Step(26))
 
 
 def _gantt(run: Run) -> pd.DataFrame | None:
@@ -147,7 +147,7 @@ def _gantt(run: Run) -> pd.DataFrame | None:
 
 def _bars(frame: pd.DataFrame) -> alt.Chart:
     chart: alt.Chart = (
-        alt.Chart(frame, height=22 * frame["place"].nunique() + 60, width=_WIDTH)
+        alt.Chart(frame, height=alt.Step(22), width=_WIDTH)
         .mark_bar(opacity=0.7, stroke="white")
         .encode(
             x=alt.X("begin_h:Q", title="Time (h)"),

@@ -17,14 +17,23 @@ from lab.charts import words
 from lab.charts.palette import AREAS, EVENTS, THROTTLED, USAGE, Shown
 
 _TIME_TICKS = 14
+_CLOCK_TICKS = 10
+"""Most labels of a time axis; those with a time of day are wider."""
+_CLOCK = (
+    "utcFormat((datum.value + {start_s}) * 1000, (datum.value + {start_s}) % 86400 < 1 ? '%-d %b' : '%H:%M')"
+)
+"""Vega's expression for the label of a time of day: the day at midnight."""
 _IN_A_ROW = 3
 """Entries of a legend in one row: a phone cuts a fourth."""
 LEFT = 56
 """Width of the labels of every y axis, pixels, so that charts below each other share their time axis."""
 
 
-def workload(frame: pd.DataFrame) -> alt.Chart:
-    """Return the demand as areas stacked over containers. Columns: at_s, container, cpu_cores."""
+def workload(frame: pd.DataFrame, start_s: float = 0.0) -> alt.Chart:
+    """Return the demand as areas stacked over containers. Columns: at_s, container, cpu_cores.
+
+    start_s: time stamp of second 0.
+    """
     base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
     names = list(dict.fromkeys(frame["container"]))
     color = alt.Color(
@@ -35,7 +44,7 @@ def workload(frame: pd.DataFrame) -> alt.Chart:
         legend=alt.Legend(orient="top", columns=6, labelLimit=180),
     )
     chart: alt.Chart = base.encode(
-        x=Time((0.0, float(frame["at_s"].max()))).of("at_s"),
+        x=Time((0.0, float(frame["at_s"].max())), start_s=start_s).of("at_s"),
         y=left("cpu_cores", "CPU demand (cores)", stacked=True),
         color=color,
         tooltip=[
@@ -54,18 +63,16 @@ def limit_and_use(
     *,
     quantity: str,
     color: str,
-    window: tuple[float, float],
+    time: Time,
     top: float,
-    last: bool,
 ) -> alt.LayerChart:
     """Return one policy's limit (line) over one container's use (area).
 
     quantity: `cpu` or `memory`; spans: throttled stretches, drawn as a strip at the bottom; events: marks at
-    their limit; top: upper end of the y axis, shared by all policies' charts; last: whether this chart shows
-    the time axis for those above it.
+    their limit; time: labelled in the last chart, for those above it; top: upper end of the y axis, shared
+    by all policies' charts.
     """
     use, limit, title, unit = _QUANTITIES[quantity]
-    time = Time(window, labels=last)
     x = time.of("at_s")
     base = alt.Chart(frame.assign(was_throttled=frame["throttled"].map({True: "yes", False: "no"})))
     y = alt.Scale(domain=[0, top], nice=False)
@@ -82,7 +89,7 @@ def limit_and_use(
         layers.append(_marks(events, time, y))
     layers.extend(_hover(base, x, y, quantity, unit, color))
     # The labels of the time axis need extra height; with it, all plots are equally high.
-    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=178 if last else 132)
+    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=178 if time.labels else 132)
     return chart
 
 
@@ -203,7 +210,7 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
         alt.Chart(frame, height=130 + 30 * len(runs))
         .mark_rect()
         .encode(
-            x=Time((0.0, float(frame["to_s"].max()))).of("at_s"),
+            x=Time((0.0, float(frame["to_s"].max())), start_s=start_s(runs)).of("at_s"),
             x2="to_s:Q",
             y=alt.Y("title:N", title=None, sort=titles, scale=alt.Scale(paddingInner=0.15), axis=rows),
             color=alt.Color("title:N", sort=titles, scale=colors, legend=None),
@@ -253,24 +260,40 @@ def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:
     return alt.Color(f"{field}:N", title=None, scale=scale, legend=alt.Legend(orient="top", **legend))
 
 
+def start_s(runs: Sequence[Shown]) -> float:
+    """Return the time stamp at which these runs' trace begins, s; 0 where they have none in common."""
+    starts = {float(look.run.manifest["workload"].get("start_s", 0.0)) for look in runs}
+    return starts.pop() if len(starts) == 1 else 0.0
+
+
 @dataclass(frozen=True)
 class Time:
-    """The time axis, in a unit that fits its length. window: first and last second; labels: whether shown."""
+    """The time axis: the time of day where it is known, else the time since the begin, in a unit that fits.
+
+    window: first and last second; labels: whether shown; start_s: time stamp of second 0.
+    """
 
     window: tuple[float, float]
     labels: bool = True
+    start_s: float = 0.0
 
     def of(self, field: str) -> alt.X:
         """Return the x channel for a field in seconds."""
         size, unit, at_s = words.ticks(*self.window, _TIME_TICKS)
         scale = alt.Scale(nice=False, domain=list(self.window))
+        title = f"Time ({unit})"
         if not self.labels:
             axis = alt.Axis(grid=False, labels=False, ticks=False, title=None)
+        elif at_s and self.start_s >= words.CLOCK_FROM_S:
+            begin_s, end_s = (self.start_s + end for end in self.window)
+            places = [place - self.start_s for place in words.ticks(begin_s, end_s, _CLOCK_TICKS)[2]]
+            title = f"Time of day (UTC) from {words.date(begin_s)}"
+            axis = alt.Axis(grid=False, values=places, labelExpr=_CLOCK.format(start_s=self.start_s))
         elif at_s:
             axis = alt.Axis(grid=False, values=at_s, labelExpr=f"format(datum.value / {size:g}, '~r')")
         else:
             axis = alt.Axis(grid=False, tickCount=_TIME_TICKS)
-        return alt.X(f"{field}:Q", title=f"Time ({unit})" if self.labels else None, scale=scale, axis=axis)
+        return alt.X(f"{field}:Q", title=title if self.labels else None, scale=scale, axis=axis)
 
 
 def left(

@@ -75,7 +75,7 @@ def ladders(frame: pd.DataFrame) -> alt.Chart:
         .mark_point(filled=True, size=70, opacity=0.9)
         .encode(
             x=alt.X("at_s:Q", title="After the last progress (s)", scale=alt.Scale(type="log")),
-            y=alt.Y("nccl:N", title="NCCL from: timeout, retries", sort=None),
+            y=alt.Y("nccl:N", title=None, sort=None),
             color=alt.Color(
                 "what:N",
                 title=None,

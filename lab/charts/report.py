@@ -156,7 +156,7 @@ def _total(
     look: Shown, frame: pd.DataFrame, key: str, axis: str, ceiling: float, top: float
 ) -> alt.LayerChart:
     y = alt.Scale(domain=[0, top], nice=False)
-    at_s = drawing.Time((0.0, series.duration_s(look.run))).of("at_s")
+    at_s = drawing.Time((0.0, series.duration_s(look.run)), start_s=drawing.start_s([look])).of("at_s")
     base = alt.Chart(frame).encode(x=at_s)
     used = base.mark_area(interpolate="step-after", color=USAGE, opacity=0.45)
     reserved = base.mark_line(interpolate="step-after", color=look.color, strokeWidth=2)

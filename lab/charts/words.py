@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 
 _UNITS = ((172_800.0, 86_400.0, "d"), (7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.9995, 1.0, "s"))
@@ -17,6 +18,8 @@ _TICK_STEPS = {
     "min": (0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
 }
 """Distances of an axis's ticks, in its unit: whole parts of a day and of an hour."""
+CLOCK_FROM_S = 1e9
+"""Least time stamp that is a time of day, s since 1970 (September 2001). Lesser ones have any origin."""
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -46,6 +49,12 @@ def interval(middle: float, low: float, high: float) -> str:
     size, name = unit(middle)
     least, most = (significant(end / size) for end in (low, high))
     return f"{significant(middle / size)} {name} ({least} to {most})"
+
+
+def date(stamp_s: float) -> str:
+    """Return the day of a time stamp (s since 1970) in UTC: `1 May 2024`."""
+    day = datetime.fromtimestamp(stamp_s, UTC)
+    return f"{day.day} {day:%B %Y}"
 
 
 def ticks(begin_s: float, end_s: float, most: int) -> tuple[float, str, list[float]]:

@@ -149,7 +149,7 @@ def chart(answer: Answer, index: int, *, cpu: bool) -> alt.LayerChart:
     top = 1.06 * max(float(used.max()), *there.values(), 1e-9)
     y = alt.Scale(domain=[0, top], nice=False)
     title = "CPU (cores)" if cpu else "Memory (MiB)"
-    x = drawing.Time((0.0, float(at_s[-1]))).of("at_s")
+    x = drawing.Time((0.0, float(at_s[-1])), start_s=answer.advice.made.start_s).of("at_s")
     area = (
         alt.Chart(frame, height=300)
         .mark_area(interpolate="step-before", color=USAGE, opacity=0.45)

@@ -143,10 +143,18 @@ def _figures(row: Recommendation) -> str:
 
 def _beside(best: Recommendation, second: Recommendation) -> str:
     apart = second.cost_usd / best.cost_usd - 1, second.time_s / best.time_s - 1
-    cost, time = (f"{abs(share):.0%} {'more' if share >= 0 else 'less'}" for share in apart)
+    cost, time = map(_more, apart)
     overlap = second.cost_interval.low <= best.cost_interval.high
     sure = "their intervals overlap, so only trials tell" if overlap else "their intervals do not overlap"
     return f"Next in the ranking: {second.configuration} costs {cost} and takes {time} time; {sure}."
+
+
+def _more(share: float) -> str:
+    return (
+        "as much"
+        if f"{share:.0%}" in ("0%", "-0%")
+        else f"{abs(share):.0%} {'more' if share > 0 else 'less'}"
+    )
 
 
 def _ranking(question: Question, frame: pd.DataFrame) -> None:

@@ -6,7 +6,7 @@ answer (cloud_page.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
@@ -59,12 +59,18 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
     Returns the choices and a place for a button, above rarely changed widgets. The address keeps the choices.
     """
     job, job_file = _job()
-    regions = catalogue.distinct("region")
+    offered, narrowed, gpu = _narrowed(catalogue)
+    regions = offered.distinct("region")
     usual = regions.index(_REGION) if _REGION in regions else 0
-    region = st.selectbox("Region", regions, index=usual, key="cloud_region", bind=_BIND)
-    markets = catalogue.distinct("market", region)
+    region = st.selectbox("Region", regions, index=usual, key=f"cloud_region{narrowed}", bind=_BIND)
+    markets = offered.distinct("market", region)
     market = st.segmented_control(
-        "Prices", markets, default=markets[0], required=True, key=f"cloud_market_{region}", bind=_BIND
+        "Prices",
+        markets,
+        default=markets[0],
+        required=True,
+        key=f"cloud_market_{region}{narrowed}",
+        bind=_BIND,
     )
     objective = st.segmented_control(
         "Rank by",
@@ -81,13 +87,13 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
         "Budget ($)", 0.01, value=None, placeholder="none", key="cloud_budget", bind=_BIND
     )
     below = st.container()
-    names = list(catalogue.types(region, market))
+    names = list(offered.types(region, market))
     with st.expander("Which clusters"):
         types = st.multiselect(
             "Instance types",
             names,
             placeholder="All if they are few, else those measured",
-            key=f"cloud_types_{region}",
+            key=f"cloud_types_{region}{narrowed}",
             bind=_BIND,
         )
         workers = st.multiselect(
@@ -99,7 +105,7 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
         )
         server = st.selectbox(
             "Parameter server",
-            ["", *names],
+            ["", *catalogue.types(region, market)],
             format_func=lambda name: name or "none",
             key=f"cloud_server_{region}",
             bind=_BIND,
@@ -127,7 +133,7 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
         local_run,
         str(region),
         str(market),
-        tuple(types),
+        tuple(types or (names if gpu else ())),
         tuple(sorted(workers)),
         str(server),
         Objective(objective),
@@ -136,6 +142,27 @@ def choose(catalogue: Catalogue) -> tuple[Choices, DeltaGenerator]:
         str(method),
     )
     return chosen, below
+
+
+def _narrowed(catalogue: Catalogue) -> tuple[Catalogue, str, str]:
+    """Show the choice of a cloud and a GPU. Returns the prices of these alone, a suffix for the keys of what
+    depends on them, and the GPU, "" for any type."""
+    keys, value = "", ""
+    for (column, label), place in zip(
+        (("provider", "Cloud"), ("gpu_model", "GPU")), st.columns(2), strict=True
+    ):
+        known: list[str] = [name for name in catalogue.distinct(column) if name]
+        value = place.selectbox(
+            label,
+            ["", *known],
+            format_func=lambda name: name or "any",
+            key=f"cloud_{column}{keys}",
+            bind=_BIND,
+        )
+        if value:
+            catalogue = replace(catalogue, prices=catalogue.prices[catalogue.prices[column] == value])
+            keys += f"_{value.replace(' ', '-')}"
+    return catalogue, keys, value
 
 
 def question(chosen: Choices) -> Question | None:

@@ -223,7 +223,7 @@ def _timers(chosen: _Chosen) -> None:
         place.altair_chart(panel)
     st.caption(
         "Silent faults; median of the worse direction. Stalls of the machine are those measured on the "
-        "testbed: see [stalls] in the calibration."
+        "testbed (table stalls of the calibration)."
     )
 
 
@@ -252,5 +252,7 @@ def _ladder() -> None:
     if rows:
         st.altair_chart(charts.ladders(pd.DataFrame(rows)))
         st.caption(
-            "A fault that ends before a retransmission is survived then; one that outlasts them is not."
+            "A fault that ends before a retransmission is survived then; one that outlasts them is not. "
+            "Rows: the version of NCCL from which these defaults hold, the queue pair's timeout, and its "
+            "retries."
         )

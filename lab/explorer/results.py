@@ -144,9 +144,8 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
             happened,
             quantity=quantity,
             color=look.color,
-            window=window,
+            time=drawing.Time(window, labels=look is present[-1], start_s=drawing.start_s(present)),
             top=top,
-            last=look is present[-1],
         )
         stack.altair_chart(chart, key=f"time-{look.run.id}")
     _key(quantity, marked)

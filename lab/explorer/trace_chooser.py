@@ -79,7 +79,7 @@ def preview(chosen: TraceChoices) -> None:
     if trace is None:
         return
     section("What will be replayed")
-    st.altair_chart(drawing.workload(trace.demand), key="preview")
+    st.altair_chart(drawing.workload(trace.demand, trace.start_s), key="preview")
 
 
 def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:

@@ -21,11 +21,13 @@ _CONTAINERS = 12
 
 @dataclass(frozen=True)
 class TraceFacts:
-    """containers: names; duration_s, interval_s: length and distance of samples, s; notes: from its reader;
-    demand: columns at_s, container, cpu_cores, at most _POINTS rows per container, small containers summed.
+    """containers: names; start_s: time stamp of its first sample; duration_s, interval_s: length and distance
+    of samples, s; notes: from its reader; demand: columns at_s, container, cpu_cores, at most _POINTS rows
+    per container, small containers summed.
     """
 
     containers: tuple[str, ...]
+    start_s: float
     duration_s: float
     interval_s: float
     notes: tuple[str, ...]
@@ -40,6 +42,7 @@ class TraceFacts:
         """Return the facts that `plain` gave."""
         return cls(
             tuple(plain["containers"]),
+            plain["start_s"],
             plain["duration_s"],
             plain["interval_s"],
             tuple(plain["notes"]),
@@ -51,6 +54,7 @@ def facts(trace: UsageTrace) -> TraceFacts:
     """Return the facts of a trace."""
     return TraceFacts(
         tuple(trace.containers),
+        float(trace.start_s),
         float(trace.duration_s),
         float(trace.interval_s),
         tuple(trace.notes),

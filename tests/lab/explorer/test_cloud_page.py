@@ -58,6 +58,18 @@ def test_nothing_is_answered_before_it_is_asked_for(open_cloud):
     assert not app.table
 
 
+def test_a_cloud_and_a_gpu_leave_only_their_regions_and_types(open_cloud):
+    app = open_cloud().selectbox(key="cloud_provider").select("aws").run()
+    assert not app.exception
+    assert "us-east-1" in (regions := app.selectbox(key="cloud_region_aws").options)
+    assert "us-central1" not in regions
+    app.selectbox(key="cloud_gpu_model_aws").select("NVIDIA T4").run()
+    region = app.selectbox(key="cloud_region_aws_NVIDIA-T4").select("us-east-1").run()
+    types = region.multiselect(key="cloud_types_us-east-1_aws_NVIDIA-T4").options
+    assert types
+    assert all(name.startswith("g4dn.") for name in types)
+
+
 @pytest.mark.slow
 def test_a_shipped_job_gets_a_ranking_with_its_reasons_until_prices_or_choices_move(open_cloud):
     app = recommend(open_cloud())
