@@ -8,8 +8,11 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import cache
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 
 def killed_before(step: int, work: Callable[[str], object], root: str | Path) -> bool:
@@ -17,13 +20,23 @@ def killed_before(step: int, work: Callable[[str], object], root: str | Path) ->
 
     The steps are calls of the functions in PLACES of the module of `work`: (owner, name).
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])
-    process = context.Process(target=_child, args=(step, work, str(root)))
-    process.start()
+    process = multiprocessing.get_context("forkserver").Process(target=_child, args=(step, work, str(root)))
+    with mock.patch.object(forkserver, "connect_to_new_process", _server(work.__module__)):
+        process.start()
     process.join()
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return process.exitcode != 0
+
+
+@cache
+def _server(module: str) -> Callable[..., Any]:
+    """Return what forks a process that has imported the module.
+
+    The server that all share may be up already, without it: each process would import it anew.
+    """
+    server = forkserver.ForkServer()
+    server.set_forkserver_preload([module])
+    return server.connect_to_new_process
 
 
 def _child(step: int, work: Callable[[str], object], root: str) -> None:

@@ -36,10 +36,13 @@ def test_past_jobs_are_trusted_if_they_predict_each_other() -> None:
     lawful = [time_of(among, 0.003, 600.0, 4.0, size) for size in (900.0, 2000.0)]
     kin = history_of(["a", "b"], np.array([lawful[0] * noise[0], lawful[1] * noise[1]]))
     strangers = history_of(["a", "b"], np.array([lawful[0] * noise[0], lawful[1] * noise[2] * by_type]))
-    assert (left_out(kin)[0] > 0).all()
-    assert belief(kin).trust > 0.6
-    assert left_out(strangers)[0][1] < 0
-    assert belief(strangers).trust < 0.5
+    odds = left_out(kin)[0]
+    assert (odds > 0).all()
+    assert share(odds) > 0.6
+    assert belief(kin).trust == share(odds)
+    odds = left_out(strangers)[0]
+    assert odds[1] < 0
+    assert share(odds) < 0.5
 
 
 def test_whether_past_jobs_are_followed_is_learned_from_trials() -> None:
