@@ -5,7 +5,7 @@ For: drawing. Not for: computing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -89,10 +89,11 @@ def ladders(frame: pd.DataFrame) -> alt.Chart:
     return chart
 
 
-def fleets(frame: pd.DataFrame) -> tuple[alt.Chart, ...]:
+def fleets(frame: pd.DataFrame, colors: Mapping[str, str]) -> tuple[alt.Chart, ...]:
     """Draw two panels over sizes: how much a fleet trains, and what a scheme saves against none.
 
     Columns: gpus, scheme, effective (0..1), lost_cost, saved_cost (USD; NaN: nothing to compare with).
+    colors: colour of each scheme.
     """
     return tuple(
         alt.Chart(frame[frame[key].notna()], height=260)
@@ -100,15 +101,10 @@ def fleets(frame: pd.DataFrame) -> tuple[alt.Chart, ...]:
         .encode(
             x=alt.X("gpus:Q", title="GPUs", scale=alt.Scale(type="log")),
             y=alt.Y(f"mean({key}):Q", title=title, axis=alt.Axis(format=form), scale=alt.Scale(zero=False)),
-            color=alt.Color(
-                "scheme:N",
-                title=None,
-                scale=alt.Scale(domain=sorted(frame["scheme"].unique())),
-                legend=alt.Legend(orient="top"),
-            ),
+            color=named("scheme", colors),
             tooltip=[
-                "scheme:N",
-                "gpus:Q",
+                alt.Tooltip("scheme:N", title="Scheme"),
+                alt.Tooltip("gpus:Q", title="GPUs"),
                 alt.Tooltip("mean(lost_cost):Q", title="lost (USD)", format=",.0f"),
             ],
         )

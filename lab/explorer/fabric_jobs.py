@@ -14,7 +14,7 @@ import streamlit as st
 
 from lab.ask.scenario import Scenario, build
 from lab.charts import fabric as charts
-from lab.charts.palette import shown, title
+from lab.charts.palette import SERIES, Shown, shown, title
 from lab.explorer import html, questions, running, session
 from lab.explorer.questions import Question
 from lab.explorer.sections import section
@@ -150,17 +150,22 @@ def show(job: str) -> None:
     looks = shown(runs)
     questions.side_by_side(looks, METRICS)
     if job == "fleet":
-        _fleets()
+        _fleets(looks)
         return
     for number, figure in enumerate(charts.job(looks, _ONE[job])):
         questions.draw(figure, f"fabric-{job}-{number}")
 
 
-def _fleets() -> None:
-    """Show all stored fleets over their sizes."""
+def _fleets(looks: Sequence[Shown]) -> None:
+    """Show all stored fleets over their sizes. Schemes have the colours of `looks` as far as those go."""
     section("All stored fleets by size")
-    rows = pd.DataFrame(_fleet_rows(str(RunStore().root)))
-    for place, panel in zip(st.columns(2), charts.fleets(_beside_none(rows)), strict=True):
+    rows = _beside_none(pd.DataFrame(_fleet_rows(str(RunStore().root))))
+    colors = {title(look.run.policy): look.color for look in looks}
+    rest = iter([color for color in SERIES if color not in colors.values()])
+    schemes = rows["scheme"].map(title)
+    colors |= {name: next(rest) for name in sorted(set(schemes) - set(colors))}
+    panels = charts.fleets(rows.assign(scheme=schemes), colors)
+    for place, panel in zip(st.columns(2), panels, strict=True):
         place.altair_chart(panel)
     st.caption(
         "Means over seeds. Left: share of the time that is spent on training. Right: against no scheme."

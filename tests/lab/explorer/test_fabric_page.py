@@ -1,5 +1,7 @@
 """The page Fabric: a fault at once under every scheme; jobs, collectives and fleets as stored questions."""
 
+import json
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -103,6 +105,9 @@ def test_fleets_are_read_once_for_all_visitors(open_fabric, fabrics, monkeypatch
     app = open_fabric(fabrics, fabric_ask="Fleet")
     assert not app.exception
     assert [line.value for line in app.subheader] == ["Side by side", "All stored fleets by size"]
+    legend = json.loads(charts(app)[-1].proto.spec)["encoding"]["color"]["scale"]
+    assert legend["domain"] == ["Bond", "Thorn"]
+    assert len(set(legend["range"])) == 2
     monkeypatch.setattr(RunStore, "ids", lambda _store: pytest.fail("the store was read again"))
     app.number_input(key="fabric_days").set_value(3.0).run()
     assert not app.exception
