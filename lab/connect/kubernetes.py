@@ -22,6 +22,7 @@ from twinbed.text import printable
 if TYPE_CHECKING:
     from lightkube import Client
     from lightkube.models.core_v1 import Container, ContainerStatus
+    from lightkube.models.meta_v1 import ObjectMeta
     from lightkube.resources.core_v1 import Pod
 
 _PLACES: Mapping[str, tuple[str, str]] = {
@@ -72,7 +73,8 @@ class Cluster:
                     "io.kubernetes.pod.namespace": str(pod.metadata.namespace),
                     "io.kubernetes.container.name": container.name,
                 }
-                candidates.append(Candidate(name, name, labels, str(pod.metadata.name)))
+                pod_name = str(pod.metadata.name)
+                candidates.append(Candidate(name, name, labels, pod_name, _workload(pod.metadata)))
         return candidates
 
     def named(self, text: str) -> list[str]:
@@ -96,6 +98,16 @@ class Cluster:
                 return PodContainer(name, self, pod, entry)
         known = ", ".join(entry.name for entry in pod.spec.containers)
         raise GroupGoneError(f"{name}: the pod has no such container; it has {known}")
+
+
+def _workload(metadata: ObjectMeta) -> str:
+    """Return the name of the workload that owns a pod, "" for none. The owner of a Deployment's pod is a
+    ReplicaSet, whose name ends in the pod's label pod-template-hash."""
+    owner = next((own for own in metadata.ownerReferences or () if own.controller), None)
+    if owner is None:
+        return ""
+    end = f"-{(metadata.labels or {}).get('pod-template-hash', '')}"
+    return str(owner.name.removesuffix(end) if owner.kind == "ReplicaSet" and len(end) > 1 else owner.name)
 
 
 @dataclass(frozen=True, slots=True)

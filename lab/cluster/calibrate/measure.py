@@ -1,4 +1,5 @@
-"""Measures restart times of the shipped jobs on this machine, and their training speed under a quota.
+"""Measures start and restart times of the shipped jobs on this machine, and their training speed under a
+quota.
 
 For: `twinbed calibrate --pillar cluster`. Not for: whole runs, which are compared with the twin and therefore
 never calibrate it. Jobs are measured in parallel, as they run in a cluster.
@@ -58,11 +59,13 @@ STEPS = tuple(f"gangs {number}" for number in range(1, len(batches()) + 1))
 
 def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
     """Measure and return a calibration. Raises BackendError if this machine cannot, with nothing left."""
+    start_s: list[float] = []
     restart_s: list[float] = []
     speeds: dict[str, Value] = {}
     for label, batch in zip(STEPS, batches(), strict=True):
         progress(label, 0.0)
-        restarts, per_core_s = _measure(batch, effort)
+        starts, restarts, per_core_s = _measure(batch, effort)
+        start_s += starts
         restart_s += restarts
         for (job, gpus), rate in zip(batch, per_core_s, strict=True):
             said = f"measured: at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
@@ -76,6 +79,7 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
         datetime.now(UTC).date().isoformat(),
         {
             "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
+            "times.start_s": _time(start_s, "from a job's first start to its first step"),
             "times.restart_s": _time(restart_s, "from SIGTERM until the job, started again, took a step"),
             **speeds,
         },
@@ -83,9 +87,11 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     )
 
 
-def _measure(batch: Sequence[tuple[str, int]], effort: Effort) -> tuple[list[float], list[float]]:
-    """Return the time of a restart, s, and the steps per second and core of each job."""
-    restarts = []
+def _measure(
+    batch: Sequence[tuple[str, int]], effort: Effort
+) -> tuple[list[float], list[float], list[float]]:
+    """Return starts and restarts, s, and steps per second and core of each job."""
+    starts, restarts = [], []
     with Gangs([training(job, gpus, _FOREVER, _FOREVER) for job, gpus in batch]) as gangs:
 
         def until(job: int, reached: Callable[[], bool]) -> float:
@@ -102,8 +108,7 @@ def _measure(batch: Sequence[tuple[str, int]], effort: Effort) -> tuple[list[flo
             gangs.start(job, {}, GPU_CORES)
             return until(job, lambda: gangs.look(job).begun)
 
-        for job in range(len(batch)):
-            start(job)
+        starts = [start(job) for job in range(len(batch))]
         before, began = [gangs.look(job).done for job in range(len(batch))], time.monotonic()
         time.sleep(effort.seconds)
         took_s = time.monotonic() - began
@@ -112,7 +117,7 @@ def _measure(batch: Sequence[tuple[str, int]], effort: Effort) -> tuple[list[flo
             gangs.stop(job)
             gone_s = until(job, lambda job=job: not gangs.look(job).alive)  # type: ignore[misc]
             restarts.append(gone_s + start(job))
-    return restarts, rates
+    return starts, restarts, rates
 
 
 def _time(values_s: Sequence[float], what: str) -> Value:

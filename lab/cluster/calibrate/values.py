@@ -14,7 +14,7 @@ from twinbed import ScenarioError
 
 UNITS: Mapping[str, Mapping[str, str] | None] = {
     "machine": {"cores": "cores"},
-    "times": {"restart_s": "s"},
+    "times": {"start_s": "s", "restart_s": "s"},
     "training": None,
 }
 """Section → its values and their units. `training` has a value for each job and size of its gang."""

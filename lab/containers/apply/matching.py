@@ -66,8 +66,8 @@ def keys_of_row(row: Row) -> set[tuple[str, ...]]:
 
 
 def keys_of(candidate: Candidate) -> set[tuple[str, ...]]:
-    """Return what may tell a row of a container: its names, compose's labels, Kubernetes' labels with the
-    workload that the pod's name tells, or its place in a pod that `podman play kube` made."""
+    """Return the keys of a container: its names, compose's labels, Kubernetes' labels with the workload that
+    owns the pod (else the one that the pod's name tells), and its place in a pod of `podman play kube`."""
     labels = candidate.labels
     keys: set[tuple[str, ...]] = {("name", candidate.plain), ("full name", candidate.name)}
     project, service = labels.get(PROJECT), labels.get(SERVICE)
@@ -76,7 +76,8 @@ def keys_of(candidate: Candidate) -> set[tuple[str, ...]]:
     pod = labels.get(_POD)
     if pod:
         where = labels.get(_NAMESPACE, ""), labels.get(_CONTAINER, "")
-        keys |= {("workload", where[0], name, where[1]) for name in (pod, by_name(pod)[1])}
+        owner = candidate.workload or by_name(pod)[1]
+        keys |= {("workload", where[0], name, where[1]) for name in (pod, owner)}
     elif candidate.pod:
         keys.add(("pod", candidate.pod, candidate.plain))
     return keys

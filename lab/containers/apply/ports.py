@@ -21,12 +21,14 @@ class Candidate:
     plain: its own name
     labels: its labels
     pod: name of its pod, "" for none
+    workload: name of the workload that owns its pod, "" where that is not known
     """
 
     name: str
     plain: str
     labels: Mapping[str, str] = field(default_factory=dict)
     pod: str = ""
+    workload: str = ""
 
 
 class Target(Protocol):

@@ -24,6 +24,22 @@ users: [{{name: me, user: {{token: secret}}}}]
 """
 
 
+def _owned(pod: str) -> dict[str, Any]:
+    """The owner of a pod WORKLOAD-HASH-END of a Deployment; none for a pod of another name."""
+    workload, _, rest = pod.partition("-")
+    hash_, dash, _ = rest.partition("-")
+    if not dash:
+        return {}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": f"{workload}-{hash_}",
+        "uid": "u",
+        "controller": True,
+    }
+    return {"labels": {"pod-template-hash": hash_}, "ownerReferences": [owner]}
+
+
 class Emulated:
     """pods: by (namespace, name), as JSON; refusals: (status, message) that the next patches get; condition:
     what each patched pod says of its resize; patches: what was asked for."""
@@ -39,7 +55,7 @@ class Emulated:
         self.pods[namespace, name] = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", **_owned(name)},
             "spec": {"containers": [{"name": container, "resources": resources}]},
             "status": {"phase": "Running", "containerStatuses": [{**status, "ready": True}]},
         }
