@@ -290,7 +290,7 @@ def test_a_restart_for_new_limits_is_no_kill(backend: Backend) -> None:
         return Decision(cpu=cpu(stats.ids, 1.0), restart=done.append(1) or stats.ids) if due else None
 
     done: list[int] = []
-    periods = backend.periods(16)
+    periods = backend.periods(32)  # An emulated guest takes longer to start the container again.
     ran = backend.run(workload(np.full((periods, 1), 0.05)), Scripted(quota=0.5, period=restart_once))
 
     assert len(ran.events("restart")) == 1

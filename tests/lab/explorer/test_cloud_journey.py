@@ -55,6 +55,8 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     inputs = page.locator("input[type=file]")
     expect(inputs).to_have_count(2)
     inputs.nth(0).set_input_files(mine)
+    # An upload draws the page anew. A file that is given meanwhile would be lost, and nobody is that fast.
+    expect(page.get_by_role("button", name="Remove mine.yaml")).to_be_visible()
     inputs.nth(1).set_input_files(JOBS / "images_vgg.local-run.parquet")
     remove = page.get_by_role("button", name="Remove images_vgg.local-run.parquet")
     expect(remove).to_be_visible()
