@@ -15,7 +15,7 @@ IN_A_POD = {
     "io.kubernetes.container.name": "app",
 }
 OF_ANOTHER = IN_A_POD | {"io.kubernetes.pod.name": "web-api-7d4b9c6f5-x2k4z"}
-"""Of the workload web-api, whose name begins as that of web does."""
+"""A pod of the workload web-api, whose name begins like that of web."""
 COMPOSE = {"com.docker.compose.project": "shop", "com.docker.compose.service": "web"}
 
 
