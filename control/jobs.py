@@ -95,7 +95,8 @@ class Candidates:
 
     name: type of the workers. count: number of workers, int64. batch: samples per worker and step, float64;
     NaN means the job's own batch size. price_usd_h: price of the whole cluster with its servers, US$/h.
-    vcpus, memory_gib, gpus, network_bps, cpu_speed, disk_gib: of one worker, float64, as in InstanceType.
+    vcpus, memory_gib, gpus, network_bps, cpu_speed, disk_gib: size of one worker, float64, as in
+    InstanceType.
     servers: number of parameter servers, int64. server: type of the parameter servers. parameters: further
     numeric settings such as a learning rate, float64[n] by name.
 

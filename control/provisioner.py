@@ -102,7 +102,8 @@ def cannot_run(held_s: float, problem: str) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One billable instance. name: its name; token: of its order; state: anything but GONE."""
+    """One billable instance. name: name of the instance; token: token of its order; state: any state but
+    GONE."""
 
     name: str
     token: str

@@ -103,8 +103,9 @@ def forbidden(why: str) -> Iterator[None]:
 class Own:
     """A class of a user's own, with arguments. It is plain data, so that workers can be sent it.
 
-    group: key of PORTS. place: path of the file, "" for an entry point. name: of the class or entry point.
-    arguments: (key, value) pairs sorted by key. sha256: of the code, in hexadecimal digits.
+    group: key of PORTS. place: path of the file, "" for an entry point. name: name of the class or entry
+    point.
+    arguments: (key, value) pairs sorted by key. sha256: hash of the code, in hexadecimal digits.
     """
 
     group: str
@@ -208,7 +209,8 @@ def installed() -> list[Own]:
 
 @dataclass(frozen=True)
 class _Source:
-    """A loaded class. kind: the class; sha256: of its code; label: its name in messages; port: its sort's."""
+    """A loaded class. kind: the class; sha256: hash of its code; label: its name in messages; port: the row
+    of PORTS for its sort."""
 
     kind: type[Any]
     sha256: str

@@ -19,8 +19,8 @@ from control.jobs import Candidates, Real, Whole
 _NEGLIGIBLE = 1e-9
 """Standard deviation of a feature below which it is left out."""
 _VARIANCE_PRECISION, _LENGTH_PRECISION = 0.3, 0.7
-"""1 / standard deviation of the log-normal priors: of variance and noise (a factor of 28), and of lengths
-(4)."""
+"""1 / standard deviation of the log-normal priors. The first is that of variance and noise (a factor of 28),
+the second that of lengths (a factor of 4)."""
 _IMPOSSIBLE = 1e12
 """Loss of a kernel whose covariance matrix cannot be factorised."""
 _ITERATIONS = 25

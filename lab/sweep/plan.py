@@ -48,7 +48,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The part of a sweep that one of several machines makes. number: from 0; count: of all shards."""
+    """The part of a sweep that one of several machines makes. number: number of the shard, from 0; count:
+    number of all shards."""
 
     number: int = 0
     count: int = 1

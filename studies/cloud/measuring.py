@@ -74,8 +74,8 @@ def cells(
 ) -> list[Cell]:
     """Return all cells that this machine can carry, shuffled by the seed.
 
-    batches: factors on a job's own batch size; cores: of this machine. Raises ScenarioError for a job without
-    a batch size.
+    batches: factors on a job's own batch size; cores: number of this machine's cores. Raises ScenarioError
+    for a job without a batch size.
     """
     cores = (os.cpu_count() or 1) if cores is None else cores
     made: list[Cell] = []

@@ -215,8 +215,8 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: of BGP, as
-    IPv4.
+    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: router id in
+    BGP, as an IPv4 address.
 
     peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: no link).
     """

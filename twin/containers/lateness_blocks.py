@@ -151,8 +151,8 @@ def _serve(
     """Serve one container's work, first in, first out, as `lateness._walk` does.
 
     sizes, starts: arrivals that wait, then those of the periods of `done` (s, float64[t]); starts in periods
-    of the block, one more than sizes. behind: what waits, s; left: of the first arrival. Returns (arrivals
-    that are served, behind, left).
+    of the block, one more than sizes. behind: work that waits, s; left: rest of the first arrival, s. Returns
+    (arrivals that are served, behind, left).
     """
     before, first = len(sizes) - len(done), 0
     if before == 0:

@@ -29,7 +29,7 @@ BOOK = np.dtype(
         ("since_save_s", np.float64),  # iterations since the last save
         ("saved_s", np.float64),  # since when work is unsaved
         ("planned", np.int64),  # 1: restart after the next save
-        ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns as AMOUNTS
+        ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns ITERATIONS to STALLED_S
         ("saving_s", np.float64),
         ("planned_s", np.float64),
     ]
@@ -37,7 +37,7 @@ BOOK = np.dtype(
 PENDING, KEPT = 0, 1
 """Rows of a book's amounts: unsaved and saved iterations."""
 
-AMOUNTS = ITERATIONS, IDEAL_S, JITTER_S, DEGRADED_S, STALLED_S = range(5)
+ITERATIONS, IDEAL_S, JITTER_S, DEGRADED_S, STALLED_S = range(5)
 """Columns of a book's amounts: number of iterations, and parts of their time as in fleet_model.Bill, s."""
 
 

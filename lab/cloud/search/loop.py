@@ -31,8 +31,6 @@ from twinbed import ScenarioError
 STEPS = 20
 """Steps that a trial measures, as in the shipped table of measured jobs."""
 MOST_STEPS = 100
-_LEAST_S = 1e-3
-"""Least time of a failed trial, s, so that it has a logarithm."""
 MOST_FAILURES = 3
 """Failed trials in a row after which the job is taken to be broken."""
 

@@ -56,7 +56,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The advice. path: of its file; sha256: of the file's content."""
+    """The advice. path: path of its file; sha256: hash of the file's content."""
 
     path: str
     sha256: str

@@ -113,7 +113,7 @@ def from_arguments(command: Sequence[str], containers: Sequence[str], name: str 
     """Return the request of the command line: one command, or groups `--container name=NAME[,KEY=VALUE] --
     COMMAND…`.
 
-    command: everything after the first `--`; containers: values of `--container` before it; name: of the
+    command: everything after the first `--`; containers: values of `--container` before it; name: name of the
     recording. Raises ScenarioError.
     """
     if not containers:

@@ -62,7 +62,7 @@ class Seen:
 
 
 def figures(replay: Replay, outcome: Outcome, price: Price, seen: Seen | None = None) -> Figures:
-    """Return all metrics of a finished run. seen: of its periods; None: its series is recorded.
+    """Return all metrics of a finished run. seen: sums over its periods; None: its series is recorded.
 
     Raises InvariantError if the series was not recorded then.
     """

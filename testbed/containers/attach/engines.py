@@ -78,7 +78,7 @@ _RECORD = ("NanoCpus", "CpuQuota", "CpuPeriod", "CpuShares", "Memory", "MemorySw
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One daemon. kind: which; path: of its socket."""
+    """One daemon. kind: Docker or Podman; path: path of its socket."""
 
     kind: Kind
     path: Path
@@ -107,8 +107,8 @@ class Engine:
             raise self._nonsense("a container's state") from None
 
     def update(self, container: Container, body: Mapping[str, Any]) -> None:
-        """Change limits. body: of POST /containers/ID/update in this engine's form. Raises BackendError where
-        it refuses, GroupGoneError when there is no such container any more."""
+        """Change limits. body: body of POST /containers/ID/update in this engine's form. Raises BackendError
+        if the engine refuses it, GroupGoneError if the container is gone."""
         self._ask("POST", f"/containers/{quote(container.id, safe='')}/update", body)
 
     def _container(self, entry: Any) -> Container:
