@@ -32,7 +32,7 @@ chapter 4)."""
 
 
 class Objective(StrEnum):
-    """What a ranking minimises. The other quantity is bounded by a budget or a deadline."""
+    """The quantity that a ranking minimises. A budget or a deadline bounds the other one."""
 
     COST = "cost"
     TIME = "time"

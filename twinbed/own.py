@@ -38,14 +38,14 @@ class OwnCodeError(ScenarioError):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """What a class of one sort must have.
+    """The methods and attributes that a class of one sort must have.
 
-    title: what it is called in messages.
+    title: name of the sort in messages.
     methods: methods that are called and return something.
     values: attributes that are read.
-    given: what the constructor gets before the arguments, by name.
+    given: arguments that the constructor gets first, by name.
     optional: further methods that are called if there are any.
-    base: the class in twinbed that has the most of it.
+    base: the class in twinbed from which users derive theirs.
     """
 
     title: str
@@ -229,7 +229,7 @@ class _Source:
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """What the constructor takes beside what the port gives."""
+        """Parameters of the constructor in addition to those that the port gives."""
         specs = list(inspect.signature(self.kind).parameters.values())[len(self.port.given) :]
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         return {spec.name: spec for spec in specs if spec.kind in named}

@@ -42,7 +42,7 @@ class Run(StrEnum):
 
 
 class Stall(StrEnum):
-    """What workers wait for."""
+    """The resource for which workers wait."""
 
     INTERCONNECT = "interconnect"
     CPU = "CPU"
@@ -154,7 +154,7 @@ class Configuration:
 
     @property
     def epoch_usd(self) -> float:
-        """What an epoch costs, US$."""
+        """Cost of an epoch, US$."""
         return self.epoch_s * self.price_usd_h / 3600
 
 

@@ -50,7 +50,7 @@ def argument(metavar: str, text: str, **more: Any) -> Any:
 
 
 class Format(StrEnum):
-    """How a result is written. Each has a formatter in lab.runs.formats."""
+    """The form of a printed result. Each form has a formatter in lab.runs.formats."""
 
     TABLE = "table"
     JSON = "json"

@@ -53,7 +53,7 @@ PolicyArgument = Annotated[
 
 
 class Backend(StrEnum):
-    """Where a policy is checked."""
+    """The backend that checks a policy."""
 
     TWIN = "twin"
     TESTBED = "testbed"

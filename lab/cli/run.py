@@ -24,7 +24,7 @@ from lab.cli.options import (
 
 
 class Backend(StrEnum):
-    """Where a scenario is run."""
+    """The backend that runs a scenario."""
 
     TWIN = "twin"
     TESTBED = "testbed"

@@ -70,7 +70,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep: points under the policies of the scenario, with each seed."""
+    """The runs of a sweep: every point under each policy of the scenario, with each seed."""
 
     name: str
     points: Sequence[Point]

@@ -22,7 +22,7 @@ DURATION_S = 30.0
 """Length of a run whose scenario gives a duration, s. Runs of 10 s agreed with the median latency of the
 other repeats in only 29 % (docs/decisions/0036)."""
 SEED = 20
-"""What draws the loads of a page that is made of a few."""
+"""Seed that draws the loads of a page that is made of a few of them."""
 START_S = 5.0
 """Time of a run in which containers start, become ready, and are ended, s."""
 

@@ -33,7 +33,7 @@ from studies.harness import Asked, table
 from studies.judge import aim
 
 CODE = ("control/allocator", "testbed/containers", "twin/containers", "lab/containers", "scenarios/apps")
-"""What a run depends on beside the scenario and the calibration, which are in the run's id."""
+"""Packages on which a run depends in addition to the scenario and the calibration, which are in its id."""
 
 _WORST = 15
 _MARKS = {Verdict.LIMIT: "✓", Verdict.SPREAD: "≈", Verdict.OUTSIDE: "✗", Verdict.ONE_SIDED: "✗!"}

@@ -266,7 +266,7 @@ class Socket:
         return Messages(words, starts, interrupted, len(parts))
 
     def change(self, requests: bytes, count: int) -> list[tuple[int, int]]:
-        """Make `count` requests with sequence numbers 0, 1, …, of which the last asks for an answer.
+        """Make `count` requests with sequence numbers 0, 1, … The last one asks for an answer.
 
         Returns (sequence number, errno) of the refused ones. Raises OSError if the kernel takes none of them.
         """

@@ -1,4 +1,4 @@
-"""How late CPU work is done, of runs that are looked at block by block.
+"""The lateness of CPU work in runs that are simulated block by block.
 
 For: the quantiles of lateness.py without the whole of what arrived and was done. Not for: shorter runs. A
 lateness is off by at most 2^-9 of itself, or by 2^-13 s. Where work waits behind more than _MOST_WAITING

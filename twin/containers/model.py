@@ -126,7 +126,7 @@ class Blocks(Protocol):
         """Periods that begin with somebody joining or leaving, int64[k], ascending."""
 
     def reader(self) -> BlockReader:
-        """Return somebody who reads the blocks once, in order."""
+        """Return a reader of the blocks. It yields each block once, in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where the periods of a run are recorded: in one series, or in a block of it at a time.
+"""Recorders of a run's periods: in one series, or in one block of it at a time.
 
 For: the control loop (simulation.py). Not for: what a row says (cfs.record, asking.py).
 """

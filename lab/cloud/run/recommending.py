@@ -48,7 +48,7 @@ _OTHER_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Where clusters are bought, and which are allowed.
+    """The market of clusters, and the clusters that are allowed.
 
     region: the provider's region.
     market: on-demand or spot.

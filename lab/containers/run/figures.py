@@ -43,7 +43,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the figures need of a run's periods.
+    """Sums over a run's periods that the figures need.
 
     rows: number of periods. up, throttled: int64[N], those in which the container was up, and throttled then.
     reserved_cores: float64[N], sum over the periods of its quota; without one, of its request, or of its

@@ -35,7 +35,7 @@ _FATES = {
     "dropped": "turned away, because a queue was full",
     "failed": "lost, because a call failed or a container was killed, restarted or down",
 }
-"""What becomes of a request, by its status in the table `requests`."""
+"""The fate of a request, by its status in the table `requests`."""
 _OVERLOADED = ("dropped", "pending")
 """Statuses of requests when the load exceeds the capacity."""
 _BRISK_S = (1, 2, 5, 10, 20, 30, 60)

@@ -82,7 +82,7 @@ class Polling:
 
     @property
     def settled(self) -> bool:
-        """Whether no phase is being learnt now."""
+        """Whether the phases of all groups are known."""
         return not self._learners
 
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:

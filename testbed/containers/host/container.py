@@ -93,7 +93,7 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and its end was not noted yet."""
+        """Whether the command was started and its end was not noted yet."""
         return self.process is not None and self.exit_code is None
 
     @property
@@ -158,7 +158,8 @@ class Container:
 
     @property
     def entrance(self) -> Callable[[], None] | None:
-        """What runs between fork and exec to get inside; None for a command that gets inside by itself."""
+        """Function that runs between fork and exec to enter the container; None: the command enters by
+        itself."""
         return self._enter
 
     def _enter(self) -> None:

@@ -79,7 +79,7 @@ class HostedContainer:
 
     @property
     def attached(self) -> bool:
-        """Whether another system runs it."""
+        """Whether another system runs the container."""
         return self.spec is None
 
     @property
@@ -89,12 +89,12 @@ class HostedContainer:
 
     @property
     def up(self) -> bool:
-        """Whether it is present and was not killed. A held container is up, as in the twin."""
+        """Whether the container is present and was not killed. A held container is up, as in the twin."""
         return self.state in (State.UP, *ASLEEP)
 
     @property
     def limited(self) -> bool:
-        """Whether an allocator gave it both limits."""
+        """Whether an allocator gave the container both limits."""
         return self.quota_cores > 0 and self.limit_bytes > 0
 
     def start(

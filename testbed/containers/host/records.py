@@ -1,4 +1,4 @@
-"""What the control loop writes down while it runs: rows per period, events, and how well it kept time.
+"""The record that the control loop writes while it runs: rows per period, events, and its own lateness.
 
 For: filling observed.Observed without disturbing the loop: arrays grow in blocks, and one row is copied per
 period. Not for: deciding or measuring. Row t is period [t·P, (t+1)·P) of the run's time line.
@@ -53,7 +53,7 @@ class RunRecord:
         self._reasons: list[tuple[int, int]] = []
 
     def begin(self, start_ns: int) -> None:
-        """Let row 0 start at `start_ns` (CLOCK_MONOTONIC). What was counted before is dropped."""
+        """Start row 0 at `start_ns` (CLOCK_MONOTONIC). Earlier counts are dropped."""
         self.start_ns = start_ns
         for times in (self.lateness_ns, self.write_ns, self.grant_ns):
             del times[:]

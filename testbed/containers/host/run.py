@@ -37,7 +37,7 @@ from testbed.containers.ports import TelemetrySource
 from twinbed import BackendError, InvariantError, TwinbedError
 
 STARTUP_TIMEOUT_S = 120.0
-"""How long containers may take to become ready before the run is given up, s."""
+"""Time in which containers must become ready, s. Otherwise the run is given up."""
 
 _CHORES_NS = NS
 

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 
 MARK = "?"
-"""What parts a path from the span's name."""
+"""Text between a path and the span's name."""
 
 PORT = 9000
 """UDP port of the collector of spans, at the deployment's address."""
