@@ -58,6 +58,13 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
 
 
+class Backend(StrEnum):
+    """The backend that runs a scenario or checks a policy."""
+
+    TWIN = "twin"
+    TESTBED = "testbed"
+
+
 FormatOption = Annotated[
     Format, option("|".join(Format), "How the result is written to standard output.", "--format")
 ]

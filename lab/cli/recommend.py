@@ -5,13 +5,13 @@ For: the verb's options. Not for: the work, which lab.api does.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from control.jobs import Objective
 from control.recommender import RECOMMENDERS
 from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
@@ -19,16 +19,9 @@ from lab.cloud.search import Backend
 from twinbed import ScenarioError
 
 
-class By(StrEnum):
-    """The quantity that the ranking minimises."""
-
-    COST = "cost"
-    TIME = "time"
-
-
 def recommend(
     job: Annotated[Path, typer.Argument(metavar="JOB", help="A job's file, or a shipped job's name.")],
-    by: Annotated[By, typer.Option("--by", help="Quantity to minimise.")] = By.COST,
+    by: Annotated[Objective, typer.Option("--by", help="Quantity to minimise.")] = Objective.COST,
     deadline: Annotated[
         str | None,
         typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 6h or 90m."),
