@@ -9,7 +9,9 @@ A micro-batch computes for FLOPs / (peak · e). The efficiency e saturates in th
 the model's width; a GPU with little memory bandwidth needs a larger width. Full sharding gathers the
 parameters twice per micro-batch and reduces once. Sharded gradients are gathered once and reduced at the last
 micro-batch. Without sharding, the last micro-batch all-reduces. Compute hides a part of the exchange: a
-micro-batch takes (compute^γ + exchange^γ)^(1/γ).
+micro-batch takes (compute^γ + exchange^γ)^(1/γ). A host needs time to launch a layer's kernels, so a
+micro-batch never computes faster than that. After the last micro-batch the optimiser reads and writes its
+state at the memory's bandwidth.
 
 The constants are learned from all runs, with priors (a ridge). The effects of the model, the GPU and the pair
 of both are shrunk towards zero. A probe with the same micro-batch anchors the answer: the widest one is
@@ -54,6 +56,7 @@ _LAWS = {
     "straggle": Law(0.01, 1.0),
     "overlap": Law(2.0, 0.3),
     "again": Law(1.0, 0.1),
+    "launch_s": Law(1e-3, 1.0),
 }
 """Constants of the law. The spreads are wide: a factor of e where little is known.
 
@@ -65,21 +68,24 @@ latency_s: latency of a message, s.
 straggle: share that each doubling of nodes adds.
 overlap: γ, between no overlap and the longer of the two.
 again: cost of recomputation relative to its operations.
+launch_s: time in which a host launches the kernels of a layer forward and backward, s: about 100 of 10 µs.
 """
 _SCORES_SPREAD = 0.4
-"""Standard deviation of a GPU model's own slow-down of attention scores. New GPUs get good kernels later."""
+"""Standard deviation of a chip's own slow-down of attention scores. New chips get good kernels later."""
 JOB = ("model", "gpu", "precision", "sequence")
 """Quantities that are equal in all runs of one job."""
 _CONFIGURATION = (*JOB, "micro_batch", "recompute", "sharding")
 _COMPARABLE = (*JOB, "recompute", "sharding")
 _GROUPS = {
     ("model",): 0.05,
-    ("gpu", "precision"): 0.15,
+    ("flops_16", "precision"): 0.15,
+    ("gpu", "precision"): 0.05,
     ("model", "gpu", "precision"): 0.03,
     JOB: 0.03,
     _CONFIGURATION: 0.03,
 }
-"""Initial standard deviation of each group's effect on the logarithm. The last group is the configuration:
+"""Initial standard deviation of each group's effect on the logarithm. GPUs with the same 16-bit peak have the
+same chip (A100 with 40 and 80 GB; H100 and H200), and differ by their memory only. The last group is the configuration:
 its effect is learned but never used for another configuration."""
 _NOISE = 0.03
 """Initial standard deviation of a run's logarithm."""
@@ -101,15 +107,17 @@ def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
 
     constants: logarithms of _LAWS; scores: each run's own part of the slow-down of attention, float64[n].
     """
-    half, narrow, attention, exchange, latency, straggle, overlap, again = np.exp(constants)
+    half, narrow, attention, exchange, latency, straggle, overlap, again, launch = np.exp(constants)
     ratio = asked.flops / asked.memory_bytes_s
     busy = _busy(half, narrow, asked.micro_tokens, asked.width, ratio)
     dense, score = asked.operations(np.where(asked.recompute, 8 * again, 6.0))
     computing = dense / asked.flops / busy + score / asked.flops_16 * attention * np.exp(scores)
+    computing = np.maximum(computing, launch * asked.layers * np.where(asked.recompute, 4 / 3, 1))
     each, last = (exchange * volume for volume in _exchange_s(asked, latency))
     micro = (computing**overlap + each**overlap) ** (1 / overlap)
     final = (computing**overlap + (each + last) ** overlap) ** (1 / overlap)
-    step: Real = ((asked.accumulation - 1) * micro + final) * (1 + straggle * np.log2(asked.nodes))
+    whole = (asked.accumulation - 1) * micro + final + asked.update_s()
+    step: Real = whole * (1 + straggle * np.log2(asked.nodes))
     return np.log(step)
 
 
@@ -157,14 +165,14 @@ class _Fit:
     """The fitted law.
 
     runs: the runs. constants: logarithms of _LAWS.
-    gpus, scores: GPU models and their own slow-down of attention. common: the common constant.
+    chips, scores: 16-bit peaks of GPUs, FLOP/s, and their own slow-downs of attention. common: the common constant.
     spread: deviations of _GROUPS. noise: variance of each run, float64[n].
     weights: V⁻¹ · residuals of the law, float64[n].
     """
 
     runs: Runs
     constants: Real
-    gpus: tuple[str, ...]
+    chips: tuple[float, ...]
     scores: Real
     common: float
     spread: Real
@@ -190,16 +198,16 @@ class _Fit:
         return self.common + log_step_s(self.constants, self._scores(asked), asked) + added
 
     def _scores(self, asked: Runs) -> Real:
-        own = dict(zip(self.gpus, self.scores, strict=True))
-        return np.array([own.get(name, 0.0) for name in asked.gpu])
+        own = dict(zip(self.chips, self.scores, strict=True))
+        return np.array([own.get(float(peak), 0.0) for peak in asked.flops_16])
 
 
 def _fit(runs: Runs) -> _Fit:
     """Fit runs by Gauss–Newton rounds. Outliers count less, and deviations are estimated again in each
     round.
     """
-    kinds = tuple(sorted(set(map(str, runs.gpu))))
-    which = np.array([[name == kind for kind in kinds] for name in runs.gpu], dtype=np.float64)
+    kinds = tuple(sorted(set(map(float, runs.flops_16))))
+    which = np.array([[peak == kind for kind in kinds] for peak in runs.flops_16], dtype=np.float64)
     usual = np.concatenate([[0.0], _USUAL, np.zeros(len(kinds))])
     sure = np.array(
         [0.0, *(law.spread**-2.0 for law in _LAWS.values()), *[_SCORES_SPREAD**-2.0] * len(kinds)]
