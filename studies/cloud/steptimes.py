@@ -3,7 +3,7 @@
 For: S1's rows of the page. Not for: the model (twin.cloud.steptime). The probes of a job are its runs on the
 two smallest numbers of GPUs (of only two numbers, the smaller); its other runs are predicted. The model
 learns nothing from left-out runs except from the probes. Our own measurements are of one GPU (gpu_steps.py);
-their probes are the runs of two and four sequences without recomputation.
+their probes are the runs with the two smallest micro-batches, of one micro-batch each, without recomputation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ OWN = Path(__file__).with_name("gpu_steps.csv")
 """Our own measurements, made by gpu_steps.py on an H100 and an H200."""
 _DRIVERS = {"NVIDIA H100 80GB HBM3": "h100_80gb", "NVIDIA H200": "h200_141gb"}
 """The driver's name of a GPU → its name in the table of GPUs."""
-_PROBED = (2, 4)
+_LATER = ("gpt2-large", "gpt2-xl", "wide", "wider")
+"""Shapes that were measured after the law was settled."""
 _LEFT_OUT = {"a job": JOB, "a size": ("model",), "a GPU": ("gpu",)}
 
 
@@ -45,14 +46,24 @@ def unprobed(known: Runs) -> Iterator[tuple[str, Errors]]:
 def on_own_gpus(known: Runs) -> Iterator[tuple[str, Errors]]:
     """Yield the predictions of our own measurements by GPU, without and with probes."""
     model, measured = StepTimes(known), own()
+    later = np.isin(measured.model, _LATER)
     for kind in sorted(set(measured.gpu)):
-        for title, wanted in (("no probe", ()), ("two probes", _PROBED)):
-            points: list[_Point] = []
-            for job in jobs(measured.take(measured.gpu == kind)):
-                probes = np.isin(job.micro_batch, wanted) & ~job.recompute
-                if probes.any() or not wanted:
-                    points += _asked(model, job.take(probes), job.take(~probes))
-            yield f"{kind}, {title}", _errors(points)
+        for part, shapes in (("MPT's shapes", ~later), ("other shapes", later)):
+            mine = list(jobs(measured.take(shapes & (measured.gpu == kind))))
+            without = [point for job in mine for point in _asked(model, job.take([]), job)]
+            yield f"{kind}, {part}, no probe", _errors(without)
+            smallest = [np.isin(job.micro_batch, np.unique(job.micro_batch)[:2]) for job in mine]
+            probed = [
+                narrow & ~job.recompute & (job.accumulation == 1)
+                for narrow, job in zip(smallest, mine, strict=True)
+            ]
+            points = [
+                point
+                for probes, job in zip(probed, mine, strict=True)
+                if not probes.all() and probes.any()
+                for point in _asked(model, job.take(probes), job.take(~probes))
+            ]
+            yield f"{kind}, {part}, two probes", _errors(points)
 
 
 def own(path: Path = OWN) -> Runs:
