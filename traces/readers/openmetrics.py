@@ -137,7 +137,7 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
 
 
 class _Lines:
-    """The lines of a text. count: how many."""
+    """The lines of a text. count: their number."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

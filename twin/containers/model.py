@@ -107,7 +107,7 @@ class BlockReader(Protocol):
         """Return the block of that number, from 0. Numbers never decrease."""
 
     def close(self) -> None:
-        """Say that no more blocks are read."""
+        """End the reading. No more blocks are read."""
 
 
 class Blocks(Protocol):

@@ -66,8 +66,9 @@ class Managed:
 class Fleet:
     """The N containers of one run, in the order given.
 
-    managed, groups: what was asked for, and the cgroup of each that is ours; host_cores: the largest useful
-    quota; profile: what each container used in its profile, None = not profiled; identity: see loop.Settings.
+    managed, groups: the containers to run, and the cgroup of each container that is ours; host_cores: the
+    largest useful quota; profile: each container's use in its profile; None: not profiled; identity: see
+    loop.Settings.
     containers: their state. app: int64[N]; quota_cores: float64[N], cores, inf = none; limit_bytes: int64[N],
     2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there. request_cores:
     float64[N], cores, NaN = none.
@@ -105,7 +106,7 @@ class Fleet:
         self._known: dict[int, tuple[Ids, Columns, bool]] = {}
 
     def show(self, container: HostedContainer) -> None:
-        """Take over a container's limits and whether it is up."""
+        """Copy a container's limits, and whether it is up, into the arrays."""
         column = container.index
         self.quota_cores[column] = container.quota_cores
         self.limit_bytes[column] = container.limit_bytes
@@ -126,7 +127,7 @@ class Fleet:
         self._known.clear()
 
     def attach(self, container: HostedContainer) -> bool:
-        """Open an attached container's cgroup; return False while it is not there."""
+        """Open an attached container's cgroup. Return False while the cgroup does not exist."""
         spec = self.managed[container.index].spec
         if isinstance(spec, AttachedSpec):
             if container.group is not None:
