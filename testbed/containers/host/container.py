@@ -39,7 +39,7 @@ class ContainerSpec:
 
     name: letters, digits, - and _; command: program and arguments; app: its application; None: the
     recording's; env: variables in addition to the inherited ones; cpu_quota_cores, memory_limit_bytes: limits
-    for a whole recording; None: no limit; directory: its working directory, None = this process's; runtime:
+    for a whole recording; None: no limit; directory: its working directory; None: this process's; runtime:
     see RuntimeName. Raises ScenarioError naming the container and the value.
     """
 
@@ -75,7 +75,7 @@ class Container:
     """A container with its command.
 
     endpoint: its own network; None: the host's.
-    identity: the user of its command and the environment that `spec.env` is added to, None = this process's
+    identity: the user of its command and the environment that `spec.env` is added to; None: this process's
         own.
     exit_code: None until `note_end`.
     outlived: number of processes left in the group when its command ended.

@@ -261,7 +261,7 @@ class HostExecutor:
 
     def shrink(self, margin_bytes: int, apps: Collection[int] | None = None) -> list[HostedContainer]:
         """Lower limits to the containers' memory plus a margin. Return the lowered containers. apps: indices
-        of applications, None = all. Only containers that are up are shrunk: one that is starting has not
+        of applications; None: all. Only containers that are up are shrunk: one that is starting has not
         grown yet, one that is down holds nothing, and one that is held needs more."""
         charged: dict[int, int] = {}
         for id_, container in list(self._by_id.items()):

@@ -41,10 +41,10 @@ class Managed:
     """A container for the control loop to run.
 
     spec: the command, whose own limits are ignored, or the cgroup to attach to; app: index into the run's
-    applications; peak_cores, peak_bytes: profiled maxima, None = not profiled; ready: polled until True
+    applications; peak_cores, peak_bytes: profiled maxima; None: not profiled; ready: polled until True
     before the run's time line begins, and after a restart before the container counts as up; begins_s,
-    ends_s: when on the time line it joins and leaves, ends_s None = when its command ends for good. Raises
-    ScenarioError for times that do not fit together.
+    ends_s: times on the time line at which it joins and leaves; ends_s None: when its command ends for good.
+    Raises ScenarioError for times that do not fit together.
     """
 
     spec: ContainerSpec | AttachedSpec
@@ -69,7 +69,7 @@ class Fleet:
     managed, groups: the containers to run, and the cgroup of each container that is ours; host_cores: the
     largest useful quota; profile: each container's use in its profile; None: not profiled; identity: see
     loop.Settings.
-    containers: their state. app: int64[N]; quota_cores: float64[N], cores, inf = none; limit_bytes: int64[N],
+    containers: their state. app: int64[N]; quota_cores: float64[N], cores; inf: none; limit_bytes: int64[N],
     2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there. request_cores:
     float64[N], cores, NaN = none.
     """

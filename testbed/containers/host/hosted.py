@@ -31,7 +31,7 @@ class HostedContainer:
     spec: the command; None for a cgroup of another system (attached), which is limited and never ended.
     group: its cgroup; None while an attached cgroup does not exist.
     app: index of its application. index: its position among the containers of a local run.
-    ready: polled after a start until it returns True, None = ready at once.
+    ready: polled after a start until it returns True; None: ready at once.
     adopted: its command already runs, with limits. identity: see Entering.
     id: the allocator's id, None before it has one and after it left.
     quota_cores, limit_bytes: limits of the allocator in force, 0 before the first.

@@ -50,9 +50,9 @@ class Settings:
     until the client or the commands end; telemetry: `auto`: the best that this machine has; logs: folder for
     the commands' output; None: it passes through; host_cores: the largest useful quota; None: this machine's
     cores;
-    host_memory_bytes: memory that all containers may hold together, inf = no limit; report_interval_s: time
+    host_memory_bytes: memory that all containers may hold together; inf: no limit; report_interval_s: time
     between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling;
-    identity: this process's own user, as which the commands run without capabilities, None = with all that
+    identity: this process's own user, as which the commands run without capabilities; None: with all that
     this process has."""
 
     period_s: float = _PERIOD_S
