@@ -228,7 +228,7 @@ def _aims(judged: Sequence[Judged], applications: int) -> Iterator[list[str]]:
         good = f"{left.good} of {applications}"
         wanted: list[tuple[str, Judged, str, bool]] = [
             ("AUC of the top five > 0.95", left, f"{left.auc:.3f}", left.auc > 0.95),
-            ("applications told well: all", left, good, left.good == applications),
+            ("applications predicted well: all", left, good, left.good == applications),
             ("R² ≥ 0.99", rows, f"{r2:.4f}", r2 >= 0.99),
         ]
         for item in (rows, left):
