@@ -55,8 +55,8 @@ def _scenario() -> str:
         "(`machine.restart_s=5`), and every parameter of a policy as `POLICY.PARAMETER=VALUE` "
         "(`escra.kappa=0.5`). The JSON schema is `scenarios/schema.json`.\n\n"
         "A run's id is a hash of all that its tables depend on: the resolved scenario without its title and "
-        "question, the policy, the seed, the contents of the trace and of the calibration, and twinbed's "
-        "version. The location of the files does not matter.\n"
+        "question, the policy, the seed, the contents of the trace and of the calibration, and the code "
+        "that can influence a result. The location of the files does not matter.\n"
     )
     roots: tuple[type[BaseModel], ...] = (Scenario, *(kind.scenario_model() for kind in kinds.KINDS))
     models = [model for root in roots for model in _models(root)]
