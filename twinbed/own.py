@@ -150,7 +150,8 @@ class Own:
     def make(self, *given: object) -> Any:
         """Return a new object. Errors of its code become ScenarioErrors that name file, class and method.
 
-        given: what the port's constructor gets first. Raises ScenarioError if the code changed since `find`.
+        given: arguments that the port's constructor gets first. Raises ScenarioError if the code changed
+        since `find`.
         """
         source = _source(self)
         if source.sha256 != self.sha256:

@@ -43,7 +43,7 @@ def slot(ids: Ids) -> NDArray[np.int64]:
 
 
 class Reason(IntEnum):
-    """Why a limit changed. One byte per change; `describe` gives its text."""
+    """The reason of a changed limit. One byte per change; `describe` gives its text."""
 
     NONE = 0
     INITIAL = 1

@@ -82,9 +82,10 @@ class Given:
 class Allocator(Protocol):
     """Decides CPU and memory limits for all containers of all applications.
 
-    name: the policy's name in tables. given: what it receives before a run. traps_oom: if True, containers at
-    their memory limit are held and reported through `on_oom` before any of them is killed; if False, the
-    kernel kills at once and `on_oom` reports the kill. reclaim: the agents' periodic sweep, or None.
+    name: the policy's name in tables. given: facts that it receives before a run. traps_oom: if True,
+    containers at their memory limit are held and reported through `on_oom` before any of them is killed; if
+    False, the kernel kills at once and `on_oom` reports the kill. reclaim: the agents' periodic sweep, or
+    None.
     """
 
     @property

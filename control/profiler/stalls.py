@@ -106,7 +106,7 @@ class Profiled:
     US$/h.
     workers: number of workers of all runs except RUN0. cores, network_bps: limits of a worker.
     batch: samples per worker and step. gradient_bytes: size of each trained tensor, B, as in the model.
-    timings: the runs that were made. refused: why there is no RUN2, "" if there is.
+    timings: the runs that were made. refused: reason why there is no RUN2, "" if there is one.
     sizes_bytes, all_reduce_s: all-reduces between the workers without a shaped link, B and s.
     warm, cold: time to read a sample from the page cache, and from the disk; None: not measured.
     """

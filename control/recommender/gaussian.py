@@ -96,7 +96,8 @@ def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, leve
     """Return the maximum-a-posteriori kernel for independent draws of one process.
 
     draws: for each draw positions in x, int64[k], and centred values there, float64[k].
-    start: where the optimiser begins, and the prior's median; type_share is fitted only if it is not 0.
+    start: kernel at which the optimiser begins, and the prior's median; type_share is fitted only if it is
+    not 0.
     level_variance: prior variance of each draw's own constant mean.
 
     Draws at the same positions share one factorisation.

@@ -32,8 +32,8 @@ def scenarios(
 ) -> list[Scenario]:
     """Return the matrix, or some parts of it.
 
-    duration_s: length of runs whose scenario gives a duration; None: the scenario's. few: how many loads of
-    each application are drawn, None = all. Raises ScenarioError for an unknown part.
+    duration_s: length of runs whose scenario gives a duration; None: the scenario's. few: number of loads
+    that are drawn for each application; None: all. Raises ScenarioError for an unknown part.
     """
     for part in parts:
         if part not in PARTS:

@@ -136,8 +136,8 @@ class Alike:
 
 
 def alike(messages: Messages, header_words: int, nested: Mapping[Path, Inside]) -> Iterator[Alike]:
-    """Yield the messages by layout. header_words: length of the family's header, words. nested: what to look
-    into.
+    """Yield the messages by layout. header_words: length of the family's header, words. nested: attributes
+    that are parsed, too.
 
     One message of each layout is parsed attribute by attribute. The others are compared with it by columns.
     """

@@ -52,7 +52,7 @@ class LatenessInBlocks:
         self._starts = [np.zeros(1)] * count
 
     def add(self, demand_cores: NDArray[np.floating], done_cores: NDArray[np.floating]) -> None:
-        """Go on by what arrived and was done in the next periods, float[t, N]."""
+        """Add the work that arrived and the work that was done in the next periods, float[t, N]."""
         arrived = np.ascontiguousarray(demand_cores.T, np.float64) * self._period_s
         done = np.ascontiguousarray(done_cores.T, np.float64) * self._period_s
         times = np.arange(len(demand_cores) + 1.0)

@@ -104,8 +104,8 @@ def hold(
 ) -> bool:
     """Hold containers (columns `over`) that exceed their limit at now_s, and book their grants.
 
-    offset: time from the begin of period `row` of `demand` to now_s. in_force_s, end_s: time at which quotas
-    are written in it, and its end. Returns False and changes nothing if the control loop must do it.
+    offset: of now_s in period `row` of `demand`, which begins. in_force_s, end_s: when quotas are written in
+    it, and its end. Returns False, with nothing changed, if this is the control loop's.
     """
     # The next period must run, because a grant is due in it.
     if not memory.handled or memory.counts[NOTED] + 4 * len(memory.slots) > len(memory.at_s):

@@ -15,7 +15,7 @@ from twin.containers import cfs
 from twin.containers.model import Series
 
 Keep = Callable[[Series], None]
-"""Is given a block's rows. The arrays are written anew when it returns."""
+"""Function that takes a block's rows. The arrays are used again after it returns."""
 
 
 class Recorder:

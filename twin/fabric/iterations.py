@@ -118,8 +118,8 @@ def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, tra
     """Return the time that gaps (float64[k], s) that begin now add to the running iteration of books[0], s;
     inf: the job dies.
 
-    busy: float64[b, 2], ascending and disjoint: when flows are on the network, as shares of an iteration. A
-    gap has no effect before the next of these spans. Gaps slow neither a save nor a start.
+    busy: float64[b, 2], ascending and disjoint: times at which flows are on the network, as shares of an
+    iteration. A gap has no effect before the next of these spans. Gaps slow neither a save nor a start.
     """
     book = books[0]
     idle_s = _idle_s(books, now_s, busy) if book["activity"] == ITERATE else 0.0

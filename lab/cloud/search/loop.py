@@ -72,7 +72,7 @@ class Trial:
     step_s: mean time of a step on the type, s; NaN where it failed.
     job_s, job_usd: time and cost of the whole job there, s and US$; NaN where it failed.
     held_s, spent_usd: billed time and cost of the trial itself, s and US$.
-    problem: why it failed, "" if it did not.
+    problem: reason of its failure, "" if it did not fail.
     noise: noise scale of the gradients, samples, NaN if it was not measured.
     """
 
@@ -105,7 +105,7 @@ class Searched:
     best: the configuration to take.
     price_usd_h: its price, US$/h.
     tried: whether `best` was measured, in this search or before.
-    why: why the search ended.
+    why: reason of the end of the search.
     known: number of trials of the job that the search started from.
     spent_usd: cost of all trials, US$.
     ready: the question, with the data before the search.

@@ -57,16 +57,7 @@ class ContainerEntry(_Strict):
     def spec(self, directory: Path | None) -> ContainerSpec:
         """Return the container for the recorder. Raises ScenarioError for a name that a cgroup cannot
         have."""
-        return ContainerSpec(
-            self.name,
-            tuple(self.command),
-            app=self.app,
-            env=self.env,
-            cpu_quota_cores=self.cpu_quota_cores,
-            memory_limit_bytes=self.memory_limit_bytes,
-            directory=directory,
-            runtime=self.runtime,
-        )
+        return ContainerSpec(**{**dict(self), "command": tuple(self.command)}, directory=directory)
 
 
 class RecordingFile(_Strict):

@@ -20,8 +20,8 @@ from lab.runs.labels import labels
 from lab.runs.store import Run
 
 _LEGEND = (
-    "Lower is better in every line{exception}, but the lines pull against each other: slack is what is "
-    "reserved and not used, {price} is what too little slack costs."
+    "Lower is better in every line{exception}, but the lines pull against each other: slack is "
+    "reserved and not used, and {price} is the price of too little slack."
 )
 _MOST_FACTS = 3
 """Number of different texts of a fact that are shown before the rest is counted."""

@@ -60,8 +60,8 @@ class State:
     """A container now.
 
     pid: its first process, 0 if it does not run
-    started: when it was started, as the engine writes it; differs between two starts
-    restarts: how often the engine started it again by itself
+    started: time of its start, as the engine writes it; differs between two starts
+    restarts: number of restarts by the engine
     record: limits in the engine's own record (HostConfig)
     name: the container's name
     """

@@ -122,7 +122,7 @@ class RunRecord:
                 self._put([entry])
 
     def _put(self, taken: Sequence[tuple[Records, Columns]]) -> None:
-        """Write down records in which each container occurs at most once."""
+        """Store records in which each container occurs at most once."""
         assert self.start_ns is not None
         columns = _joined([columns_taken for _, columns_taken in taken])
         end_ns = _joined([records.end_ns for records, _ in taken])
@@ -146,7 +146,7 @@ class RunRecord:
         self._memory_bytes[column] = 0
 
     def _fill(self, last: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-        """Give all periods of a late record its values, which are their mean."""
+        """Fill all periods that a late record covers with its values, which are their mean."""
         late = np.flatnonzero(last - self._last_row[columns] > 1)
         for row, column in zip(last[late].tolist(), columns[late].tolist(), strict=True):
             missed = slice(self._last_row[column] + 1, row)
