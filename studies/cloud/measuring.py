@@ -99,9 +99,9 @@ def collect(
 ) -> int:
     """Measure what the table at `path` lacks, and return how many runs it holds at the end.
 
-    folder: folder in which the jobs' commands run. on_run: called with the number of runs in the table, the
-    number of all runs, and the last run's name. A failed run is a row, too; its outcome is the reason. Raises
-    BackendError if the machine refuses.
+    folder: folder in which the jobs' commands run. on_run: function called with the number of runs in the
+    table, the number of all runs, and the last run's name. A failed run is a row, too; its outcome is the
+    reason. Raises BackendError if the machine refuses.
     """
     held = _keys(path)
     total = sum(len(cell.types) for cell in wanted)

@@ -191,7 +191,8 @@ class Learner:
 
 
 def train(line: Separator, told: Callable[..., None], seed: int = 1) -> Layers:
-    """Return a trained actor. line: the classifier. told: called after each episode; it may raise."""
+    """Return a trained actor. line: the classifier. told: function called after each episode; it may
+    raise."""
     rng, learner = np.random.default_rng(seed), Learner(seed)
     drawn_worlds = worlds(FIRST_TRAINED)
     # Rows of state, one-hot action, reward and next state; the oldest give way.

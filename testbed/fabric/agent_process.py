@@ -71,7 +71,8 @@ def applier_for(kind: str, owner: int, served: Place) -> Applier:
 
 
 def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> None:
-    """Serve this namespace until SIGTERM. say: called with a report every every_s. Raises BackendError."""
+    """Serve this namespace until SIGTERM. say: function called with a report every every_s. Raises
+    BackendError."""
     signals = _Ended()
     before: dict[str, Any] = {}
     while not signals.ended:

@@ -109,7 +109,7 @@ def ping_pong(
 
 @dataclass(frozen=True, slots=True)
 class _PairRun:
-    """A test's run. client: result of the client's command. began_ns, ended_ns: as in PingPong."""
+    """A run of a test. client: result of the client's command. began_ns, ended_ns: as in PingPong."""
 
     client: Completed
     began_ns: int

@@ -127,7 +127,7 @@ class Vm:
         timeout_s: seconds of the guest's clock after which the command is killed
         cwd: the command's folder; default the current one
         env: environment variables besides those of this process
-        on_output: called with "stdout" or "stderr" and the bytes as they arrive
+        on_output: function called with "stdout" or "stderr" and the bytes as they arrive
 
         Raises StoppedError if the guest stopped or ended, and BackendError if the command outlived its time.
         After an error or an interrupt the VM is off.

@@ -21,7 +21,8 @@ def simulate(
     policy: Policy,
     progress: Callable[[float], None] | None = None,
 ) -> Outcome:
-    """Return the result of a job that starts at 0 s. progress: called with the share of work done."""
+    """Return the result of a job that starts at 0 s. progress: function called with the share of work
+    done."""
     run = _Run(market, terms, timing, policy, progress)
     run.env.run(until=run.ended)
     return run.course.outcome()

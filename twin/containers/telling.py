@@ -14,7 +14,8 @@ _INTERVAL_S = 0.05
 
 
 class Told:
-    """The receiver of a simulation's progress. progress: called with the finished share; None: no receiver.
+    """The receiver of a simulation's progress. progress: function called with the finished share; None: no
+    receiver.
     periods: number of periods of the simulation.
     """
 

@@ -48,7 +48,8 @@ def update(source: str | None, told: Callable[[float], None]) -> int:
     """Add Spare Cores' prices to the updates and return their number.
 
     source: an SQLite file, a URL of one, which may be packed by bzip2, or None for the package
-        sparecores-data, which fetches its own. told: called with the share of a URL that has arrived.
+        sparecores-data, which fetches its own. told: function called with the share of a URL that has
+        arrived.
     Raises ScenarioError for a URL that does not answer and a package that is missing, TraceError for a file
     that is not Spare Cores' database.
     """

@@ -76,7 +76,8 @@ def check_models(names: Sequence[str]) -> None:
 def evaluate(
     rows: Examples, models: Sequence[str], seed: int, told: Told = lambda _name, _share: None
 ) -> list[Judged]:
-    """Judge every model on cost and time by both protocols. told: called with a label and the share done."""
+    """Judge every model on cost and time by both protocols. told: function called with a label and the share
+    done."""
     check_models(models)
     folds = {
         Protocol.ROWS: folds_of_rows(len(rows), FOLDS, np.random.default_rng(seed)),
@@ -166,7 +167,7 @@ def train_with_card(
 ) -> tuple[Physical | TriedNetwork, Mapping[str, Any]]:
     """Return a model of TRAINED, trained on all rows, and its card: data, date, errors on left-out rows.
 
-    told: called with a label and the share that is done. Raises ScenarioError for another model.
+    told: function called with a label and the share that is done. Raises ScenarioError for another model.
     """
     model: Physical | TriedNetwork
     if name == PHYSICAL:

@@ -69,7 +69,8 @@ def windows(traces: Sequence[Path], terms: Terms, spot_usd_h: float, starts: int
 def compare(
     policies: Sequence[str], terms: Terms, market: Windows, told: Callable[[str, float], None]
 ) -> list[Compared]:
-    """Return the optimum, then every policy, the cheapest first. told: called with a policy and its progress.
+    """Return the optimum, then every policy, the cheapest first. told: function called with a policy and its
+    progress.
 
     Raises ScenarioError for an unknown policy, before any simulation.
     """

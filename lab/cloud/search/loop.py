@@ -131,7 +131,7 @@ class Search:
     directory: folder in which the command runs.
     limits: limits of the search.
     stored: whether trials are added to the measurements; a rehearsal's are not.
-    say: called with a line when a trial begins and when it ends.
+    say: function called with a line when a trial begins and when it ends.
     source: source that trials are stored with.
     owner: mark of all instances of this search.
     """

@@ -182,7 +182,7 @@ def settings(
 ) -> dict[str, Sizes]:
     """Return the candidates' settings, made from this history alone, in whole millicores and MiB.
 
-    progress: called with the progress of the search for CPU, under one label.
+    progress: function called with the progress of the search for CPU, under one label.
     """
     usage = told.usage
     made: dict[str, Sizes] = {}

@@ -81,7 +81,7 @@ class Applier:
     """Applies plans at `places`.
 
     journal: the state needed to take changes back. audit: record of all actions.
-    on_progress: called with the current action and the progress, 0 to 1. figures: its counters.
+    on_progress: function called with the current action and the progress, 0 to 1. figures: its counters.
     back: what the last `take_back` did.
     """
 

@@ -64,7 +64,7 @@ class _Seen:
 class Watch:
     """A watch over containers, which begins now.
 
-    on_restart: called with the full name of a container that restarted, and again while it raises
+    on_restart: function called with the full name of a container that restarted, and again while it raises
     GroupGoneError. happened: receives each container's counters, by full name.
     """
 

@@ -63,8 +63,8 @@ class Measured:
 
 
 def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
-    """Make a run of about `about_s` seconds and a short one. tell: called with the fraction done. Raise the
-    errors of `control`."""
+    """Make a run of about `about_s` seconds and a short one. tell: function called with the fraction done.
+    Raise the errors of `control`."""
     _, few, _ = _run(subject.schedule(about_s * _SHORT))
     tell(_SHORT)
     asked = subject.schedule(about_s)

@@ -25,7 +25,7 @@ class _StoppedError(BaseException):
 class Told:
     """Progress of tasks. A task that reports it is stopped if another one has failed.
 
-    progress: called with each label. parts: number of simulations of each label.
+    progress: function called with each label. parts: number of simulations of each label.
     """
 
     def __init__(self, progress: Progress | None, parts: int) -> None:

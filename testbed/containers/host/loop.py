@@ -90,11 +90,11 @@ def control(
     """Run the containers under the allocator and return the kernel's observations.
 
     The run ends when settings.duration_s is over, the client has no work left, or all commands have ended.
-    Commands that are killed or fail are restarted; a command that exits with 0 leaves. on_tick: called once a
-    period; driver: None = this machine's; profile: use of the containers, in the order given, in their
-    profile; service_level: returns what clients saw in an interval that has just ended, with containers'
-    places as the owners of spans, or None; it is passed to a ServiceAware allocator. The loop runs at
-    real-time priority where that is allowed, and without garbage collection.
+    Commands that are killed or fail are restarted; a command that exits with 0 leaves. on_tick: function
+    called once a period; driver: None = this machine's; profile: use of the containers, in the order given,
+    in their profile; service_level: returns what clients saw in an interval that has just ended, with
+    containers' places as the owners of spans, or None; it is passed to a ServiceAware allocator. The loop
+    runs at real-time priority where that is allowed, and without garbage collection.
 
     Raises ScenarioError for containers that do not fit and for a command that cannot be executed,
     BackendError where the machine refuses. On these, and on KeyboardInterrupt (SIGTERM is turned into it),

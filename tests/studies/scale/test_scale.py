@@ -78,7 +78,7 @@ def test_campaigns_are_made_in_parts_that_are_kept(tmp_path, monkeypatch):
     assert asked == [range(4), range(4, 8), range(8, 10)]
     assert "10 of 10" in (tmp_path / "scale.md").read_text()
     assert pages.make(Asked(store=there.store, out=tmp_path, repeats=20, page_only=True)) == 1
-    assert "20 were aimed at" in (tmp_path / "scale.md").read_text()
+    assert "The aim was 20 runs" in (tmp_path / "scale.md").read_text()
     monkeypatch.setattr(pages, "code_sha256", lambda: code_sha256() + "x")
     assert pages.kept(there.store) == []
 
