@@ -15,11 +15,21 @@ from pathlib import Path
 import pytest
 
 from lab.cli import packages
+from tests.lab.connect.servers import http_server
+from tests.pages import HOW_TOS, blocks
+from tests.wheel import how_tos
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 KEPT = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TWINBED"))}
 """The environment without what leads to a checkout."""
+LONGEST_S = 500
+"""Longest time of the commands of a test on a busy machine, s. Alone they take seconds."""
+PAGES = {
+    page.stem: [block.text for block in blocks(page) if block.language == "sh"]
+    for page in HOW_TOS.glob("*.md")
+}
+"""The blocks that every user can run, by how-to."""
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +77,36 @@ def installed(wheel, user, home) -> Path:
 
 
 @pytest.fixture
-def twinbed(installed, user, home):
-    """A function that runs `twinbed` from bash as a user without the checkout, in an empty folder."""
+def bash(installed, user, home):
+    """A function that runs a text in bash as a user without the checkout, in its `folder`, empty at first."""
     own = Path(tempfile.mkdtemp(dir=home))
     for folder in (own, home / "user"):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o777)
     # All commands are one user's, who compiles what the wheel needs only once.
     at_home = {"HOME": str(home / "user"), "PYTHONPYCACHEPREFIX": str(home / "user" / "compiled")}
+    # What a command keeps for others of the same page, it keeps from other pages.
+    kept = {"TWINBED_STORE": str(own / "runs"), "XDG_DATA_HOME": str(own / "data")}
+    path = {"PATH": f"{installed}:{KEPT['PATH']}"}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(text: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*user, "bash", "-c", '"$0" "$@"; exit $?', str(installed / "twinbed"), *arguments],
+            [*user, "timeout", str(LONGEST_S), "bash", "-euo", "pipefail", "-c", text, *arguments],
             cwd=own,
-            env=KEPT | at_home | {"TWINBED_STORE": str(own / "runs")},
+            env=KEPT | at_home | kept | path | more,
             capture_output=True,
             text=True,
             check=False,
         )
 
+    run.folder = own
     return run
+
+
+@pytest.fixture
+def twinbed(bash):
+    """A function that runs `twinbed` from bash."""
+    return lambda *arguments: bash('"$@"; exit $?', "bash", "twinbed", *arguments)
 
 
 def free_port() -> int:
@@ -111,6 +131,19 @@ def test_verbs_work_without_a_checkout(twinbed, arguments):
     ended = twinbed(*arguments)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
+
+
+@pytest.mark.parametrize("page", sorted(page for page, texts in PAGES.items() if texts))
+def test_the_commands_of_a_how_to_work_as_they_stand(bash, page):
+    how_tos.FILES.get(page, lambda folder: None)(bash.folder)
+    with http_server(how_tos.prometheus()) as url:
+        text = "\n".join(PAGES[page]).replace(how_tos.SERVER, url)
+        ended = bash(f"set -x\n{text}", URL=url)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+
+
+def test_a_how_to_without_commands_for_every_user_says_why():
+    assert {page for page, texts in PAGES.items() if not texts} == set(how_tos.NOT_HERE)
 
 
 def test_the_explorer_starts_and_listens_on_this_machine_only(twinbed):

@@ -9,7 +9,8 @@ import pytest
 from twinbed import __version__
 
 HEAVY = [
-    "altair", "duckdb", "numba", "pandas", "pyarrow", "scipy", "simpy", "streamlit", "torch", "vl_convert",
+    "altair", "asyncio", "duckdb", "numba", "numpy", "pandas", "pyarrow", "scipy", "simpy", "streamlit",
+    "torch", "vl_convert",
 ]  # fmt: skip
 
 
