@@ -74,6 +74,19 @@ def test_a_bad_scenario_is_refused_with_file_and_key(twinbed, tmp_path, csv_path
         assert each in refused
 
 
+@pytest.mark.parametrize(
+    ("scenario", "name", "line"),
+    [
+        ("market", "plannd", "no policy 'plannd'; close: planned"),
+        ("cluster", "tiresius", "no policy 'tiresius'; close: tiresias"),
+        ("failover", "bound", "no policy 'bound'; close: bond"),
+        ("market", "oracle", "no policy 'oracle'; `twinbed policies` lists them"),
+    ],
+)
+def test_the_policies_that_are_close_are_those_of_all_kinds(twinbed, scenario, name, line):
+    assert twinbed("run", scenario, "--set", f"policies=[{name}]").refused == f"--set: policies.0: {line}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "wanted"),

@@ -107,6 +107,12 @@ def test_an_unknown_run_is_named(twinbed, run, verb):
     assert refused.endswith("; twinbed runs list shows which there are")
 
 
+@pytest.mark.parametrize("verb", [["compare"], ["runs", "show"], ["runs", "rm"], ["report"]])
+def test_an_empty_id_names_no_run_even_if_there_is_only_one(twinbed, run, store_path, verb):
+    assert twinbed(*verb, "").refused.startswith("run '': there is no such run")
+    assert RunStore(store_path).ids() == [run.id]
+
+
 def test_the_beginning_of_several_ids_is_refused(twinbed, run, store_path):
     publish(RunStore(store_path), "vpa")
     refused = twinbed("runs", "show", "sample").refused
