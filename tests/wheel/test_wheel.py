@@ -5,10 +5,13 @@ The environment is made with pip, from the declared dependencies: it proves that
 
 import os
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from lab.cli import packages
 from tests.lab.connect.servers import http_server
 from tests.pages import HOW_TOS, blocks
 from tests.wheel import how_tos
+from tests.wheel.waiting import CLIENT
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -76,15 +80,21 @@ def installed(wheel, user, home) -> Path:
     return home / "venv" / "bin"
 
 
+def at_home(home: Path) -> dict[str, str]:
+    """Return the environment of the one user whose commands all are. The user compiles each thing once."""
+    folder = home / "user"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    # Several threads of linear algebra would wait for each other on a busy machine.
+    threads = {"OMP_NUM_THREADS": "1"}
+    return {"HOME": str(folder), "PYTHONPYCACHEPREFIX": str(folder / "compiled"), **threads}
+
+
 @pytest.fixture
 def bash(installed, user, home):
     """A function that runs a text in bash as a user without the checkout, in its `folder`, empty at first."""
     own = Path(tempfile.mkdtemp(dir=home))
-    for folder in (own, home / "user"):
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o777)
-    # All commands are one user's, who compiles what the wheel needs only once.
-    at_home = {"HOME": str(home / "user"), "PYTHONPYCACHEPREFIX": str(home / "user" / "compiled")}
+    own.chmod(0o777)
     # What a command keeps for others of the same page, it keeps from other pages.
     kept = {"TWINBED_STORE": str(own / "runs"), "XDG_DATA_HOME": str(own / "data")}
     path = {"PATH": f"{installed}:{KEPT['PATH']}"}
@@ -93,7 +103,7 @@ def bash(installed, user, home):
         return subprocess.run(
             [*user, "timeout", str(LONGEST_S), "bash", "-euo", "pipefail", "-c", text, *arguments],
             cwd=own,
-            env=KEPT | at_home | kept | path | more,
+            env=KEPT | at_home(home) | kept | path | more,
             capture_output=True,
             text=True,
             check=False,
@@ -107,6 +117,27 @@ def bash(installed, user, home):
 def twinbed(bash):
     """A function that runs `twinbed` from bash."""
     return lambda *arguments: bash('"$@"; exit $?', "bash", "twinbed", *arguments)
+
+
+@pytest.fixture(scope="module")
+def waiting(installed, user, home):
+    """A folder with a program `twinbed` that the installed one carries out in forks of a process."""
+    folder = home / "waiting"
+    folder.mkdir()
+    folder.chmod(0o777)
+    shutil.copy(Path(__file__).with_name("waiting.py"), folder)
+    client = folder / "twinbed"
+    client.write_text(CLIENT.format(python=installed / "python", path=str(folder / "socket")))
+    client.chmod(0o755)
+    command = [*user, installed / "python", folder / "waiting.py", folder / "socket"]
+    with subprocess.Popen(command, env=KEPT | at_home(home), cwd=folder, start_new_session=True) as server:
+        try:
+            while not (folder / "socket").exists():
+                assert server.poll() is None
+                time.sleep(0.05)
+            yield folder
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
 
 
 def free_port() -> int:
@@ -134,11 +165,11 @@ def test_verbs_work_without_a_checkout(twinbed, arguments):
 
 
 @pytest.mark.parametrize("page", sorted(page for page, texts in PAGES.items() if texts))
-def test_the_commands_of_a_how_to_work_as_they_stand(bash, page):
+def test_the_commands_of_a_how_to_work_as_they_stand(bash, waiting, page):
     how_tos.FILES.get(page, lambda folder: None)(bash.folder)
     with http_server(how_tos.prometheus()) as url:
         text = "\n".join(PAGES[page]).replace(how_tos.SERVER, url)
-        ended = bash(f"set -x\n{text}", URL=url)
+        ended = bash(f"PATH={waiting}:$PATH\nset -x\n{text}", URL=url)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
 
 

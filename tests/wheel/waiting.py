@@ -47,8 +47,9 @@ def serve(path: str) -> None:
     for name in PACKAGES:
         import_module(name)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
+        listener.bind(f"{path}.new")
         listener.listen()
+        os.rename(f"{path}.new", path)  # noqa: PTH104 - ready
         while True:
             connection, _ = listener.accept()
             with connection:
