@@ -180,7 +180,7 @@ def recommend(
     found = api.recommend(
         job,
         by=by.value,
-        deadline_s=inf if deadline is None else seconds(deadline),
+        deadline_s=inf if deadline is None else seconds(deadline, "--deadline"),
         budget_usd=inf if budget is None else budget,
         budget_usd_h=inf if budget_per_hour is None else budget_per_hour,
         region=region,
@@ -199,7 +199,7 @@ def recommend(
         search=search,
         backend=backend.value,
         trials=trials,
-        lease_s=seconds(trial_limit),
+        lease_s=seconds(trial_limit, "--trial-limit"),
         cap_usd=inf if cap is None else cap,
         real=real,
         zone=zone,

@@ -35,6 +35,8 @@ def carry_out(argv: list[str], folder: str, environment: dict[str, str], files: 
 
     for number, file in enumerate(files):
         os.dup2(file, number)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

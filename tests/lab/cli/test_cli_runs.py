@@ -100,6 +100,11 @@ def test_sql_that_makes_no_sense_is_one_line(twinbed, run):
     assert twinbed("runs", "query", "SELEC 1").refused.startswith("query: ")
 
 
+@pytest.mark.parametrize("sql", ["", " ;", "/* SELECT 1 */"])
+def test_sql_without_a_statement_is_one_line(twinbed, run, sql):
+    assert twinbed("runs", "query", sql).refused == "query: there is no statement; try SELECT * FROM runs"
+
+
 @pytest.mark.parametrize("verb", [["compare"], ["runs", "show"], ["runs", "rm"], ["report"]])
 def test_an_unknown_run_is_named(twinbed, run, verb):
     refused = twinbed(*verb, "nonsense").refused
