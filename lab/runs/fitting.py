@@ -95,9 +95,9 @@ def rows(
 
 
 def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) -> Iterator[list[int]]:
-    """Yield the columns of each table that shows all figures within `width`: the columns before the first
-    figure, which name the row, and at least one more."""
-    first = right.index(True) if True in right else len(right)
+    """Yield the columns of each table that shows all figures within `width`: the columns that name the row,
+    and at least one more."""
+    first = _names_of_rows(right)
     heads, further = list(range(first)), list(range(first, len(right)))
     room = width - _least([wide[index] for index in heads], [rigid[index] for index in heads], _LEAST_PROSE)
     part: list[int] = []
@@ -112,14 +112,22 @@ def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) ->
     yield heads + part
 
 
+def _names_of_rows(right: list[bool]) -> int:
+    """Return how many columns name the row: the texts at the beginning, and numbers before them, such as a
+    rank or a varied parameter. One column names it if all are numbers."""
+    texts = right.index(False) if False in right else len(right)
+    figures = right.index(True, texts) if True in right[texts:] else len(right)
+    return 1 if texts and figures == len(right) else figures
+
+
 def _narrowed(titles: list[str], right: list[bool], lines: list[list[str]], most: int) -> list[list[str]]:
-    """Return the lines with the longest names in several lines, if the columns before the first figure, which
-    name the row, are wider than `most` in all."""
-    wide = _widths(titles, lines)[: right.index(True) if True in right else len(right)]
+    """Return the lines with the longest names in several lines, if the columns that name the row are wider
+    than `most` in all."""
+    wide = _widths(titles, lines)[: _names_of_rows(right)]
     over = sum(wide) - most
-    if not wide or over <= 0:
-        return lines
     at = wide.index(max(wide))
+    if over <= 0 or right[at]:
+        return lines
     room = max(wide[at] - over, _LEAST_PROSE) - _GAP
     return [[*line[:at], _broken(line[at], room), *line[at + 1 :]] for line in lines]
 

@@ -127,6 +127,17 @@ def test_too_many_figures_come_below_each_other_beside_their_names():
         assert line.startswith("a-name-of-some-length ")
 
 
+def test_numbers_that_name_a_row_stand_in_every_table_too():
+    keys = (Column("escra.kappa", "escra.kappa"), Column("policy", "Policy"), Column("seeds", "Seeds"))
+    columns = (*keys, *(Column(f"k{i}", f"Key {i}", "cores", 3) for i in range(9)))
+    row = {"escra.kappa": 0.25, "policy": "escra", "seeds": 2} | {f"k{i}": 1000.125 + i for i in range(9)}
+    text = formats.table(Result(columns, (row,)), 60)
+    assert max(map(len, text.splitlines())) <= 60
+    for i in range(9):
+        (line,) = (line for line in text.splitlines() if f"{1000.125 + i:,.3f}" in line)
+        assert line.split()[:2] == ["0.25", "escra"]
+
+
 def test_names_that_leave_no_room_for_figures_are_broken_where_their_parts_end():
     columns = (
         Column("container", "container"),
