@@ -15,7 +15,6 @@ from tests.lab.connect.servers import Answer
 from tests.lab.fabric.test_traced import PRINTED
 from tests.pages import HOW_TOS, blocks
 from tests.traces import made_sparecores, sample_chakra, test_kineto
-from traces import load, parquet
 
 NOT_HERE = {
     "apply-an-advice": "changes containers of Docker, Podman, systemd or Kubernetes",
@@ -35,7 +34,7 @@ NOT_HERE = {
 SERVER = "http://localhost:9090"
 """The address of Prometheus on the pages."""
 
-_SAVED_S, _SCRAPED_S, _PERIOD_S = (1_714_550_000, 1_714_560_000), 1800.0, 600
+_SAVED_S, _SCRAPED_S, _PERIOD_S = (1_714_550_000, 1_714_560_000), 7200.0, 600
 """Time that a page saves to a file; how long the server has scraped until now; time between two bursts."""
 
 _SPOT = "t_s,available\n0,1\n14400,0\n43200,2\n108000,0\n129600,1\n216000,0\n244800,1\n432000,1\n"
@@ -43,7 +42,7 @@ _JOBS = "name,arrival_h,work_h,deadline_h\nfirst,0,10,20\nsecond,3,30,\n"
 
 
 def prometheus() -> Answer:
-    """Return the answers of a server that has scraped two containers for half an hour, and once before."""
+    """Return the answers of a server that has scraped two containers for two hours, and once before."""
     now_s = time.time()
 
     def scraped(value: Callable[[float], float]) -> Points:
@@ -58,7 +57,7 @@ def prometheus() -> Answer:
 
         def seconds(time_s: float) -> float:
             whole, rest = divmod(time_s, _PERIOD_S)
-            return cores * (0.1 * time_s + 60 * whole + min(rest, 60))
+            return cores * (0.7 * time_s + 0.3 * (60 * whole + min(rest, 60)))
 
         return scraped(seconds)
 
@@ -75,17 +74,6 @@ def prometheus() -> Answer:
 
 def _texts(page: str, language: str) -> list[str]:
     return [block.text for block in blocks(HOW_TOS / f"{page}.md") if block.language == language]
-
-
-def _history(folder: Path) -> None:
-    rows = [
-        f"shop,{pod},app,{60 * minute},{0.1 + busy * (minute % 30 < 3)},{100 + minute % 60}"
-        for minute in range(240)
-        for pod, busy in (("web-7d4b9c6f5-x2k4z", 0.8), ("db-0", 0.3))
-    ]
-    source = folder / "shop.csv"
-    source.write_text("\n".join(["namespace,pod,container,time_s,cpu_cores,memory_mib", *rows]))
-    parquet.write(load.load(source), folder / "shop.parquet")
 
 
 def _cluster(folder: Path) -> None:
@@ -127,7 +115,6 @@ def _policy(folder: Path) -> None:
 
 
 FILES: dict[str, Callable[[Path], None]] = {
-    "advise": _history,
     "ask-about-a-cluster": _cluster,
     "ask-about-a-fabric": _fabric,
     "bring-your-own-trace": _trace,
