@@ -113,11 +113,11 @@ class Spans:
 class Outcome:
     """Result of n jobs on r types.
 
-    end_s: when the run ended, s.
+    end_s: end of the run, s.
     first_start_s, finish_s: s, NaN if it never happened, float64[n].
     held_s: time with GPUs, s, float64[n].
     held_gpu_s: GPU-seconds that the job had, float64[n]; a shared GPU counts half for each of its two jobs.
-    preemptions: how often a job lost its GPUs before its end, faults included, int64[n].
+    preemptions: number of times that a job lost its GPUs before its end, faults included, int64[n].
     faulted: how often a fault took the job's GPUs, int64[n].
     restart_s: time with GPUs but without progress, s, float64[n].
     undone_s: time of work that faults undid, s, float64[n].

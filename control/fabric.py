@@ -71,8 +71,8 @@ class Fault:
 class PlannedFault(Fault):
     """A fault with its time.
 
-    at_s: when it begins, s.
-    down_s: how long it lasts, s (inf: it is never repaired).
+    at_s: begin of the fault, s.
+    down_s: length of the fault, s (inf: it is never repaired).
     """
 
     at_s: float
@@ -90,7 +90,8 @@ class BfdState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BfdTimers:
-    """Timers of one end of a BFD session: how often it sends, and how much silence is a fault.
+    """Timers of one end of a BFD session: the time between its packets, and the silence that counts as a
+    fault.
 
     interval_s: time between control packets, s, from which a sender subtracts 0–25 % at random (RFC 5880
     §6.8.7). multiplier: number of packets in a row whose loss is a fault.

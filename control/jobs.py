@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from control.objective import Objective as Objective
 from twinbed import InvariantError, ScenarioError
 
 Real = NDArray[np.float64]
@@ -29,13 +29,6 @@ Names = NDArray[np.str_]
 TOP, TOP_FACTOR = 5, 1.5
 """Definition of a job's top configurations: the best this many, within this factor of the best (thesis,
 chapter 4)."""
-
-
-class Objective(StrEnum):
-    """What a ranking minimises. The other quantity is bounded by a budget or a deadline."""
-
-    COST = "cost"
-    TIME = "time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,8 @@ class Candidates:
 
     name: type of the workers. count: number of workers, int64. batch: samples per worker and step, float64;
     NaN means the job's own batch size. price_usd_h: price of the whole cluster with its servers, US$/h.
-    vcpus, memory_gib, gpus, network_bps, cpu_speed, disk_gib: of one worker, float64, as in InstanceType.
+    vcpus, memory_gib, gpus, network_bps, cpu_speed, disk_gib: size of one worker, float64, as in
+    InstanceType.
     servers: number of parameter servers, int64. server: type of the parameter servers. parameters: further
     numeric settings such as a learning rate, float64[n] by name.
 

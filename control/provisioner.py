@@ -85,7 +85,7 @@ class Reading:
     step_s: duration of each measured step on the ordered type, s, float64[k]. held_s: time that the instances
     were held for it without the provider's start-up, s as billed. use_bps: bandwidth of its server's port
     that one worker used, bit/s; NaN if not measured. noise: noise scale of the gradients, samples; NaN if not
-    measured or not known. problem: why the job cannot run there, "" if it can; then there is no step.
+    measured or not known. problem: reason why the job cannot run there, "" if it can; then there is no step.
     """
 
     step_s: Real
@@ -102,7 +102,8 @@ def cannot_run(held_s: float, problem: str) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One billable instance. name: its name; token: of its order; state: anything but GONE."""
+    """One billable instance. name: name of the instance; token: token of its order; state: any state but
+    GONE."""
 
     name: str
     token: str

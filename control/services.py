@@ -18,7 +18,7 @@ from twinbed import ScenarioError
 
 
 class Draw(IntEnum):
-    """How the CPU demand of one visit is drawn, with the handler's mean (and cv for LOGNORMAL)."""
+    """The distribution of a visit's CPU demand around the handler's mean (with its cv for LOGNORMAL)."""
 
     FIXED = 0
     EXPONENTIAL = 1

@@ -29,7 +29,7 @@ RULE = (
 
 
 class Verdict(StrEnum):
-    """How a figure of ours compares with the source's."""
+    """The verdict on a figure of ours beside the source's."""
 
     SIZE = "reproduced in size"
     DIRECTION = "reproduced in direction"

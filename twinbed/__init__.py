@@ -2,7 +2,7 @@
 
 Not for anything else; `twinbed.files` opens users' files. The package imports nothing of ours, so `traces`,
 `kernel` and `control` stay free of each other while sharing the errors that the command line turns into one
-line and an exit code (docs/decisions/0001-leaf-module.md). The Python API (`twinbed.whatif` and others) is
+line and an exit code (docs/decisions/0001-leaf-package.md). The Python API (`twinbed.whatif` and others) is
 lab.api, which is loaded by name when it is first used (docs/decisions/0053-own-code-and-the-api.md).
 """
 

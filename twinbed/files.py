@@ -23,7 +23,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""What a path may name that is no regular file, by the format bits of its mode."""
+"""Name of each kind of file that is not regular, by the format bits of its mode."""
 
 
 def open_regular(

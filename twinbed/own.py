@@ -38,14 +38,14 @@ class OwnCodeError(ScenarioError):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """What a class of one sort must have.
+    """The methods and attributes that a class of one sort must have.
 
-    title: what it is called in messages.
+    title: name of the sort in messages.
     methods: methods that are called and return something.
     values: attributes that are read.
-    given: what the constructor gets before the arguments, by name.
+    given: arguments that the constructor gets first, by name.
     optional: further methods that are called if there are any.
-    base: the class in twinbed that has the most of it.
+    base: the class in twinbed from which users derive theirs.
     """
 
     title: str
@@ -103,8 +103,9 @@ def forbidden(why: str) -> Iterator[None]:
 class Own:
     """A class of a user's own, with arguments. It is plain data, so that workers can be sent it.
 
-    group: key of PORTS. place: path of the file, "" for an entry point. name: of the class or entry point.
-    arguments: (key, value) pairs sorted by key. sha256: of the code, in hexadecimal digits.
+    group: key of PORTS. place: path of the file, "" for an entry point. name: name of the class or entry
+    point.
+    arguments: (key, value) pairs sorted by key. sha256: hash of the code, in hexadecimal digits.
     """
 
     group: str
@@ -149,7 +150,8 @@ class Own:
     def make(self, *given: object) -> Any:
         """Return a new object. Errors of its code become ScenarioErrors that name file, class and method.
 
-        given: what the port's constructor gets first. Raises ScenarioError if the code changed since `find`.
+        given: arguments that the port's constructor gets first. Raises ScenarioError if the code changed
+        since `find`.
         """
         source = _source(self)
         if source.sha256 != self.sha256:
@@ -208,7 +210,8 @@ def installed() -> list[Own]:
 
 @dataclass(frozen=True)
 class _Source:
-    """A loaded class. kind: the class; sha256: of its code; label: its name in messages; port: its sort's."""
+    """A loaded class. kind: the class; sha256: hash of its code; label: its name in messages; port: the row
+    of PORTS for its sort."""
 
     kind: type[Any]
     sha256: str
@@ -227,7 +230,7 @@ class _Source:
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """What the constructor takes beside what the port gives."""
+        """Parameters of the constructor in addition to those that the port gives."""
         specs = list(inspect.signature(self.kind).parameters.values())[len(self.port.given) :]
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         return {spec.name: spec for spec in specs if spec.kind in named}

@@ -1,4 +1,4 @@
-"""Who owns what is being made: an exclusive lock on a file, which ends with the process that holds it.
+"""Ownership by a lock: an exclusive lock on a file, which ends with the process that holds it.
 
 For: telling what a living process uses from what a dead one left, in the run store, for runs of containers,
 temporary directories, fabrics and agents. Not for: what is owned. A lock works across PID namespaces, where
@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 PATIENCE_S = 2.0
-"""How long `take` tries again, s: who looks whether a lock is held has it itself for a moment."""
+"""Time for which `take` tries again, s. A process that looks at a lock holds it for a moment."""
 
 _AGAIN_S = 0.01
 _held: set[int] = set()

@@ -399,8 +399,8 @@ class CpuRule:
     def _learn_period(self, period_s: float) -> CpuLimits:
         """Adopt a report's new period length, which changes the kernel's minimum of 1 ms per period.
 
-        Applications with a member below a higher minimum are divided anew, Ω/k each, and the rule skips this
-        period. Raises ScenarioError when the new minimum does not fit.
+        Applications with a member below a higher minimum are divided again into equal shares Ω/k, and the
+        rule skips this period. Raises ScenarioError when the new minimum does not fit.
         """
         least = _least(period_s)
         self._check_members(self._roster.members, least)

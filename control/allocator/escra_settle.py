@@ -61,7 +61,7 @@ class Books(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What `settle` needs for consecutive reports of the same containers.
+    """The arguments of `settle` for consecutive reports of the same containers.
 
     slots, everyone: as in `settle`. position: position of the windows; if everyone reports, it advances by
     one before each report.

@@ -1,4 +1,4 @@
-"""How Firm changes a CPU limit: by a trained actor, or by additive increase and multiplicative decrease
+"""Firm's two rules for a CPU limit: a trained actor, or additive increase and multiplicative decrease
 (AIMD).
 
 For: the facts about containers at a window's end, and the two rules that turn them into limits. The policy

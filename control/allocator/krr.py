@@ -62,7 +62,7 @@ class KrrSettings:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What each pod should request and be limited to; NaN: no opinion.
+    """Requests and limits of each pod; NaN: no opinion.
 
     cpu_request_cores: cores. cpu_limit_cores: cores, None: no limit. memory_request_bytes: bytes.
     memory_limit_bytes: bytes.

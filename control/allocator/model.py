@@ -43,7 +43,7 @@ def slot(ids: Ids) -> NDArray[np.int64]:
 
 
 class Reason(IntEnum):
-    """Why a limit changed. One byte per change; `describe` gives its text."""
+    """The reason of a changed limit. One byte per change; `describe` gives its text."""
 
     NONE = 0
     INITIAL = 1
@@ -110,7 +110,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What containers used in the periods of a profile.
+    """Use of containers in the periods of a profile.
 
     usage_cores: float64[T, k], CPU use of each period, NaN where the container was not there. memory_bytes:
     int64[T, k], usage at its end. period_s: length, s.
@@ -184,7 +184,8 @@ class PeriodStats:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStats:
-    """What clients saw of each application over the last service interval, for `ports.ServiceAware`.
+    """Rates and latencies of each application's clients over the last service interval, for
+    `ports.ServiceAware`.
 
     rate_rps: float64[apps], requests that arrived, 1/s. latency_p99_s: float64[apps], p99 latency of the
     requests answered in the interval, NaN where none was. at_s: the interval's end on the backend's time
@@ -290,7 +291,7 @@ NO_REQUESTS = CpuRequests(NO_IDS, _frozen(np.float64))
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the backend must carry out. An empty part changes nothing.
+    """Changes that the backend must carry out. An empty part changes nothing.
 
     Decreases are carried out before increases. restart: containers whose new limits take effect only after a
     restart (VPA). kill: containers left to the OOM killer. reclaim: int64[m], applications whose containers

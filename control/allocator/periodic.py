@@ -20,7 +20,7 @@ from control.allocator.sampled import SampledPolicy, Slots
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What n containers did in the last interval.
+    """Use of n containers in the last interval.
 
     slots: int64[n], each container's place in the policy's columns.
     cores: float64[n], mean CPU use. memory_bytes: float64[n], largest memory use.

@@ -1,4 +1,4 @@
-"""What an allocator offers, and what a backend does with it.
+"""The port of allocators: their methods, and how a backend uses them.
 
 For: the Protocols of allocators, and the rule by which agents reclaim memory. Not for: policies.
 
@@ -65,7 +65,8 @@ def shrink(ids: Ids, limit_bytes: Bytes, usage_bytes: Bytes, margin_bytes: int) 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a policy receives before a run, in addition to the applications' limits, if there is a profile.
+    """Facts that a policy receives before a run, in addition to the applications' limits, if there is a
+    profile.
 
     peaks: whether it receives the containers' profiled peaks (`Join.peak_cores`, `Join.peak_bytes`). profile:
     whether it receives their use over the whole profile (`Join.profile`). history: whether it decides from a
@@ -81,9 +82,10 @@ class Given:
 class Allocator(Protocol):
     """Decides CPU and memory limits for all containers of all applications.
 
-    name: the policy's name in tables. given: what it receives before a run. traps_oom: if True, containers at
-    their memory limit are held and reported through `on_oom` before any of them is killed; if False, the
-    kernel kills at once and `on_oom` reports the kill. reclaim: the agents' periodic sweep, or None.
+    name: the policy's name in tables. given: facts that it receives before a run. traps_oom: if True,
+    containers at their memory limit are held and reported through `on_oom` before any of them is killed; if
+    False, the kernel kills at once and `on_oom` reports the kill. reclaim: the agents' periodic sweep, or
+    None.
     """
 
     @property

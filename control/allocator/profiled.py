@@ -1,4 +1,5 @@
-"""What a metrics server would have reported of a profile: mean CPU use and memory of each container.
+"""The samples that a metrics server would have reported in a profile: each container's mean CPU use and
+memory.
 
 For: policies that size requests from a profile (requests_only.py, krr.py). Not for: sizing.
 """

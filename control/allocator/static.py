@@ -82,7 +82,7 @@ class UnlimitedSettings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What k containers get for the rest of a run.
+    """Limits and requests of k containers for the rest of a run.
 
     quota_cores: float64[k], inf: no quota. limit_bytes: int64[k], NO_LIMIT_BYTES: no limit. request_cores:
     float64[k], CPU requests; None: no requests.

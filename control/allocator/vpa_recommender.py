@@ -167,7 +167,7 @@ class Recommender:
     def _record_peaks(self, slots: Slots, values: Floats, at_s: float, kind: Column) -> None:
         """Record one peak per container and aggregation window. A larger peak replaces it.
 
-        kind: the column of peaks that the values belong to: of usage, or of OOM kills.
+        kind: the column of peaks to which the values belong: peaks of usage, or of OOM kills.
         """
         interval = self._settings.memory_aggregation_interval_s
         end = self._window_end_s.values[slots]

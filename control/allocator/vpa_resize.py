@@ -27,7 +27,7 @@ MODES = ("off", "initial", "recreate", *IN_PLACE_MODES)
 
 
 class Step(IntEnum):
-    """What the updater does with a container that it would resize in place."""
+    """The updater's verdict on a container that it would resize in place."""
 
     APPROVED = 0
     DEFERRED = 1

@@ -44,7 +44,7 @@ class Report:
 
 
 class Refusal(StrEnum):
-    """Why a datagram was refused."""
+    """The reason of a refusal of a datagram."""
 
     MALFORMED = "it is not a report"
     FORGED = "it was not signed with our key"

@@ -27,7 +27,7 @@ NextHops = Mapping[int, frozenset[int]]
 
 
 class Reason(StrEnum):
-    """Why an instruction is given."""
+    """The reason of an instruction."""
 
     STARTED = "the fast path started"
     SILENT = "nothing was heard over the uplink for the detection time"

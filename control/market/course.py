@@ -42,7 +42,7 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """What is on offer for a job of `machines` machines.
+    """The offers for a job of `machines` machines.
 
     on_demand: type of the on-demand machines, whose speed is 1; every region has them. on_demand_usd_h: price
     of one, US$/h. notice_s: time between the notice and the loss of a spot machine, s. billing_s: step in

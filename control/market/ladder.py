@@ -98,7 +98,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to hold from now on. offer: its index in the offers. reason: one of REASONS.
+    """The choice of an offer to hold from now on. offer: its index in the offers. reason: one of REASONS.
 
     held_usd, new_usd: price of an hour of work on the offer held so far (NaN at the start) and on the new
         one, US$.

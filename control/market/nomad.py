@@ -43,7 +43,7 @@ MARGIN = 0.02
 
 
 class Lifetimes:
-    """How long spot lasts in one zone, estimated from launches, losses and probes."""
+    """The estimated lifetime of spot in one zone, from launches, losses and probes."""
 
     def __init__(self) -> None:
         self._ages: list[float] = []

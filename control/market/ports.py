@@ -109,10 +109,10 @@ class State:
     """The state at the start of a tick.
 
     tick: number of ticks since the start. available: whether a zone has a spot machine for this tick, bool[n,
-    zones]. spot_usd_h: price of spot in this tick, US$/h, float64[n, zones]. held: what each job held in the
-    last tick and still has: IDLE, ON_DEMAND or a zone, int64[n]. zone: the zone of its last spot machine, 0
-    before the first, int64[n]. restart_left_s: rest of the last start, s, float64[n]. done_s: work done, s,
-    float64[n].
+    zones]. spot_usd_h: price of spot in this tick, US$/h, float64[n, zones]. held: place that each job held
+    in the last tick and still has: IDLE, ON_DEMAND or a zone, int64[n]. zone: the zone of its last spot
+    machine, 0 before the first, int64[n]. restart_left_s: rest of the last start, s, float64[n]. done_s: work
+    done, s, float64[n].
     """
 
     tick: int

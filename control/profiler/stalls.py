@@ -42,7 +42,7 @@ class Run(StrEnum):
 
 
 class Stall(StrEnum):
-    """What workers wait for."""
+    """The resource for which workers wait."""
 
     INTERCONNECT = "interconnect"
     CPU = "CPU"
@@ -102,10 +102,11 @@ class Reading:
 class Profiled:
     """A job's runs under the limits of an instance type: measured by a backend, or input of the twin.
 
-    job, type: names. price_usd_h: of a machine with one worker, US$/h.
+    job, type: names of the job and of the instance type. price_usd_h: price of a machine with one worker,
+    US$/h.
     workers: number of workers of all runs except RUN0. cores, network_bps: limits of a worker.
     batch: samples per worker and step. gradient_bytes: size of each trained tensor, B, as in the model.
-    timings: the runs that were made. refused: why there is no RUN2, "" if there is.
+    timings: the runs that were made. refused: reason why there is no RUN2, "" if there is one.
     sizes_bytes, all_reduce_s: all-reduces between the workers without a shaped link, B and s.
     warm, cold: time to read a sample from the page cache, and from the disk; None: not measured.
     """
@@ -128,8 +129,9 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """One stall. seconds: time that it adds, s. share: of the run that `DIFFERENCES` names. noise_s: the
-    larger spread of the two runs, s."""
+    """One stall. seconds: time that it adds, s. share: that time as a share of the run that `DIFFERENCES`
+    names.
+    noise_s: the larger spread of the two runs, s."""
 
     stall: Stall
     seconds: float
@@ -152,7 +154,7 @@ class Configuration:
 
     @property
     def epoch_usd(self) -> float:
-        """What an epoch costs, US$."""
+        """Cost of an epoch, US$."""
         return self.epoch_s * self.price_usd_h / 3600
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Method:
     """A row of the table.
 
-    factory: what builds the recommender, as `module:name` in this package. title: its name in a form.
+    factory: function or class that builds the recommender, as `module:name` in this package. title: its name
+    in a form.
     summary: how it decides, in one line. needs: its inputs besides the job and the candidates. seeded:
     whether its search depends on the seed. tunes_batch: whether it chooses among batch sizes, too.
     needs_server: whether every candidate needs a parameter server, given as `server`.

@@ -19,8 +19,8 @@ from control.jobs import Candidates, Real, Whole
 _NEGLIGIBLE = 1e-9
 """Standard deviation of a feature below which it is left out."""
 _VARIANCE_PRECISION, _LENGTH_PRECISION = 0.3, 0.7
-"""1 / standard deviation of the log-normal priors: of variance and noise (a factor of 28), and of lengths
-(4)."""
+"""1 / standard deviation of the log-normal priors. The first is that of variance and noise (a factor of 28),
+the second that of lengths (a factor of 4)."""
 _IMPOSSIBLE = 1e12
 """Loss of a kernel whose covariance matrix cannot be factorised."""
 _ITERATIONS = 25
@@ -96,7 +96,8 @@ def fit(x: Features, draws: Sequence[tuple[Whole, Real]], start: Kernel, *, leve
     """Return the maximum-a-posteriori kernel for independent draws of one process.
 
     draws: for each draw positions in x, int64[k], and centred values there, float64[k].
-    start: where the optimiser begins, and the prior's median; type_share is fitted only if it is not 0.
+    start: kernel at which the optimiser begins, and the prior's median; type_share is fitted only if it is
+    not 0.
     level_variance: prior variance of each draw's own constant mean.
 
     Draws at the same positions share one factorisation.

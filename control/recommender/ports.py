@@ -72,7 +72,7 @@ class Request:
 
     job: the job to place.
     candidates: the n configurations to choose among.
-    objective: what to minimise.
+    objective: quantity to minimise.
     budget_usd, deadline_s: bounds on the whole job, US$ and s; infinite means no bound.
     budget_usd_h: bound on the price of the cluster, US$/h.
     history: past runs of other jobs; None if there are none.

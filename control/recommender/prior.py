@@ -115,7 +115,7 @@ class Prior:
 
     @property
     def follows(self) -> Flags:
-        """Which components belong to the hypothesis that the job follows the history, bool[c]."""
+        """Whether each component belongs to the hypothesis that the job follows the history, bool[c]."""
         return np.array([group.follows for group in self.groups])[self.group]
 
     def mean(self, components: Whole, rows: Whole | slice) -> Real:

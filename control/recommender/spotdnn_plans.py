@@ -126,8 +126,6 @@ def provision_again(
     kinds: Sequence[WorkerKind],
     goal: Goal,
     survivors: Mapping[str, int],
-    *,
-    over: float = OVER_PREDICTION,
 ) -> Provision:
     """Return the workers to start in addition to the survivors of a revocation. Errors are those of
     `provision`.
@@ -135,10 +133,10 @@ def provision_again(
     goal: with the present loss, the remaining time and the overhead of a takeover. kinds: types available
     now. If spot machines cannot keep the time, on-demand machines are added, and the reason says so.
     """
-    spot = provision(training, kinds, goal, running=survivors, over=over)
+    spot = provision(training, kinds, goal, running=survivors)
     if spot.plan is not None or not any(isfinite(kind.on_demand_usd_h) for kind in kinds):
         return spot
-    other = provision(training, kinds, goal, running=survivors, over=over, on_demand=True)
+    other = provision(training, kinds, goal, running=survivors, on_demand=True)
     return replace(other, reason=f"on spot machines {spot.reason}; on demand: {other.reason}")
 
 

@@ -27,7 +27,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to delete, replace and add. This is also the order of execution, so that room is made first.
+    """The rules to delete, replace and add, in this order, so that room is made first.
 
     wanted: number of rules that the state calls for.
     refused: number of these rules for which there is no room.

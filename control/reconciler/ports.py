@@ -44,7 +44,7 @@ class Timer(StrEnum):
 
 
 class Reason(IntEnum):
-    """Why an instruction is given. One byte per rule; `describe` returns the text."""
+    """The reason of an instruction. One byte per rule; `describe` returns the text."""
 
     STARTED = 1
     CHANGED = 2
@@ -90,7 +90,7 @@ _REASON_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an instruction is given. at_s: time at which the reason became known, s. request: the dump that
+    """The cause of an instruction. at_s: time at which the reason became known, s. request: the dump that
     showed it (0: none).
     """
 

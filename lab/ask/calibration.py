@@ -32,7 +32,7 @@ class Value:
 
     value: the quantity in `unit`; the median of a distribution; the first of a series.
     unit: the unit.
-    source: who measured or assumed it.
+    source: person or paper that measured or assumed it.
     n: number of measurements; None if unknown.
     p50, p95, p99: percentiles in `unit`; None if unknown.
     series: the whole series in `unit`, if the quantity is a series.
@@ -98,7 +98,7 @@ def read(
     of `units`.
 
     units: section → key → the unit that the value must have, or None for a section with free keys and units;
-    cure: what the user can do about a file of another schema version. Raises ScenarioError that names the
+    cure: advice about a file of another schema version. Raises ScenarioError that names the
     file and the key if the file cannot be read, is not TOML, lacks a key or has an unknown one, or has a
     value that is negative, not finite, in another unit, or a share above 1.
     """

@@ -29,4 +29,4 @@ class Config(Section):
     region: _Text | None = None
     """Region of the prices of `twinbed recommend` (`--region`)."""
     engine: Annotated[str, AfterValidator(_engine)] | None = None
-    """Where runs of the twin are made (`--engine`)."""
+    """The engine that makes runs of the twin (`--engine`)."""

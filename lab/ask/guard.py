@@ -94,7 +94,7 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
 def read_keys(path: Path, expected: str, *, aliases: bool = True) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raises ScenarioError that names the file.
 
-    expected: what the message asks for if the file holds no mapping; aliases: as for `parse`
+    expected: content that the message asks for if the file holds no mapping; aliases: as for `parse`
     """
     return keys(read_user_text(path, MOST_BYTES), str(path), expected, aliases=aliases)
 

@@ -101,7 +101,7 @@ class Kind(Protocol):
     ) -> list[Run]:
         """Return all runs of a scenario, made on this machine, in `expand` order.
 
-        repeat: which of several equal runs they are. Raises ScenarioError for a kind that has no testbed.
+        repeat: number of these runs among equal runs. Raises ScenarioError for a kind that has no testbed.
         """
         raise ScenarioError(
             f"{scenario.name}: a scenario with {self.title} runs on the twin only; leave --backend out"

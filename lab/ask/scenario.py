@@ -50,8 +50,9 @@ def policies_by_default(names: Sequence[str]) -> Any:
         min_length=1,
         description="Policies to compare, each `NAME[:KEY=VALUE]…`, or your own, "
         "`FILE.py:CLASS(KEY=VALUE, …)`; `twinbed policies` lists them. In a scenario "
-        "with a fabric they say how the fabric meets faults at its edge: "
-        + ", ".join(kinds.policies_without_parameters()),
+        + "; ".join(
+            f"with {kind.title}: {', '.join(kind.policies)}" for kind in kinds.KINDS if kind.policies
+        ),
     )
 
 

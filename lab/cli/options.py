@@ -50,12 +50,19 @@ def argument(metavar: str, text: str, **more: Any) -> Any:
 
 
 class Format(StrEnum):
-    """How a result is written. Each has a formatter in lab.runs.formats."""
+    """The form of a printed result. Each form has a formatter in lab.runs.formats."""
 
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
     MARKDOWN = "markdown"
+
+
+class Backend(StrEnum):
+    """The backend that runs a scenario or checks a policy."""
+
+    TWIN = "twin"
+    TESTBED = "testbed"
 
 
 FormatOption = Annotated[

@@ -7,13 +7,12 @@ the reference page (lab.cli.reference_pages).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Backend, Format, FormatOption, NoProgressOption, emit
 from lab.runs.formats import Column, Record, Result, Value
 from twinbed import ScenarioError
 
@@ -50,13 +49,6 @@ PolicyArgument = Annotated[
         help="A policy that ships or is installed, or a class in a file; its arguments are literals.",
     ),
 ]
-
-
-class Backend(StrEnum):
-    """Where a policy is checked."""
-
-    TWIN = "twin"
-    TESTBED = "testbed"
 
 
 @app.callback()

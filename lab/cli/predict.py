@@ -112,8 +112,8 @@ def evaluate(
     notes = (
         f"{len(rows)} runs of {len(rows.jobs)} applications. A model is judged on a fifth of the rows, or on "
         "all rows of one application, after training on the others. The best are an application's five "
-        "cheapest or fastest configurations within 1.5 times the very best. An application is told well if "
-        "at most one of them is missed and at most two others are picked.",
+        "cheapest or fastest configurations within 1.5 times the very best. The prediction for an "
+        "application is good if it misses at most one of them and picks at most two others.",
     )
     emit(Result(_JUDGED, records, notes=notes), form)
 
@@ -155,7 +155,7 @@ def importance(
         for group in importances[Objective.TIME].group
     )
     notes = (
-        "An importance is what the median absolute log error grows by if the group is shuffled among the "
+        "An importance is the growth of the median absolute log error if the group is shuffled among the "
         "rows of a fold; 0.01 is 1 % of the value.",
     )
     emit(Result(_IMPORTANCE, records, facts={"model": model}, notes=notes), form)
@@ -239,7 +239,8 @@ def step(
     notes = (
         f"From {len(probes)} probes and {len(known)} runs of other jobs. The intervals hold 90 %; without "
         "other runs they are a factor of two wide. Regime: a probe has the same configuration (constant), "
-        "others only (changes), or none tells of this width (unprobed). Stalls by faults come on top.",
+        "only others were probed (changes), or no probe shows this width (unprobed). Stalls by faults come "
+        "on top.",
     )
     emit(Result(_STEPS, tuple(records), notes=notes), form)
 

@@ -6,7 +6,6 @@ For: the verb's options. Not for: the work, which lab.api does.
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from control.objective import Objective
 from control.recommender import RECOMMENDERS
 from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
@@ -23,16 +23,9 @@ from twinbed import ScenarioError
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-class By(StrEnum):
-    """The quantity that the ranking minimises."""
-
-    COST = "cost"
-    TIME = "time"
-
-
 def recommend(
     job: Annotated[Path, typer.Argument(metavar="JOB", help="A job's file, or a shipped job's name.")],
-    by: Annotated[By, typer.Option("--by", help="Quantity to minimise.")] = By.COST,
+    by: Annotated[Objective, typer.Option("--by", help="Quantity to minimise.")] = Objective.COST,
     deadline: Annotated[
         str | None,
         typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 6h or 90m."),

@@ -53,7 +53,7 @@ EnvOption = Annotated[
 
 
 class Network(StrEnum):
-    """How the containers are connected."""
+    """The network of the recorded containers."""
 
     HOST = "host"
     OWN = "own"

@@ -55,8 +55,8 @@ def _scenario() -> str:
         "(`machine.restart_s=5`), and every parameter of a policy as `POLICY.PARAMETER=VALUE` "
         "(`escra.kappa=0.5`). The JSON schema is `scenarios/schema.json`.\n\n"
         "A run's id is a hash of all that its tables depend on: the resolved scenario without its title and "
-        "question, the policy, the seed, the contents of the trace and of the calibration, and twinbed's "
-        "version. The location of the files does not matter.\n"
+        "question, the policy, the seed, the contents of the trace and of the calibration, and the code "
+        "that can influence a result. The location of the files does not matter.\n"
     )
     roots: tuple[type[BaseModel], ...] = (Scenario, *(kind.scenario_model() for kind in kinds.KINDS))
     models = [model for root in roots for model in _models(root)]
@@ -139,8 +139,8 @@ def _metrics() -> str:
         "requests, memory of a trace without memory, a measure that the run does not have) is NaN. Tables "
         "for people leave out figures that have no meaning for any of the compared runs. JSON and CSV always "
         "have every key, as null or empty.\n\n"
-        "Latency counts what was never answered: such a request is later than every answer, and all that is "
-        "known of it is that it waited until the run's end. A percentile that falls among such requests, and "
+        "Latency counts requests without an answer: such a request is later than every answer, and it "
+        "waited at least until the run's end. A percentile that falls among such requests, and "
         "every mean over them, is a lower bound. People see `> 27.3`. In JSON and CSV the bound is the "
         "number, and `KEY_censored` beside it is true; in the table `summary` and in the manifest it is "
         "`censored`. Comparisons treat a bound as one: a change against a bound is an interval, a mean over "

@@ -5,10 +5,10 @@ For: the verb's options. Not for: the work, which lab.api does.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from lab.cli.options import (
+    Backend,
     EngineOption,
     Format,
     FormatOption,
@@ -21,13 +21,6 @@ from lab.cli.options import (
     emit,
     option,
 )
-
-
-class Backend(StrEnum):
-    """Where a scenario is run."""
-
-    TWIN = "twin"
-    TESTBED = "testbed"
 
 
 def run(

@@ -24,9 +24,10 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
     ("on_demand_h", "On demand", "h", 2, "lower", "Time for which the job held on-demand machines."),
     ("starts", "Starts", "1", 1, "lower", "Number of times that machines were started."),
     ("moves", "Moves", "1", 1, "lower",
-     "Starts in another zone than the one before, or on demand instead of spot, or the reverse."),
-    ("region_moves", "Region moves", "1", 1, "lower", "Starts with the checkpoint of another region."),
-    ("revocations", "Revocations", "1", 1, "lower", "Notices that machines would be taken away."),
+     "Number of starts in another zone than the one before, or on demand instead of spot, or the reverse."),
+    ("region_moves", "Region moves", "1", 1, "lower",
+     "Number of starts with the checkpoint of another region."),
+    ("revocations", "Revocations", "1", 1, "lower", "Number of notices that machines would be taken away."),
 )  # fmt: skip
 """Key, title, unit, decimals to print, which way is better, definition."""
 

@@ -165,7 +165,7 @@ class FaultsInput(Section):
 
 
 class EmulationInput(Section):
-    """How a machine's CPUs emulate the cluster: real jobs train, in compressed time."""
+    """The emulation of the cluster by this machine's CPUs: real jobs train, in compressed time."""
 
     compression: PositiveFloat = Field(
         description="Seconds of the cluster per second of the machine. Jobs are shorter by this factor. "
@@ -183,7 +183,7 @@ class EmulationInput(Section):
 
 
 class WatchedInput(Section):
-    """Which jobs count, by their place in the order of submission."""
+    """The jobs that count, by their place in the order of submission."""
 
     first: int = Field(
         default=0, ge=0, description="Number of the first job that counts; earlier jobs only fill the queue."

@@ -27,7 +27,7 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
     ("utilisation", "Utilisation", "1", 4, "higher",
      "GPU-seconds of jobs that had their GPUs, restarts included, over those of servers that were up."),
     ("preemptions", "Preemptions", "1", 0, "lower",
-     "How often jobs lost all their GPUs before their end, faults included, all jobs together."),
+     "Number of times that a job lost all its GPUs before its end, faults included, all jobs together."),
     ("lost_gpu_h", "Lost GPU-hours", "h", 1, "lower",
      "GPU-hours of restarts and of work that faults undid, all jobs together."),
     ("cost_usd", "Cost", "USD", 2, "lower", "Price of the GPU-hours that jobs had, all jobs together."),

@@ -94,7 +94,7 @@ class Dask:
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """A file that travels. name: its last part; sha256: of its content."""
+    """A file that travels. name: last part of its path; sha256: hash of its content."""
 
     name: str
     sha256: str
@@ -339,7 +339,7 @@ def _difference(told: Any) -> str:
 
 
 def _about() -> tuple[str, str]:
-    """Run by every worker: its version and the hash of its code."""
+    """Return the version of this worker and the hash of its code. Every worker runs this function."""
     return __version__, code_sha256()
 
 

@@ -162,7 +162,8 @@ def cores() -> int:
 def carried_out(
     work: Work[Any, Any], number: int, unit: Unit[Any], progress: Progress, places: Places | None = None
 ) -> Outcome[Any]:
-    """Return how the work on a unit ends in this process. places: of its files, by default where they are."""
+    """Do the work on a unit in this process and return how it ended. places: path of each file here; None:
+    the files' own paths."""
     began = time.monotonic()
     here = {file: file for file in unit.files} if places is None else places
     try:

@@ -93,7 +93,7 @@ class _Course:
 
 
 class _Order:
-    """Which unit comes next."""
+    """The order of the units: it chooses the next one."""
 
     def __init__(self, units: Sequence[Unit[Any]], wanted: Callable[[str], bool]) -> None:
         self._waiting: dict[str, deque[int]] = {}

@@ -107,7 +107,7 @@ class CollectiveInput(Section):
 
 
 class CheckpointInput(Section):
-    """How a job saves and restarts."""
+    """The times of a job's saves and restarts."""
 
     interval_s: PositiveFloat = Field(description="Work between two saves, s.")
     save_s: NonNegativeFloat = Field(description="Time that the job waits for a save, s.")
@@ -177,7 +177,7 @@ def _tiers() -> list[TierInput]:
 
 
 class PlanInput(Section):
-    """How a fleet meets failures of all its parts, failure by failure (lab/fabric/fleet_causes.csv)."""
+    """A fleet and the failures of all its parts, failure by failure (lab/fabric/fleet_causes.csv)."""
 
     failures_per_node_day: NonNegativeFloat = Field(
         default=3.79e-3,

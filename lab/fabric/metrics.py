@@ -11,7 +11,7 @@ _RANK = (
     "error left unfinished is later than any other; a value among such messages is a lower bound."
 )
 _ITERATION = "th percentile of iterations, or of means of `average` consecutive ones."
-_BUS = "Collectives: bus bandwidth of single operations, percentile"
+_BUS = "th percentile of the bus bandwidth of single operations."
 
 _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = (
     ("outages", "Outages of paths", "1", 0, "lower",
@@ -51,7 +51,7 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
      "Collectives: nccl-tests' bus bandwidth of all operations over the time that they took."),
     *(
         (f"bus_bandwidth_p{share}_gbps", f"Bus bandwidth p{share}", "Gbit/s", 3, "higher",
-         f"{_BUS} {share}th.")
+         f"Collectives: {share}{_BUS}")
         for share in (20, 80)
     ),
     ("retransmitted_packets", "Retransmitted packets", "1", 0, "lower",

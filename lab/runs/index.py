@@ -60,7 +60,8 @@ def row_of(run: Run, stamp: object, read_s: float = 0.0) -> dict[str, Any]:
     """Return a run's row: its metrics, id, name, policy, seed, created_at, bytes, censored, tables and
     stamp.
 
-    tables: NAME.HASH of each, separated by spaces; stamp: of the manifest; read_s: when it was read.
+    tables: NAME.HASH of each table, separated by spaces; stamp: stamp of the manifest; read_s: time of
+    reading it.
     """
     tables = run.manifest["tables"]
     own = {

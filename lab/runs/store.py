@@ -186,7 +186,7 @@ class RunStore:
         """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, bytes,
         censored, problem.
 
-        bytes: of its files; censored: keys of the metrics that are lower bounds, separated by spaces. A
+        bytes: size of its files; censored: keys of the metrics that are lower bounds, separated by spaces. A
         directory that is no run or a damaged run has a row, too: its name as id, and the error as `problem`,
         which is empty for healthy runs.
         """
@@ -311,7 +311,7 @@ class RunStore:
         """Yield each visible directory by its printable name: as a run, or with its error. Raises StoreError
         if the root cannot be listed.
 
-        names: of the directories to read; None: all.
+        names: names of the directories to read; None: all.
         """
         for name in self._visible() if names is None else names:
             try:

@@ -66,7 +66,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Moments. process: where they are drawn; name: of every moment; at_s: times, s, [n]."""
+    """Moments. process: track in which they are drawn; name: name of every moment; at_s: times, s, [n]."""
 
     process: str
     name: Sequence[str]

@@ -48,7 +48,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The part of a sweep that one of several machines makes. number: from 0; count: of all shards."""
+    """The part of a sweep that one of several machines makes. number: number of the shard, from 0; count:
+    number of all shards."""
 
     number: int = 0
     count: int = 1
@@ -69,7 +70,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep: points under the policies of the scenario, with each seed."""
+    """The runs of a sweep: every point under each policy of the scenario, with each seed."""
 
     name: str
     points: Sequence[Point]

@@ -34,10 +34,10 @@ HOST_CORES = 64
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What a candidate did on the second half, added up over containers.
+    """Sums over containers of a candidate's outcome on the second half.
 
-    containers: how many. with_memory, without_oom: those whose memory is known, and those of them without an
-    OOM event. cpu_money, memory_money: price of what is reserved, per day. limited, throttled: containers
+    containers: their number. with_memory, without_oom: those whose memory is known, and those of them without
+    an OOM event. cpu_money, memory_money: price of what is reserved, per day. limited, throttled: containers
     with a CPU limit, and their throttled shares added up. late_s, arrived_s: CPU work late on a full host,
     and all of it, core-seconds. shared_late_s: work late on hosts that containers share, core-seconds.
     reserved_bytes, limit_bytes: memory requests, and limits where there are any.

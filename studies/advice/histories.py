@@ -22,8 +22,9 @@ _GIB = float(1 << 30)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """One history of a set. name: of the set. part: which of its histories. seen: during development.
-    folder: below the public data sets. options: of the reader; None: memory of containers without CPU."""
+    """One history of a set. name: name of the set. part: its history in the set. seen: whether it was used
+    during development. folder: its folder below the public data sets. options: options of the reader; None:
+    memory of containers without CPU."""
 
     name: str
     part: str

@@ -53,8 +53,8 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
     conditions = (
         "Each history is cut in the middle. All candidates are made of the first half and replayed on the "
         f"second by the container twin, with {len(SEEDS)} seeds and a risk of {100 * RISK:g} %. A container "
-        "counts if it runs in both halves and every candidate says something of it (krr wants 100 samples). "
-        "Nothing is set in these histories, so the VPA keeps no limits in proportion: nothing can be killed.",
+        "counts if it runs in both halves and every candidate advises on it (krr wants 100 samples). These "
+        "histories have no settings, so the VPA keeps no limits in proportion and nothing can be killed.",
         "OOM-free: containers of known memory without an OOM event in any replay. Money: what is requested, "
         "at the price of a public cloud's cores and GiB, per day. Throttled: mean share of throttled "
         "periods of containers with a CPU limit; without a limit there is no throttling. Limit/request: "
@@ -63,10 +63,11 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
         "shared hosts: containers are placed in turn on hosts that are the same for all candidates, with "
         f"at most {HOST_CORES} cores each, and together as many as the dearest candidate requests. "
         "Requests are weights there, memory limits kill, and one seed is replayed. On full hosts: containers "
-        "get their requests and no more, whoever pays for how much; this is an upper bound. No more: to a "
-        "tenth of a percent. The size of the hosts matters and was chosen after a probe on a history that "
-        "was seen, SURF day 1: on hosts of 16 cores, which is what its largest container uses, placement "
-        "left two thirds of the work late with every candidate, and twinbed's advice was not ahead there.",
+        "get their requests and no more, however much they request; this is an upper bound. Shares are "
+        "compared to a tenth of a percent. The size of the hosts matters and was chosen after a probe on a "
+        "history that was seen, SURF day 1: on hosts of 16 cores, which is what its largest container uses, "
+        "placement left two thirds of the work late with every candidate, and twinbed's advice was not ahead "
+        "there.",
         "The method was chosen on the histories that were seen. It replaced methods whose figures on this "
         "page were known, but nothing else of the other histories was looked at. None of those seen "
         "is of model serving, so its leaps of memory were not there to learn from. CPU of the Google set "

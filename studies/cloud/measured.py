@@ -184,9 +184,9 @@ def section(models: Sequence[str] = _QUICK, seed: int = 0) -> Iterator[str]:
     figures = ("RMSE", "R²", "median error", "AUC", "found", "picked wrongly")
     yield table(("model", "of", "left out", *figures), map(_row, judged), left=3)
     yield (
-        "Told well: at most one of an application's top configurations (the five best within 1.5 times the "
-        "best) is not found, and at most two are picked wrongly. `twinbed predict evaluate --models network` "
-        "judges the networks."
+        "Predicted well: at most one of an application's top configurations (the five best within 1.5 times "
+        "the best) is not found, and at most two are picked wrongly. `twinbed predict evaluate --models "
+        "network` judges the networks."
     )
     yield from repeated()
     yield _collected()
@@ -216,7 +216,7 @@ def repeated() -> Iterator[str]:
             f"{len(noise.differences)} of these runs were measured once more "
             f"(`studies/cloud/measured_again.csv`). Their time differed by {median:.1%} in the median and by "
             f"{high:.1%} at the 90th percentile. With that noise a predictor that knew every run's mean "
-            f"would have an R² of {ceiling}, and tell {told_well} applications well."
+            f"would have an R² of {ceiling}, and predict {told_well} applications well."
         )
 
 
@@ -228,7 +228,7 @@ def _aims(judged: Sequence[Judged], applications: int) -> Iterator[list[str]]:
         good = f"{left.good} of {applications}"
         wanted: list[tuple[str, Judged, str, bool]] = [
             ("AUC of the top five > 0.95", left, f"{left.auc:.3f}", left.auc > 0.95),
-            ("applications told well: all", left, good, left.good == applications),
+            ("applications predicted well: all", left, good, left.good == applications),
             ("R² ≥ 0.99", rows, f"{r2:.4f}", r2 >= 0.99),
         ]
         for item in (rows, left):

@@ -74,8 +74,8 @@ def cells(
 ) -> list[Cell]:
     """Return all cells that this machine can carry, shuffled by the seed.
 
-    batches: factors on a job's own batch size; cores: of this machine. Raises ScenarioError for a job without
-    a batch size.
+    batches: factors on a job's own batch size; cores: number of this machine's cores. Raises ScenarioError
+    for a job without a batch size.
     """
     cores = (os.cpu_count() or 1) if cores is None else cores
     made: list[Cell] = []
@@ -99,8 +99,8 @@ def collect(
 ) -> int:
     """Measure what the table at `path` lacks, and return how many runs it holds at the end.
 
-    folder: where the jobs' commands run. on_run: called with the number of runs in the table, the number of
-    all runs, and the last run's name. A failed run is a row, too; its outcome is the reason. Raises
+    folder: folder in which the jobs' commands run. on_run: called with the number of runs in the table, the
+    number of all runs, and the last run's name. A failed run is a row, too; its outcome is the reason. Raises
     BackendError if the machine refuses.
     """
     held = _keys(path)

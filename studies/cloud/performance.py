@@ -317,6 +317,13 @@ QUESTIONS = {
         "MosaicML llm-foundry, Apache-2.0",
         Goal(),
     ),
+    "own-gpus": Question(
+        "Tokens per second on one GPU of ours",
+        lambda files: steptimes.on_own_gpus(step_file.measured(files[0])),
+        ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
+        "MosaicML llm-foundry, Apache-2.0, learned; ours predicted",
+        Goal(median=0.08),
+    ),
     "pipelines": Question(
         "S2: iterations of BigScience's pipelines",
         lambda files: pipelines.bigscience(files[0].parent, step_file.measured(files[1])),

@@ -133,9 +133,9 @@ def section(data: Path | None, names: Sequence[str] = tuple(RECOMMENDERS)) -> It
         f"jobs and {SCOUT.seeds} seeds."
     )
     yield (
-        "The rules of transfer were chosen with these data in sight, so this is no blind test (decisions "
-        "0024, 0027, 0029). If the scales of its loss are chosen for each job on the others, searches are "
-        "longer by 0.1 trials on Scout, by 0.2 on CherryPick and by none on Lynceus (0029)."
+        "The rules of transfer were chosen with these data in sight, so this is no blind test (decision "
+        "0024). If the scales of its loss are chosen for each job on the others, searches are longer by 0.1 "
+        "trials on Scout, by 0.2 on CherryPick and by none on Lynceus."
     )
 
 

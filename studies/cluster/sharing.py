@@ -97,9 +97,9 @@ def document(sets: Sequence[Data]) -> str:
     answer = (
         f"In {many} of {len(leave)} cases more than 80 % of the users leave, as the source reports for this "
         "tolerance.",
-        f"In {risen} cases what a unit-hour costs those who are left rises from the first round to the last.",
-        "Everybody stays where the machines are enough for the waits and the discount makes up for the idle "
-        "ones; the second table says which those are.",
+        f"In {risen} cases a unit-hour costs the remaining users more in the last round than in the first.",
+        "Everybody stays if there are enough machines to keep the waits short and the discount pays for the "
+        "idle ones; the second table shows these cases.",
     )
     header = ("data", "load", "discount", "price", "machines", "users who leave", "rounds", "impatient")
     parts = [

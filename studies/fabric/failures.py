@@ -168,12 +168,12 @@ def document(waits: pd.DataFrame, judged: Sequence[Row], runs: Sequence[Run]) ->
         "![How long a job stands still, by length of the fault](failures.svg)",
         "How long a job stands still (s) for a silent fault of one port, by the fault's length:",
         table(("NCCL", "scheme", *(f"{length:g} s" for length in LENGTHS_S)), stands, 2),
-        "NCCL moves traffic only after the queue pair's own error. A shorter fault is ridden out on the "
-        "ladder, as without a scheme: the library changes nothing, and host-edge failover is what helps. A "
-        "longer fault kills a job without a scheme; there the library saves it at (k − 1)/k of the rate, "
-        "until a second port fails. Before 2.29.7 it has no failover, and the job dies. With a short ladder "
-        "(timeout 16, one retry) the library is quick, but each silence of half a second fails a port, and "
-        "host-edge failover is too slow for such queue pairs.",
+        "NCCL moves traffic only after the queue pair's own error. A queue pair survives a shorter fault by "
+        "its retransmissions, as without a scheme: the library changes nothing, and host-edge failover "
+        "helps. A longer fault kills a job without a scheme; there the library saves it at (k − 1)/k of the "
+        "rate, until a second port fails. Before 2.29.7 it has no failover, and the job dies. With a short "
+        "ladder (timeout 16, one retry) the library is quick, but each silence of half a second fails a "
+        "port, and host-edge failover is too slow for such queue pairs.",
         table(
             ("NCCL", "error (s)", "data flow again (s)", "faults after which the port comes back (s)",
              "port back if the receiver is late by the error (s)"),

@@ -20,13 +20,13 @@ CONTAINERS, DURATION_S, TRAPS = 100, 30.0, 1000
 
 @dataclass(frozen=True, slots=True)
 class LoopFigures:
-    """What was measured of the loop.
+    """Measured figures of the control loop.
 
-    on_time_share: of ticks served within ON_TIME_S
+    on_time_share: share of ticks served within ON_TIME_S
     late_p99_s, write_p99_s, grant_p99_s: 99th percentile of ticks' lateness, of quota writes, and of OOM
     grants (event read to limit written)
     own_cores: CPU of the loop's thread
-    writes, traps: how many there were; kills: by the OOM killer
+    writes, traps: numbers of quota writes and of traps; kills: kills by the OOM killer
     """
 
     on_time_share: float

@@ -22,7 +22,7 @@ DURATION_S = 30.0
 """Length of a run whose scenario gives a duration, s. Runs of 10 s agreed with the median latency of the
 other repeats in only 29 % (docs/decisions/0036)."""
 SEED = 20
-"""What draws the loads of a page that is made of a few."""
+"""Seed that draws the loads of a page that is made of a few of them."""
 START_S = 5.0
 """Time of a run in which containers start, become ready, and are ended, s."""
 
@@ -32,8 +32,8 @@ def scenarios(
 ) -> list[Scenario]:
     """Return the matrix, or some parts of it.
 
-    duration_s: of runs whose scenario gives a duration, None = its own. few: how many loads of each
-    application are drawn, None = all. Raises ScenarioError for an unknown part.
+    duration_s: length of runs whose scenario gives a duration; None: the scenario's. few: number of loads
+    that are drawn for each application; None: all. Raises ScenarioError for an unknown part.
     """
     for part in parts:
         if part not in PARTS:

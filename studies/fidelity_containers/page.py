@@ -33,7 +33,7 @@ from studies.harness import Asked, table
 from studies.judge import aim
 
 CODE = ("control/allocator", "testbed/containers", "twin/containers", "lab/containers", "scenarios/apps")
-"""What a run depends on beside the scenario and the calibration, which are in the run's id."""
+"""Packages on which a run depends in addition to the scenario and the calibration, which are in its id."""
 
 _WORST = 15
 _MARKS = {Verdict.LIMIT: "✓", Verdict.SPREAD: "≈", Verdict.OUTSIDE: "✗", Verdict.ONE_SIDED: "✗!"}
@@ -79,7 +79,7 @@ def document(
 ) -> str:
     """Return the page's text.
 
-    loop: None where it was not measured; took_s: what making the runs took; only: the parts of the matrix
+    loop: None where it was not measured; took_s: time that the runs took, s; only: the parts of the matrix
     that were made, empty for all; few: how many loads of each application were drawn, None for all
     """
     parts = [*_summary(cells), *_worst(cells), *_bursts(cells), *_loop(loop), *_all(cells)]

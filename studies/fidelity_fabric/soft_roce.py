@@ -92,8 +92,8 @@ class Measured:
 def measure(bfd: BfdTimers, duration_s: float, timeout: int = TIMEOUT) -> Measured:
     """Measure two hosts, two ToRs and a VM at each host, with a silent fault of one port after the other.
 
-    duration_s: of the rounds, about; timeout: exponent of the ACK timeout. Raises BackendError where this
-    machine cannot.
+    duration_s: approximate length of all rounds, s; timeout: exponent of the ACK timeout. Raises BackendError
+    if this machine cannot do it.
     """
     with _standing(Plan(name=NAME, bfd=bfd)) as (fabric, client, server):
         warm = ping_pong(client, server, WARM_UP_ROUNDS, timeout_s=120, timeout=timeout)

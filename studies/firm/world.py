@@ -54,7 +54,7 @@ class Played:
     samples: list[tuple[float, float, float]] = field(default_factory=list)
 
     def earned(self) -> tuple[float, float, float]:
-        """Return means over windows and containers: of the reward, of SLOs kept, and of use/limit."""
+        """Return the means of the reward, of kept SLOs and of use/limit over windows and containers."""
         parts = [(reward(window), ~window.violated, window.used) for window in self.windows]
         gained, kept, used = (float(np.concatenate(column).mean()) for column in zip(*parts, strict=True))
         return gained, kept, used

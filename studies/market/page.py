@@ -24,7 +24,7 @@ from twin.cloud.deadline import Windows, optimum_usd, play
 OURS = "planned"
 REFERENCE = ("greedy", "uniform-progress")
 EVERY = 23
-"""Of the free windows, one in this many is played, because they overlap."""
+"""One of this many free windows is played, because they overlap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,7 @@ def text(counts: Sequence[int]) -> str:
 
 
 def parts(store: Path = unequal.STORE) -> tuple[str, ...]:
-    """Return the parts of the market page about spotDNN. store: of the measurements."""
+    """Return the parts of the market page about spotDNN. store: file of the measurements."""
     rows = sorted(
         [*_s1(), _s2(store), *_s4(), *_s5(), _s6(), _s7(store), *_NOT_COMPUTED], key=lambda row: row[0]
     )

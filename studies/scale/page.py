@@ -125,8 +125,9 @@ def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
     answer = [
         f"{once}: {found['there']:,} of {runs:,}, {found['identical']:,} of them identical to the byte with "
         "the same runs made in one process here."
-        + (f" {wanted:,} were aimed at; the rest is not made." if runs < wanted else ""),
-        f"Two Dask workers with units of 1 s reached {two.efficiency:.1%} of what two sleepers could.",
+        + (f" The aim was {wanted:,} runs; the others are not made yet." if runs < wanted else ""),
+        f"Two Dask workers with units of 1 s reached {two.efficiency:.1%} of the speed of two processes that "
+        "only sleep.",
         f"An empty unit cost {1e3 * none.overhead_s:.1f} ms.",
     ]
     counts = harness.table(["what", "number"], [[key, found[key]] for key in found if key not in ("faults",)])

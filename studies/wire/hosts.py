@@ -118,7 +118,7 @@ class PretendedPlace:
         return 1 + group.number
 
     def remember(self, origins: Iterable[Origin]) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def recall(self) -> dict[str, Origin]:
         """Return nothing."""

@@ -61,7 +61,7 @@ class Emulated:
     memory_bytes: int
 
 
-def emulated(kind: InstanceType, scale: float = SCALE) -> Emulated:
+def emulated(kind: InstanceType) -> Emulated:
     """Return a type's scaled limits. Raises ScenarioError for a type with GPUs or without a network rate."""
     if kind.gpus:
         raise ScenarioError(f"type {kind.name} has GPUs, which cannot be emulated here; leave it out")
@@ -69,9 +69,9 @@ def emulated(kind: InstanceType, scale: float = SCALE) -> Emulated:
         raise ScenarioError(f"type {kind.name} has no network_bps; state one in the catalogue")
     return Emulated(
         kind.name,
-        kind.vcpus * scale,
-        kind.network_bps * scale,
-        int(kind.memory_gib * 2**30 * scale),
+        kind.vcpus * SCALE,
+        kind.network_bps * SCALE,
+        int(kind.memory_gib * 2**30 * SCALE),
     )
 
 

@@ -154,7 +154,7 @@ class _Real:
             course.work(now_s)
 
     def _hold(self, wanted: bool) -> None:
-        """Let the job wait for its machine, or go on."""
+        """Stop the job until its machine is there, or let it continue."""
         if wanted != self.held:
             self.held = wanted
             (self.executor.hold if wanted else self.executor.resume)(JOB)
@@ -185,8 +185,8 @@ class _Real:
         self._next(now_s)
 
     def _go(self, now_s: float) -> None:
-        """Leave the held machines, then start the wanted ones. A machine that is already being left goes on
-        leaving.
+        """Leave the held machines, then start the wanted ones. A machine that the job already leaves is left
+        as before.
         """
         if self.launched and self.course.state in (STARTING, WORKING):
             self.course.leave(now_s)

@@ -44,7 +44,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """How to run a job.
+    """The command and the source of samples of a job.
 
     command: returns the job's command for a source of samples: `kept`, or a file's path, which the job writes
         if the file does not exist. It must run until it is ended.

@@ -119,7 +119,8 @@ class Gangs(Undone):
             self._remove(job)
 
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None:
-        """Start a gang that has no life. servers: GPUs on each server; quota_cores: quota of each process."""
+        """Start a gang that is not running. servers: GPUs on each server; quota_cores: quota of each
+        process."""
         training, self._started = self._jobs[job], self._started + 1
         folder = self._folder / f"{self._started}"
         with self._identity.acting():

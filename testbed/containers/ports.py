@@ -60,7 +60,7 @@ class LimitedGroup(Protocol):
         """The memory limit in force, bytes, as last written or found; 2^63 − 1 if there is none."""
 
     def set_cpu_quota(self, cores: float) -> None:
-        """Limit CPU to `cores` per CFS period, at least the kernel's 1 ms; inf = no limit. The quota is
+        """Limit CPU to `cores` per CFS period, at least the kernel's 1 ms; inf: no limit. The quota is
         written even if it is unchanged, because a write refills the group's runtime and lets throttled tasks
         run."""
 

@@ -27,7 +27,7 @@ NTF_MASTER, NUD_NOARP = 0x04, 0x40
 """linux/neighbour.h: an entry of the bridge above the device; an entry that does not age ("static")."""
 
 LEAVES = ("parent 1:1", "parent 1:2")
-"""Places of a shaped link's queues: of routing, and of the applications."""
+"""Places of a shaped link's two queues: first routing's, then the applications'."""
 
 _QUEUE_S = 0.05
 """Longest queue of a shaped link, s at its rate."""

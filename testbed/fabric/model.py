@@ -40,7 +40,7 @@ class Daemon(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """What impairs a host's link. Without loss, delay and corruption the link is broken.
+    """An impairment of a host's link. Without loss, delay and corruption the link is broken.
 
     host, uplink: indices of the host and its uplink. silent: whether a broken link keeps its carrier.
     one_way: the only impaired direction (None: both). loss, corrupt: shares of the packets, 0 to 1. delay_s:
@@ -66,12 +66,12 @@ class Impairment:
 
     @property
     def needs_netem(self) -> bool:
-        """Whether it needs a kernel with netem."""
+        """Whether the impairment needs a kernel with netem."""
         return self.delay_s is not None or self.corrupt is not None
 
     @property
     def is_timed(self) -> bool:
-        """Whether it begins later, flaps or ends."""
+        """Whether the impairment begins later, flaps or ends."""
         return self.at_s > 0 or self.flap_s is not None or self.for_s is not None
 
     def overlaps(self, other: Impairment) -> bool:
@@ -215,8 +215,8 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: of BGP, as
-    IPv4.
+    """A switch. ports: its devices by host index. addresses: their IPv4 addresses. router_id: router id in
+    BGP, as an IPv4 address.
 
     peer: IPv4 address of its end of the link to the other ToR, on the device PEER (None: no link).
     """

@@ -136,8 +136,8 @@ class Alike:
 
 
 def alike(messages: Messages, header_words: int, nested: Mapping[Path, Inside]) -> Iterator[Alike]:
-    """Yield the messages by layout. header_words: length of the family's header, words. nested: what to look
-    into.
+    """Yield the messages by layout. header_words: length of the family's header, words. nested: attributes
+    that are parsed, too.
 
     One message of each layout is parsed attribute by attribute. The others are compared with it by columns.
     """
@@ -266,7 +266,7 @@ class Socket:
         return Messages(words, starts, interrupted, len(parts))
 
     def change(self, requests: bytes, count: int) -> list[tuple[int, int]]:
-        """Make `count` requests with sequence numbers 0, 1, …, of which the last asks for an answer.
+        """Make `count` requests with sequence numbers 0, 1, … The last one asks for an answer.
 
         Returns (sequence number, errno) of the refused ones. Raises OSError if the kernel takes none of them.
         """

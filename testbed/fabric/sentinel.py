@@ -26,7 +26,6 @@ FLOOR_S = 0.02
 _PR_SET_PDEATHSIG = 1
 _NAP_S = 0.002
 _PRIORITY = 90
-_START_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ RETRIES_USED_UP = "Failed status 12"
 
 _LINK = "rxe0"
 _PORT = 18515
-_START_S = 60.0
 _FAILED = re.compile(r"Failed status \d+|failed to|Couldn't|Unable", re.IGNORECASE)
 _LATENCY = re.compile(r"^\d+, ([\d.e+]+)$", re.MULTILINE)
 

@@ -33,8 +33,8 @@ def history(
 ) -> ClusterHistory:
     """Return the history of all containers in a file.
 
-    step_s: length of an interval, None = the most frequent distance of CPU samples; replica_label: of the
-    replicas of one Prometheus, None = the usual names. Raises TraceError.
+    step_s: length of an interval; None: the most frequent distance of CPU samples; replica_label: label of
+    the replicas of one Prometheus; None: the usual labels. Raises TraceError.
     """
     cpu = [entry for entry in series if entry.metric == names.CPU and entry.times_s.size]
     if not cpu:

@@ -141,7 +141,7 @@ def assembled(
 ) -> ClusterHistory:
     """Return the history of all parts' containers that were seen in the window.
 
-    source: where the series come from, with which messages begin; told: (metric, labels) of what
+    source: origin of the series, with which messages begin; told: (metric, labels) of what
     kube-state-metrics says of pods. Raises TraceError if no container was seen, or for too many cells.
     """
     kept = [np.flatnonzero(piece.present.any(axis=1)) for piece in parts]

@@ -59,7 +59,7 @@ class Answer:
 class MatrixReader:
     """Takes the pieces of a text with `feed` and returns its answers with `close`.
 
-    source: a path or URL, with which messages begin; metric: name of all its series, "" = each has its own.
+    source: a path or URL, with which messages begin; metric: name of all its series; "": each has its own.
     """
 
     def __init__(self, source: str, metric: str = "") -> None:

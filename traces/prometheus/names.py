@@ -10,7 +10,8 @@ THROTTLED_PERIODS = "container_cpu_cfs_throttled_periods_total"
 THROTTLED_S = "container_cpu_cfs_throttled_seconds_total"
 
 CPU_SEEN = f"timestamp({CPU})"
-"""When the samples of CPU were taken. A server answers with its last sample at every step, however old."""
+"""Times at which the samples of CPU were taken. A server answers with its last sample at every step, however
+old."""
 
 QUOTA, PERIOD, SHARES = "container_spec_cpu_quota", "container_spec_cpu_period", "container_spec_cpu_shares"
 MEMORY_LIMIT = "container_spec_memory_limit_bytes"

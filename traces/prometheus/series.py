@@ -78,7 +78,7 @@ def series_of(
 ) -> Series:
     """Return a checked series without its samples that are NaN (Prometheus' own sign of "no value").
 
-    metric: its name, "" = the one in its labels. Raises TraceError, which begins with `source`, for a series
+    metric: its name; "": the one in its labels. Raises TraceError, which begins with `source`, for a series
     without a name, a negative or infinite value, and times that do not increase.
     """
     metric = metric or labels.get(NAME, "")

@@ -34,8 +34,8 @@ _REPLICASET = re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{6,10}}")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Where a container belongs. kind, workload: of the pod's owner, e.g. Deployment, web. is_init: whether
-    it is one of the pod's init containers, among which are sidecars that go on."""
+    """The owner of a container. kind, workload: kind and name of the pod's owner, e.g. Deployment, web.
+    is_init: whether it is one of the pod's init containers, among which are sidecars that go on."""
 
     namespace: str
     pod: str

@@ -76,7 +76,7 @@ def history(
 ) -> ClusterHistory:
     """Return the history in such a text.
 
-    step_s: length of an interval, None = the most frequent distance of samples; replica_label, hold_s: as in
+    step_s: length of an interval; None: the most frequent distance of samples; replica_label, hold_s: as in
     traces.readers.query_range. Raises TraceError, which names the line.
     """
     return files.history(path, _series(path), max_cells, step_s, replica_label, hold_s)
@@ -137,7 +137,7 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
 
 
 class _Lines:
-    """The lines of a text. count: how many."""
+    """The lines of a text. count: their number."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

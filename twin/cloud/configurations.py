@@ -43,6 +43,9 @@ _SHAPES = np.array(
 (MPT, OPT)."""
 _STATE_BYTES = 16
 """Bytes per parameter: 16-bit parameter and gradient, 32-bit master copy and two moments (ZeRO §3.1)."""
+_UPDATE_BYTES = 28
+"""Bytes that an update of Adam moves per parameter: it reads the gradient, and reads and writes the parameter
+and two moments, 4 bytes each; half of that in 16 bits."""
 _ACTIVATION_BYTES, _RECOMPUTED_BYTES, _LOGIT_BYTES = 34, 2, 8
 """Bytes of activations per token, layer and unit of width; the same with recomputation; bytes per token and
 word of the output (a 16-bit logit, its gradient and a 32-bit copy)."""
@@ -128,6 +131,12 @@ class Runs:
         """Return the time of a step at the GPU's peak, s, float64[n]."""
         dense, scores = self.operations(np.full(len(self), 6.0))
         return self.accumulation * (dense / self.flops + scores / self.flops_16)
+
+    def update_s(self) -> Real:
+        """Return the time of the optimiser's reads and writes at full bandwidth, s, float64[n]."""
+        owners = np.where(self.sharding == "none", 1.0, self.gpus)
+        moved = np.where(self.precision == "bf16", _UPDATE_BYTES / 2, _UPDATE_BYTES)
+        return np.asarray(moved * self.parameters / owners / self.memory_bytes_s)
 
     def operations(self, passes: Real) -> tuple[Real, Real]:
         """Return the FLOP of a micro-batch in matrix products and in attention scores, two float64[n].

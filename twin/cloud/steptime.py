@@ -9,7 +9,9 @@ A micro-batch computes for FLOPs / (peak · e). The efficiency e saturates in th
 the model's width; a GPU with little memory bandwidth needs a larger width. Full sharding gathers the
 parameters twice per micro-batch and reduces once. Sharded gradients are gathered once and reduced at the last
 micro-batch. Without sharding, the last micro-batch all-reduces. Compute hides a part of the exchange: a
-micro-batch takes (compute^γ + exchange^γ)^(1/γ).
+micro-batch takes (compute^γ + exchange^γ)^(1/γ). A host needs time to launch a layer's kernels, so a
+micro-batch never computes faster than that. After the last micro-batch the optimiser reads and writes its
+state at the memory's bandwidth.
 
 The constants are learned from all runs, with priors (a ridge). The effects of the model, the GPU and the pair
 of both are shrunk towards zero. A probe with the same micro-batch anchors the answer: the widest one is
@@ -54,6 +56,7 @@ _LAWS = {
     "straggle": Law(0.01, 1.0),
     "overlap": Law(2.0, 0.3),
     "again": Law(1.0, 0.1),
+    "launch_s": Law(1e-3, 1.0),
 }
 """Constants of the law. The spreads are wide: a factor of e where little is known.
 
@@ -65,22 +68,25 @@ latency_s: latency of a message, s.
 straggle: share that each doubling of nodes adds.
 overlap: γ, between no overlap and the longer of the two.
 again: cost of recomputation relative to its operations.
+launch_s: time in which a host launches the kernels of a layer forward and backward, s: about 100 of 10 µs.
 """
 _SCORES_SPREAD = 0.4
-"""Standard deviation of a GPU model's own slow-down of attention scores. New GPUs get good kernels later."""
+"""Standard deviation of a chip's own slow-down of attention scores. New chips get good kernels later."""
 JOB = ("model", "gpu", "precision", "sequence")
 """Quantities that are equal in all runs of one job."""
 _CONFIGURATION = (*JOB, "micro_batch", "recompute", "sharding")
 _COMPARABLE = (*JOB, "recompute", "sharding")
 _GROUPS = {
     ("model",): 0.05,
-    ("gpu", "precision"): 0.15,
+    ("flops_16", "precision"): 0.15,
+    ("gpu", "precision"): 0.05,
     ("model", "gpu", "precision"): 0.03,
     JOB: 0.03,
     _CONFIGURATION: 0.03,
 }
-"""Initial standard deviation of each group's effect on the logarithm. The last group is the configuration:
-its effect is learned but never used for another configuration."""
+"""Initial standard deviation of each group's effect on the logarithm. GPUs with the same 16-bit peak have the
+same chip (A100 with 40 and 80 GB; H100 and H200), and differ by their memory only. The last group is the
+configuration: its effect is learned but never used for another configuration."""
 _NOISE = 0.03
 """Initial standard deviation of a run's logarithm."""
 _WEIGHT = 4.0
@@ -89,7 +95,7 @@ _ROUNDS = 12
 """Number of rounds of the fit. After ten, it changes by less than a thousandth."""
 _USUAL = np.log([law.usual for law in _LAWS.values()])
 _FOREIGN = "foreign"
-"""Regime of a GPU without any run, without a probe."""
+"""Regime of an interval's width: the GPU has no run, or the question is outside the measured ranges."""
 _ENOUGH = 10
 """Least number of errors from which the 90th percentile of a regime is taken."""
 _UNTOLD = float(np.log(2.0))
@@ -101,16 +107,23 @@ def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
 
     constants: logarithms of _LAWS; scores: each run's own part of the slow-down of attention, float64[n].
     """
-    half, narrow, attention, exchange, latency, straggle, overlap, again = np.exp(constants)
-    ratio = asked.flops / asked.memory_bytes_s
-    busy = _busy(half, narrow, asked.micro_tokens, asked.width, ratio)
-    dense, score = asked.operations(np.where(asked.recompute, 8 * again, 6.0))
-    computing = dense / asked.flops / busy + score / asked.flops_16 * attention * np.exp(scores)
+    exchange, latency, straggle, overlap = np.exp(constants[3:7])
+    computing = np.maximum(*_computing_s(constants, scores, asked))
     each, last = (exchange * volume for volume in _exchange_s(asked, latency))
     micro = (computing**overlap + each**overlap) ** (1 / overlap)
     final = (computing**overlap + (each + last) ** overlap) ** (1 / overlap)
-    step: Real = ((asked.accumulation - 1) * micro + final) * (1 + straggle * np.log2(asked.nodes))
+    whole = (asked.accumulation - 1) * micro + final + asked.update_s()
+    step: Real = whole * (1 + straggle * np.log2(asked.nodes))
     return np.log(step)
+
+
+def _computing_s(constants: Real, scores: Real, asked: Runs) -> tuple[Real, Real]:
+    """Return a micro-batch's time on the GPU, and its launches' time on the host, s, float64[n] each."""
+    half, narrow, attention, *_, again, launch = np.exp(constants)
+    busy = _busy(half, narrow, asked.micro_tokens, asked.width, asked.flops / asked.memory_bytes_s)
+    dense, score = asked.operations(np.where(asked.recompute, 8 * again, 6.0))
+    computing = dense / asked.flops / busy + score / asked.flops_16 * attention * np.exp(scores)
+    return computing, launch * asked.layers * np.where(asked.recompute, 4 / 3, 1)
 
 
 def _busy(half: float, narrow: float, tokens: ArrayLike, width: ArrayLike, ratio: ArrayLike) -> Real:
@@ -157,14 +170,15 @@ class _Fit:
     """The fitted law.
 
     runs: the runs. constants: logarithms of _LAWS.
-    gpus, scores: GPU models and their own slow-down of attention. common: the common constant.
+    chips, scores: 16-bit peaks of GPUs, FLOP/s, and their own slow-downs of attention.
+    common: the common constant.
     spread: deviations of _GROUPS. noise: variance of each run, float64[n].
     weights: V⁻¹ · residuals of the law, float64[n].
     """
 
     runs: Runs
     constants: Real
-    gpus: tuple[str, ...]
+    chips: tuple[float, ...]
     scores: Real
     common: float
     spread: Real
@@ -172,9 +186,15 @@ class _Fit:
     weights: Real
 
     def with_probes(self, probes: Runs) -> _Fit:
-        """Return the same law, with the effects of the probes' groups learned from the probes."""
+        """Return the same law, with the effects of the probes' groups learned from the probes.
+
+        A probe that the host's launches bound tells little of the GPU: the spread of `launch_s` is its noise.
+        """
         runs = joined(self.runs, probes)
-        noise = np.append(self.noise, np.full(len(probes), np.median(self.noise)))
+        computing, launching = _computing_s(self.constants, self._scores(probes), probes)
+        usual = np.median(self.noise)
+        own = np.where(launching > computing, _LAWS["launch_s"].spread ** 2, usual)
+        noise = np.append(self.noise, own)
         between = np.diag(noise)
         for names, spread in zip(_GROUPS, self.spread, strict=True):
             between += spread**2 * _same(runs.groups(*names))
@@ -190,16 +210,16 @@ class _Fit:
         return self.common + log_step_s(self.constants, self._scores(asked), asked) + added
 
     def _scores(self, asked: Runs) -> Real:
-        own = dict(zip(self.gpus, self.scores, strict=True))
-        return np.array([own.get(name, 0.0) for name in asked.gpu])
+        own = dict(zip(self.chips, self.scores, strict=True))
+        return np.array([own.get(float(peak), 0.0) for peak in asked.flops_16])
 
 
 def _fit(runs: Runs) -> _Fit:
     """Fit runs by Gauss–Newton rounds. Outliers count less, and deviations are estimated again in each
     round.
     """
-    kinds = tuple(sorted(set(map(str, runs.gpu))))
-    which = np.array([[name == kind for kind in kinds] for name in runs.gpu], dtype=np.float64)
+    kinds = tuple(sorted(set(map(float, runs.flops_16))))
+    which = np.array([[peak == kind for kind in kinds] for peak in runs.flops_16], dtype=np.float64)
     usual = np.concatenate([[0.0], _USUAL, np.zeros(len(kinds))])
     sure = np.array(
         [0.0, *(law.spread**-2.0 for law in _LAWS.values()), *[_SCORES_SPREAD**-2.0] * len(kinds)]
@@ -268,12 +288,13 @@ class StepTimes:
         Probes have the same model, sequence, GPU and precision. There may be none.
         """
         step_s, like = self.step_s(probes, asked)
-        foreign = ~np.isin(asked.groups("gpu"), self._others.groups("gpu"))
-        outside = _outside(joined(self._others, probes), asked) | (len(probes) == 0)
+        # A configuration that no probe has is predicted from the other runs, so it must be in their ranges.
+        alike = _outside(joined(self._others, probes), asked)
+        beyond = np.where(like, alike, _outside(self._others, asked)) if len(self._others) else alike
+        outside = beyond | (len(probes) == 0)
         regime = np.where(like, CONSTANT, CHANGES).astype(np.object_)
         regime[outside] = UNPROBED
-        unknown = foreign & (len(probes) == 0)
-        wide = np.exp([self._widths[name] for name in np.where(unknown, _FOREIGN, regime)])
+        wide = np.exp([self._widths[name] for name in np.where(beyond, _FOREIGN, regime)])
         return Answer(step_s, step_s / wide, step_s * wide, regime, outside, asked.predicted)
 
     def step_s(self, probes: Runs, asked: Runs) -> tuple[Real, Flags]:

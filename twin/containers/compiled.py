@@ -1,6 +1,6 @@
-"""How kernels are compiled by Numba and kept on disk.
+"""Decorators that compile kernels by Numba and keep them on disk.
 
-For: the decorators of kernels. Not for: kernels themselves.
+For: all kernels of the twin. Not for: kernels themselves.
 
 Numba keeps a compiled kernel until the kernel's own file changes. A kernel that contains kernels of other
 files would then be stale. `package_kernel` and `inlined` are for such kernels: they are compiled anew when

@@ -94,8 +94,8 @@ class Fluid:
 
     @property
     def tables(self) -> tuple[Hosts, Floats, Whole, int]:
-        """The hosts; what arrives and is wanted in each period, for the kernels of cfs.py; and the period of
-        the first row."""
+        """The hosts, the CPU demand and the wanted memory of each period for the kernels of cfs.py, and the
+        period of the first row."""
         return self._hosts, self._demand, self._want, self._first
 
     def steady_periods(self, row: int) -> int:

@@ -1,4 +1,4 @@
-"""How late CPU work is done: the horizontal distance between arrival and service, weighted by work.
+"""The lateness of CPU work: the horizontal distance between arrival and service, weighted by work.
 
 For: quantiles over all work of all containers, from what was demanded and done per period. Not for: the
 latency of requests. A container's work is served first in, first out. Inside a period both curves are drawn

@@ -1,4 +1,4 @@
-"""How late CPU work is done, of runs that are looked at block by block.
+"""The lateness of CPU work in runs that are simulated block by block.
 
 For: the quantiles of lateness.py without the whole of what arrived and was done. Not for: shorter runs. A
 lateness is off by at most 2^-9 of itself, or by 2^-13 s. Where work waits behind more than _MOST_WAITING
@@ -52,7 +52,7 @@ class LatenessInBlocks:
         self._starts = [np.zeros(1)] * count
 
     def add(self, demand_cores: NDArray[np.floating], done_cores: NDArray[np.floating]) -> None:
-        """Go on by what arrived and was done in the next periods, float[t, N]."""
+        """Add the work that arrived and the work that was done in the next periods, float[t, N]."""
         arrived = np.ascontiguousarray(demand_cores.T, np.float64) * self._period_s
         done = np.ascontiguousarray(done_cores.T, np.float64) * self._period_s
         times = np.arange(len(demand_cores) + 1.0)
@@ -151,8 +151,8 @@ def _serve(
     """Serve one container's work, first in, first out, as `lateness._walk` does.
 
     sizes, starts: arrivals that wait, then those of the periods of `done` (s, float64[t]); starts in periods
-    of the block, one more than sizes. behind: what waits, s; left: of the first arrival. Returns (arrivals
-    that are served, behind, left).
+    of the block, one more than sizes. behind: work that waits, s; left: rest of the first arrival, s. Returns
+    (arrivals that are served, behind, left).
     """
     before, first = len(sizes) - len(done), 0
     if before == 0:

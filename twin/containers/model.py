@@ -58,7 +58,7 @@ class Population(Protocol):
 
     @property
     def host_memory_bytes(self) -> float:
-        """Memory of each host for these containers, bytes; inf = enough for all."""
+        """Memory of each host for these containers, bytes; inf: enough for all."""
 
     @property
     def report_interval_s(self) -> float:
@@ -107,7 +107,7 @@ class BlockReader(Protocol):
         """Return the block of that number, from 0. Numbers never decrease."""
 
     def close(self) -> None:
-        """Say that no more blocks are read."""
+        """End the reading. No more blocks are read."""
 
 
 class Blocks(Protocol):
@@ -126,7 +126,7 @@ class Blocks(Protocol):
         """Periods that begin with somebody joining or leaving, int64[k], ascending."""
 
     def reader(self) -> BlockReader:
-        """Return somebody who reads the blocks once, in order."""
+        """Return a reader of the blocks. It yields each block once, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,8 @@ class Workload:
     before they come here. is_job: the demand is a job's, whose work waits for what was not done before
     (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes, report_interval_s: as in
     Population. replication: None unless the number of replicas changes; then demand_cores is not looked at.
-    blocks: where the three tables are read from; they are empty then, [0, N]. Jobs and replicas have none.
+    blocks: blocks from which the three tables are read; they are empty then, [0, N]. Jobs and replicas have
+    none.
     """
 
     names: tuple[str, ...]
@@ -204,7 +205,7 @@ class Machine:
 class Series:
     """The recorded run: [T, N] arrays, one row per period (columns as in Workload).
 
-    demand_cores, usage_cores, quota_cores: float32, cores; the quota is that at the period's end, inf = none.
+    demand_cores, usage_cores, quota_cores: float32, cores; the quota is that at the period's end; inf: none.
     backlog_s: float32, CPU work not done at the period's end, core-seconds.
     throttled: bool. throttled_s: float32, throttled time as in cpu.stat, summed over CPUs.
     memory_bytes, limit_bytes: int64, at the period's end (limit 2^63−1 = none).

@@ -1,4 +1,4 @@
-"""Where the periods of a run are recorded: in one series, or in a block of it at a time.
+"""Recorders of a run's periods: in one series, or in one block of it at a time.
 
 For: the control loop (simulation.py). Not for: what a row says (cfs.record, asking.py).
 """
@@ -15,7 +15,7 @@ from twin.containers import cfs
 from twin.containers.model import Series
 
 Keep = Callable[[Series], None]
-"""Is given a block's rows. The arrays are written anew when it returns."""
+"""Function that takes a block's rows. The arrays are used again after it returns."""
 
 
 class Recorder:

@@ -55,8 +55,8 @@ class Counters:
         return begun_s + self._interval_s * (1 + int(-begun_s // self._interval_s))
 
     def begin(self, env: simpy.Environment, members: Members, spare: list[Report], send: Send) -> None:
-        """Let all groups report from now on. spare: reports that nobody needs any more; send: what is called
-        with a report, its row and group, and the time."""
+        """Let all groups report from now on. spare: reports that may be used again; send: function that takes
+        a report, its row and group, and the time."""
         for group in range(len(self._physics.ends_s)):
             env.process(self._looks(env, members, spare, send, group))
 
@@ -72,7 +72,7 @@ class Counters:
             yield env.timeout(self._interval_s)
 
     def read(self, columns: Columns, report: Report) -> None:
-        """Fill the columns of `report` with what they did since they were last read."""
+        """Fill the columns of `report` with their use since the last reading."""
         self._physics.account(columns)
         fleet = self._fleet
         used_s = fleet.done_s[columns] + fleet.used[columns]

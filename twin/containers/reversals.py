@@ -1,4 +1,4 @@
-"""How many changes of limits are taken back soon after.
+"""Counts the changes of limits that are taken back soon after.
 
 For: what a policy's limits did, in one series or block by block. Not for: why. A raise is taken back when the
 limit is at or below what it was before within so many periods, a cut likewise. Periods in which a container

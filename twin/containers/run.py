@@ -36,7 +36,7 @@ def simulate(
 
     record: keep the series (58 bytes per container-period, 62 with CPU requests). progress: called with the
     finished fraction (0…1] at most 20 times per second of real time; what it raises ends the simulation and
-    passes through. profile: what the containers, in the workload's order, used in their profile, told when
+    passes through. profile: use of the containers, in the workload's order, in their profile, told when
     they join. keep: is given the series, in the workload's blocks, instead of the outcome; a workload in
     blocks that is recorded needs it. The same arguments and seed give the same outcome to the bit (except
     decide_s). Raises

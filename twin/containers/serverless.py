@@ -68,7 +68,6 @@ def simulate_serverless(
     machine: Machine,
     *,
     seed: np.random.SeedSequence,
-    record: bool = True,
     progress: Progress | None = None,
 ) -> ServerlessOutcome:
     """Run `workload` under `allocator`.
@@ -84,7 +83,7 @@ def simulate_serverless(
     # Drawn before the run, so that every policy meets the same invocations.
     lengths_s = np.stack([step.sample(random, len(ledger.at_s)) for step in steps], axis=1)
     physics = PodRequests(request_workload(workload, lengths_s), machine, engine)
-    recorder = Recorder(physics.periods, len(physics.group)) if record else None
+    recorder = Recorder(physics.periods, len(physics.group))
     loop = ControlLoop(physics, allocator, machine, seed, recorder)
     retries = load.retries if isinstance(load, Batch) else 0
     pool = PodPool(

@@ -75,7 +75,7 @@ class Invocations:
 class Batch:
     """A job: `workers` pods start together at 0 s and take the `tasks` from one list until all are done.
 
-    retries: how often a task whose pod was killed is repeated. The run ends with the job.
+    retries: number of times that a task whose pod was killed is repeated. The run ends with the job.
     """
 
     tasks: int

@@ -124,7 +124,8 @@ def nothing_yet(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64])
 
 
 def most_cores(load: Load, peaks: Floats) -> Floats:
-    """Return CPUs that containers can keep busy, float64[N]: their peaks rounded up. peaks: of each shape."""
+    """Return the CPUs that containers can keep busy, float64[N]: their peaks rounded up. peaks: peak of each
+    shape."""
     highest = np.where(load.present, load.cores * peaks[load.shape], 0.0)
     return np.asarray(np.maximum(np.ceil(highest.max(axis=1, initial=0.0)), 1.0), np.float64)
 

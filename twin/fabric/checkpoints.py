@@ -23,7 +23,7 @@ _PROGRESS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """How a job saves and restarts.
+    """The times of a job's saves and restarts.
 
     interval_s: work between two saves, s; inf: it never saves.
     save_s: time that the job waits for a save, s.

@@ -45,8 +45,8 @@ class FleetSpec:
     iteration_s: float64[U + 1], length of an iteration if the worst attachment has k working uplinks, s
     (element 0 is unused).
     jitter_cv: coefficient of variation of iterations (lognormal).
-    busy: float64[k, 2], ascending and disjoint: when flows are on the network, as shares of an iteration
-    (jobs.iteration).
+    busy: float64[k, 2], ascending and disjoint: times at which flows are on the network, as shares of an
+    iteration (jobs.iteration).
     flows: number of connections of an attachment in each direction, each on one of its uplinks.
     causes: causes of faults.
     gaps_s: float64[n, 2] (OUT, IN), times for which packets of a broken path are lost, s, drawn with

@@ -29,7 +29,7 @@ BOOK = np.dtype(
         ("since_save_s", np.float64),  # iterations since the last save
         ("saved_s", np.float64),  # since when work is unsaved
         ("planned", np.int64),  # 1: restart after the next save
-        ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns as AMOUNTS
+        ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns ITERATIONS to STALLED_S
         ("saving_s", np.float64),
         ("planned_s", np.float64),
     ]
@@ -37,7 +37,7 @@ BOOK = np.dtype(
 PENDING, KEPT = 0, 1
 """Rows of a book's amounts: unsaved and saved iterations."""
 
-AMOUNTS = ITERATIONS, IDEAL_S, JITTER_S, DEGRADED_S, STALLED_S = range(5)
+ITERATIONS, IDEAL_S, JITTER_S, DEGRADED_S, STALLED_S = range(5)
 """Columns of a book's amounts: number of iterations, and parts of their time as in fleet_model.Bill, s."""
 
 
@@ -118,8 +118,8 @@ def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, tra
     """Return the time that gaps (float64[k], s) that begin now add to the running iteration of books[0], s;
     inf: the job dies.
 
-    busy: float64[b, 2], ascending and disjoint: when flows are on the network, as shares of an iteration. A
-    gap has no effect before the next of these spans. Gaps slow neither a save nor a start.
+    busy: float64[b, 2], ascending and disjoint: times at which flows are on the network, as shares of an
+    iteration. A gap has no effect before the next of these spans. Gaps slow neither a save nor a start.
     """
     book = books[0]
     idle_s = _idle_s(books, now_s, busy) if book["activity"] == ITERATE else 0.0

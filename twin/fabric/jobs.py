@@ -100,7 +100,8 @@ class Iteration:
     compute_s: work of a stage. bubble_s: wait of stages for other stages.
     tensor_s, pipeline_s: exchanges of tensor and pipeline parallelism.
     data_s: reduction of gradients after the end of the backward pass.
-    busy: float64[k, 2], ascending: when flows of the iteration are on the network, as shares of total_s.
+    busy: float64[k, 2], ascending: times at which flows of the iteration are on the network, as shares of
+    total_s.
     """
 
     compute_s: float

@@ -16,7 +16,8 @@ NO_CAUSE = -1
 
 
 class Step(StrEnum):
-    """The event of a row: of the fault, a session, routing, the kernel, a queue pair or a job's library."""
+    """The event of a row. It concerns the fault, a session, routing, the kernel, a queue pair or a job's
+    library."""
 
     BROKEN = "broken"
     DETECTED = "detected"

@@ -28,7 +28,7 @@ _NORMAL_P95 = 1.6448536269514722
 
 
 class Scheme(StrEnum):
-    """How a fabric or a job meets a fault at the edge.
+    """The scheme by which a fabric or a job meets a fault at the edge.
 
     NONE: there is one path; the job dies and restarts from a checkpoint.
     BOND: hosts bond their uplinks by LACP to a pair of ToRs (MLAG).
@@ -184,7 +184,7 @@ class Reroute:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """How a fabric meets faults: the scheme and all delays and timers that its steps depend on.
+    """A fabric's handling of faults: the scheme, and all delays and timers on which its steps depend.
 
     control: delays of detection and routing. timers: timers of BFD. bond: timers of Scheme.BOND. reroute:
     timers of Scheme.REROUTE.

@@ -48,11 +48,6 @@ def _progress(lost: float) -> float:
     return 1 - lost
 
 
-def interrupted(per_s: float, length_s: float) -> float:
-    """Return the probability that a job of this length is interrupted."""
-    return float(-np.expm1(-per_s * length_s))
-
-
 def standby_pool(machines: int) -> int:
     """Return the 99th percentile of the machines that fail in a day, ByteRobust's number of standbys."""
     return int(stats.binom.ppf(_COVERED, machines, STANDBY_DAILY))

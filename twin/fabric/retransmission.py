@@ -66,7 +66,7 @@ class Ladder:
 
 
 class Profile(Hashable, Protocol):
-    """How an adapter spaces its retransmissions."""
+    """The rule by which an adapter spaces its retransmissions."""
 
     def waits_s(self, timeout: int, retry_count: int) -> tuple[float, ...]:
         """Return the waits of a Ladder, s, at least one. Raises ScenarioError for unknown settings."""

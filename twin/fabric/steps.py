@@ -133,8 +133,8 @@ def again_s(handling: Handling, count: int, random: np.random.Generator) -> Floa
 
 
 def _told_by_the_other(quiet: Floats, out: Flags, into: Flags, delay_s: float) -> Floats:
-    """Return float64[n, 2]: when each end knows, s. An end that still hears the other end learns of the fault
-    from it, one delay after the other end knows."""
+    """Return the time at which each end knows, s, float64[n, 2]. An end that still hears the other end learns
+    of the fault from it, one delay after the other end knows."""
     told = quiet.copy()
     hears_all = out & ~into
     told[hears_all, Direction.OUT] = quiet[hears_all, Direction.IN] + delay_s

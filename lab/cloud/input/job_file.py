@@ -32,7 +32,7 @@ class JobFile(BaseModel):
     """The keys of a job file.
 
     name: name of the job, also in the store of past runs.
-    title: what the job trains, for lists.
+    title: model that the job trains, for lists.
     command: command of each process; `{batch}` and `{steps}` mean the batch size and the number of
         steps, `{data}` for where samples come from, and `python` is twinbed's own.
     batch: samples per process and step.

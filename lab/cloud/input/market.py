@@ -65,7 +65,7 @@ class DrawnInput(Section):
 
 
 class CloudEmulationInput(Section):
-    """How this machine emulates the market: a real job trains, in compressed time."""
+    """The emulation of the market by this machine: a real job trains, in compressed time."""
 
     compression: PositiveFloat = Field(
         description="Seconds of the market per second of this machine. The job is shorter by this factor. "

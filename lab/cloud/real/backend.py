@@ -39,7 +39,7 @@ _FARTHEST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a job trains on this machine.
+    """The speed of a job on this machine.
 
     steps_per_s: steps per second on machines of speed 1.
     cores: the CPU quota that gives each speed, cores, by speed.

@@ -29,7 +29,7 @@ _TYPE = ["provider", "name", "region"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Where a job may run.
+    """The offers that a job may use.
 
     home: cloud and region of the first steps.
     gpu: the reference GPU, by the catalogue's name.

@@ -36,7 +36,7 @@ Told = Callable[[str, float], None]
 
 
 class Protocol(StrEnum):
-    """What a fold leaves out: a fifth of the rows, or all rows of one application."""
+    """The rows that a fold leaves out: a fifth of all rows, or all rows of one application."""
 
     ROWS = "rows"
     APPLICATIONS = "applications"

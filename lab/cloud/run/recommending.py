@@ -48,7 +48,7 @@ _OTHER_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Where clusters are bought, and which are allowed.
+    """The market of clusters, and the clusters that are allowed.
 
     region: the provider's region.
     market: on-demand or spot.
@@ -73,8 +73,8 @@ class Question:
     """A user's question.
 
     job: the job to place.
-    market: where clusters are bought.
-    objective: what the ranking minimises.
+    market: market of the clusters.
+    objective: quantity that the ranking minimises.
     budget_usd, deadline_s: bounds on the job, US$ and s; infinite means no bound.
     budget_usd_h: bound on the cluster's price, US$/h.
     method: name of the recommender, a key of control.recommender.RECOMMENDERS, or a user's own (twinbed.own).
@@ -243,7 +243,7 @@ class Prepared:
     """A question with all data, before the recommender is called.
 
     question: the question, with the types and the server of its market chosen.
-    request: what the recommender gets; its history includes the shipped jobs where they count.
+    request: request to the recommender; its history includes the shipped jobs where they count.
     chosen: the recommender.
     used: the listings that all estimates use, by type.
     notes: sentences about the basis of the answer.

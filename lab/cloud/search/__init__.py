@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Backend(StrEnum):
-    """Where trials run."""
+    """The backend that runs trials."""
 
     TESTBED = "testbed"
     TWIN = "twin"

@@ -14,7 +14,7 @@ from testbed.containers.interrupts import Interrupts
 from twinbed import BackendError
 
 TRIES = 4
-"""How often the removal is tried before it is given up."""
+"""Number of tries to remove an instance before the removal is given up."""
 
 
 @contextmanager

@@ -31,8 +31,6 @@ from twinbed import ScenarioError
 STEPS = 20
 """Steps that a trial measures, as in the shipped table of measured jobs."""
 MOST_STEPS = 100
-_LEAST_S = 1e-3
-"""Least time of a failed trial, s, so that it has a logarithm."""
 MOST_FAILURES = 3
 """Failed trials in a row after which the job is taken to be broken."""
 
@@ -74,7 +72,7 @@ class Trial:
     step_s: mean time of a step on the type, s; NaN where it failed.
     job_s, job_usd: time and cost of the whole job there, s and US$; NaN where it failed.
     held_s, spent_usd: billed time and cost of the trial itself, s and US$.
-    problem: why it failed, "" if it did not.
+    problem: reason of its failure, "" if it did not fail.
     noise: noise scale of the gradients, samples, NaN if it was not measured.
     """
 
@@ -107,7 +105,7 @@ class Searched:
     best: the configuration to take.
     price_usd_h: its price, US$/h.
     tried: whether `best` was measured, in this search or before.
-    why: why the search ended.
+    why: reason of the end of the search.
     known: number of trials of the job that the search started from.
     spent_usd: cost of all trials, US$.
     ready: the question, with the data before the search.

@@ -46,12 +46,12 @@ def _silent(label: str, done: float) -> None:
 def _notes(hosts: Hosts | None) -> tuple[str, ...]:
     """Return what holds for all figures."""
     late = (
-        "Late work is what would be late on a host without any CPU to spare, where a container gets its "
+        "Late work is work that would be late on a host without any CPU to spare, where a container gets its "
         "request and no more. Each container has a host of its own; give --hosts and --host-cores to let "
         "containers share some."
         if hosts is None
-        else f"Containers are placed in turn on {hosts}. Requests are their weights, and late work is what "
-        "those hosts leave late."
+        else f"Containers are placed in turn on {hosts}. Requests are their weights, and late work is work "
+        "that those hosts leave late."
     )
     throttling = "" if hosts else ", with CPU to spare"
     return (

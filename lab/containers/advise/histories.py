@@ -50,7 +50,7 @@ class Told:
     """A history ready for advice.
 
     source: path or address. usage: arrays of members, in the order of the rows. rows: names by row. running:
-    float64[R], replicas that ran on average. start_s: begin of the history, s. sha256: of its content.
+    float64[R], replicas that ran on average. start_s: begin of the history, s. sha256: hash of its content.
     oom_recent: bool[R], whether a member met its memory limit. notes: what was done to the data.
     """
 

@@ -59,7 +59,7 @@ class Interval(Section):
 
 
 class Outcome(Section):
-    """What a container went through with a setting, replayed on its history by the twin.
+    """Outcome of a setting for a container, replayed on its history by the twin.
 
     null: undefined, e.g. throttling without a CPU limit on a host that is never full, or memory of a trace
     that has none.
@@ -107,7 +107,7 @@ class Row(Section):
 
 
 class Made(Section):
-    """What an advice was made of, and how."""
+    """The input and the method of an advice."""
 
     at: str = Field(description="Moment at which the advice was made, ISO 8601 in UTC.")
     by: str = Field(description="Version of twinbed.")
@@ -129,7 +129,7 @@ class Made(Section):
 
 
 class Advice(Section):
-    """An advice: rows, and the input that they were made from."""
+    """An advice: its rows, and the input from which they were made."""
 
     version: Literal[1] = Field(description="Version of this form.")
     made: Made

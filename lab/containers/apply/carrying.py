@@ -42,10 +42,10 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """How a change is watched.
+    """The canary and the watch of a change.
 
     canary: share of the containers that are changed first, above 0, up to 1
-    seconds: how long each step is watched, 0 = not at all
+    seconds: time for which each step is watched, s; 0: it is not watched
     conditions: what takes everything back
     """
 
@@ -56,7 +56,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The advice. path: of its file; sha256: of the file's content."""
+    """The advice. path: path of its file; sha256: hash of the file's content."""
 
     path: str
     sha256: str

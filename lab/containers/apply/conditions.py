@@ -27,7 +27,7 @@ _FORM = re.compile(r"(throttled|oom|restarts)\s*>\s*([0-9]{1,9}(?:\.[0-9]{1,6})?
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What happened to a container since its limits changed.
+    """Counts of a container since its limits changed.
 
     periods, throttled: CFS periods elapsed and throttled
     oom: processes that the OOM killer took

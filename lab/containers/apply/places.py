@@ -13,7 +13,7 @@ from testbed.containers.cgroup.drivers import Driver, detect
 
 
 class Host:
-    """This machine. driver: of its cgroups, None = found out."""
+    """This machine. driver: driver of its cgroups; None: the driver that `detect` returns."""
 
     kind = "host"
 

@@ -40,7 +40,7 @@ class Change:
     found: value in force, cores or bytes, math.inf = no limit
     wanted: value to put in force
     reason: reason for the change
-    refused: why it is not carried out, "" = it is
+    refused: why it is not carried out; "": it is
     """
 
     row: str

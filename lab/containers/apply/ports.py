@@ -63,7 +63,7 @@ class Target(Protocol):
 
 
 class Places(Protocol):
-    """Where containers are looked for."""
+    """A runtime or a cluster that is searched for containers."""
 
     @property
     def kind(self) -> str:

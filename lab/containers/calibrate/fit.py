@@ -75,10 +75,10 @@ def fit(ran: Ran, start: Program, cores: float, taus_s: Sequence[float] = TAUS_S
 class Way:
     """Latency that CPU time does not explain.
 
-    call_s: of each call that is waited for, s
-    client_s: of the client's own request, s
+    call_s: latency of each call for which a request waits, s
+    client_s: latency of the client's own request, s
     imbalance: as in Program
-    error: root mean square of the logarithms of the twin's to the real quantiles
+    error: root mean square of the logarithms of the ratios of the twin's quantiles to the real ones
     n: number of answers used
     """
 

@@ -51,8 +51,8 @@ for page in range(0, size, mmap.PAGESIZE):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured. writes: of quotas; grants: after OOM events; burn_s: seconds of burning CPU
-    per quota; quotas_ms: quotas to burn under, ms per period."""
+    """How much is measured. writes: number of quota writes; grants: number of grants after OOM events;
+    burn_s: time of burning CPU under each quota, s; quotas_ms: those quotas, ms per period."""
 
     writes: int
     grants: int

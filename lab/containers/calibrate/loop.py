@@ -31,8 +31,8 @@ _CYCLE = 10
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What was measured. delay, jitter, loss: of telemetry, fields of Machine; cores: CPU that the loop
-    used."""
+    """Measured values of the control loop. delay, jitter, loss: the telemetry's, as in Machine; cores: CPU
+    use of the loop."""
 
     delay: Value
     jitter: Value

@@ -36,8 +36,8 @@ STEPS = ("quota writes", "memory writes", "OOM grants", "throttling", "control l
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure. extent: of limits; starts: number of starts of the service program; loop_s,
-    program_s: length of the control loop's and the program's run, s."""
+    """How long to measure. extent: extent of the measurement of limits; starts: number of starts of the
+    service program; loop_s, program_s: length of the control loop's and the program's run, s."""
 
     extent: limits.Extent
     starts: int

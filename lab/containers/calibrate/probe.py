@@ -38,8 +38,9 @@ _CURE = "calibrate this machine (`twinbed validate --calibrate`, or `twinbed cal
 class Look:
     """Properties of a machine.
 
-    kernel: its name, release and version of cgroups core_speed: of one core, as
-    testbed.containers.machine.core_speed, None = not known quota_write_s: median time of a quota write, s
+    kernel: name and release of the kernel, and version of its cgroups
+    core_speed: speed of one core, as testbed.containers.machine.core_speed; None: unknown
+    quota_write_s: median time of a quota write, s
     """
 
     kernel: str
@@ -75,7 +76,8 @@ class Probe:
 
     @property
     def sentence(self) -> str:
-        """What does not fit and what to do, or that all fits."""
+        """Whether the calibration fits: one line that says what does not fit and what to do, or that all
+        fits."""
         wrong = "; ".join(self.misfits())
         if wrong:
             return f"Calibration {self.name!r} does not fit this machine: {wrong}. To mend it, {_CURE}."

@@ -80,8 +80,8 @@ def application() -> AppSpec:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The load of a run. arrivals: of all requests; duration_s: length, s; rate: int64[T], per period the
-    index into RATES_RPS, or WARM_UP."""
+    """The load of a run. arrivals: arrivals of all requests; duration_s: length, s; rate: int64[T], index of
+    each period into RATES_RPS, or WARM_UP."""
 
     arrivals: Arrivals
     duration_s: float

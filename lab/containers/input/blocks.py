@@ -109,7 +109,7 @@ class Peaks:
         self._begin(cpu[head + whole :])
 
     def _begin(self, cpu: Floats) -> None:
-        """Go on with an interval that is not over, or was not."""
+        """Add rows to the present interval, and take its mean if it is complete."""
         self._sum, self._summed = self._sum + cpu.sum(axis=0), self._summed + len(cpu)
         if self._summed == self._width:
             self._cores = np.maximum(self._cores, self._sum / self._width)

@@ -57,16 +57,7 @@ class ContainerEntry(_Strict):
     def spec(self, directory: Path | None) -> ContainerSpec:
         """Return the container for the recorder. Raises ScenarioError for a name that a cgroup cannot
         have."""
-        return ContainerSpec(
-            self.name,
-            tuple(self.command),
-            app=self.app,
-            env=self.env,
-            cpu_quota_cores=self.cpu_quota_cores,
-            memory_limit_bytes=self.memory_limit_bytes,
-            directory=directory,
-            runtime=self.runtime,
-        )
+        return ContainerSpec(**{**dict(self), "command": tuple(self.command)}, directory=directory)
 
 
 class RecordingFile(_Strict):
@@ -113,7 +104,7 @@ def from_arguments(command: Sequence[str], containers: Sequence[str], name: str 
     """Return the request of the command line: one command, or groups `--container name=NAME[,KEY=VALUE] --
     COMMAND…`.
 
-    command: everything after the first `--`; containers: values of `--container` before it; name: of the
+    command: everything after the first `--`; containers: values of `--container` before it; name: name of the
     recording. Raises ScenarioError.
     """
     if not containers:

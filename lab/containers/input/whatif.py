@@ -28,7 +28,7 @@ def whatif_scenario(
 ) -> Scenario:
     """Return the scenario that replays a trace, given by path or by a recording's name, under each policy.
 
-    name: of the scenario; made of the trace's name when left out. overrides: `KEY=VALUE` texts as in
+    name: name of the scenario; None: made of the trace's name. overrides: `KEY=VALUE` texts as in
     lab.ask.scenario.with_overrides. Raises ScenarioError.
     """
     trace = {

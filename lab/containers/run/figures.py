@@ -43,7 +43,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the figures need of a run's periods.
+    """Sums over a run's periods that the figures need.
 
     rows: number of periods. up, throttled: int64[N], those in which the container was up, and throttled then.
     reserved_cores: float64[N], sum over the periods of its quota; without one, of its request, or of its
@@ -62,7 +62,7 @@ class Seen:
 
 
 def figures(replay: Replay, outcome: Outcome, price: Price, seen: Seen | None = None) -> Figures:
-    """Return all metrics of a finished run. seen: of its periods; None: its series is recorded.
+    """Return all metrics of a finished run. seen: sums over its periods; None: its series is recorded.
 
     Raises InvariantError if the series was not recorded then.
     """

@@ -41,7 +41,7 @@ class InBlocks:
         self._stored: list[Stretches] = []
 
     def take(self, series: Series) -> None:
-        """Go on by a block. Nothing of its arrays is kept."""
+        """Take a block. Its arrays are not kept."""
         more = sums(series, self._replay.workload)
         self._sums = more if self._sums is None else _added(self._sums, more)
         self._cpu.add(*cpu_slack(series))

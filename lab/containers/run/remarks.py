@@ -20,8 +20,8 @@ from lab.runs.labels import labels
 from lab.runs.store import Run
 
 _LEGEND = (
-    "Lower is better in every line{exception}, but the lines pull against each other: slack is what is "
-    "reserved and not used, {price} is what too little slack costs."
+    "Lower is better in every line{exception}, but the lines pull against each other: slack is "
+    "reserved and not used, and {price} is the price of too little slack."
 )
 _MOST_FACTS = 3
 """Number of different texts of a fact that are shown before the rest is counted."""
@@ -35,7 +35,7 @@ _FATES = {
     "dropped": "turned away, because a queue was full",
     "failed": "lost, because a call failed or a container was killed, restarted or down",
 }
-"""What becomes of a request, by its status in the table `requests`."""
+"""The fate of a request, by its status in the table `requests`."""
 _OVERLOADED = ("dropped", "pending")
 """Statuses of requests when the load exceeds the capacity."""
 _BRISK_S = (1, 2, 5, 10, 20, 30, 60)

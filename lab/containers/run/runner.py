@@ -129,7 +129,7 @@ def store_run(
 ) -> Run:
     """Store a finished run with its figures and tables, and return it.
 
-    backend: what the manifest says of who carried it out; began: `time.perf_counter()` at its start. blocks:
+    backend: description of the backend for the manifest; began: `time.perf_counter()` at its start. blocks:
     what took the series, if the outcome has none.
     """
     scenario, workload = container_scenario(spec.scenario), replay.workload

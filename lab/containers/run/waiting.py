@@ -29,7 +29,7 @@ TYPICAL = (0.4, 0.6)
 """Quantiles of latency between which a drawn request is typical."""
 
 CLIENTS = "(clients)"
-"""Stands for what passes before a client has a connection for its request."""
+"""Stands for the time that passes before a client has a connection for its request."""
 
 _TOLD = 3
 """Number of services that the sentence names."""
@@ -39,7 +39,7 @@ _WORTH_TELLING = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why requests of a run are slow.
+    """The services for which the slow requests of a run waited.
 
     rows: one per service, the one that waits most in slow requests first: service; slow_wait_s, slow_work_s,
     typical_wait_s, typical_work_s, means per request, s; throttled_share of the periods of its containers.

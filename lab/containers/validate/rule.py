@@ -62,7 +62,7 @@ LEAST_REPEATS = 3
 
 
 class Verdict(StrEnum):
-    """How the twin's value compares with the testbed's."""
+    """The verdict on the twin's value beside the testbed's."""
 
     LIMIT = "inside limit"
     SPREAD = "inside spread"

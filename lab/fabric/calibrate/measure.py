@@ -46,7 +46,7 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured.
+    """The extent of a measurement.
 
     faults: number of faults of a setting.
     watched_s: time in which the machine's stalls are counted, s.

@@ -16,7 +16,7 @@ from twinbed import ScenarioError
 
 
 class RetryProfile(StrEnum):
-    """Which adapter's retransmission timer a queue pair has.
+    """The adapter whose retransmission timer a queue pair has.
 
     PLAIN: the InfiniBand specification's; soft RoCE, and adapters without adaptive retransmission.
     MANUAL: the totals that NVIDIA's NCCL manual prints.

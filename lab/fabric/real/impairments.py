@@ -20,7 +20,7 @@ _PER_CENT = re.compile(r"(?P<number>[0-9]{1,3}(\.[0-9]{1,6})?)%")
 
 
 class ImpairmentFile(BaseModel):
-    """What impairs a link. Without loss, delay and corrupt the link is broken, and its carrier lost."""
+    """An impairment of a link. Without loss, delay and corrupt the link breaks and loses its carrier."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

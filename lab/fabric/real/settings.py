@@ -29,7 +29,7 @@ new groups."""
 
 
 class Road(StrEnum):
-    """How a fabric fails over.
+    """The software with which a fabric fails over.
 
     STOCK: FRR as a user installs it.
     REAL_TIME: bfdd has the highest priority and the kernel has no next-hop groups; bgpd waits as usual.

@@ -30,7 +30,7 @@ class Measured:
     fabrics: number of fabrics on the machine.
     cpu: used share of the CPUs' time.
     lasted_s: time from one fault to the next.
-    downs: how often sessions of other links went down in that time, as bfdd counts.
+    downs: number of times that sessions of other links went down in that time, as bfdd counts.
     stalls_s: length of each time above 20 ms in which every CPU stood still.
 
     None means not observed.
@@ -62,8 +62,8 @@ class Watched:
     """A time without a fault.
 
     sessions: number of BFD sessions of all hosts.
-    downs: how often one went down, as bfdd counts.
-    fast: how often the fast path gave up an uplink.
+    downs: number of times that one went down, as bfdd counts.
+    fast: number of times that the fast path gave up an uplink.
     stalls_s: each stall of the machine above 20 ms, s.
     fabrics, cpu: as in Measured.
     """

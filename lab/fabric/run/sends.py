@@ -49,9 +49,9 @@ def measure(world: World, asked: SendsInput) -> Measured:
 def _latencies(done: Floats, messages: int, error_at_s: float) -> tuple[dict[str, float], frozenset[str]]:
     """Return (metric key → value, keys whose value is a lower bound) of `messages` messages.
 
-    done: float64[n], latencies of those that finished; error_at_s: when the queue pair broke, s, NaN if it
-    did not. A message that an error left unfinished counts as later than every finished one. The message in
-    flight had waited since the end of the one before it, and half of that time is a latency.
+    done: float64[n], latencies of those that finished; error_at_s: time at which the queue pair broke, s;
+    NaN: it did not. A message that an error left unfinished counts as later than every finished one. The
+    message in flight had waited since the end of the one before it, and half of that time is a latency.
     """
     ordered, unfinished = np.sort(done), messages - len(done)
     waited_s = (error_at_s - 2 * float(done.sum())) / 2 if unfinished else 0.0

@@ -201,7 +201,8 @@ def story_of(
     world: World, library: PortFailover, outages: Outages, flows: Iterable[tuple[int, int]]
 ) -> tuple[Story, Floats]:
     """Return the effects of outages on a job with these flows (source, destination), each over all ports of
-    its hosts, and float64[d, 2]: when the flows of each death stopped and when all ports worked again, s.
+    its hosts, and float64[d, 2]: times at which the flows of each death stopped and all ports worked again,
+    s.
 
     Port k of one host talks with port k of another. A job that died begins anew with all ports.
     """

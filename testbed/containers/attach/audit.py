@@ -15,7 +15,8 @@ from pathlib import Path
 from twinbed import BackendError
 
 FOLDER = Path("/var/lib/twinbed")
-"""Where the audit file is, and what `twinbed apply` needs to take changes back. It outlives a reboot."""
+"""Folder of the audit file and of the states from which `twinbed apply` takes changes back. It outlives a
+reboot."""
 
 NAME = "audit.jsonl"
 

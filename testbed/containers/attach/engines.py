@@ -60,8 +60,8 @@ class State:
     """A container now.
 
     pid: its first process, 0 if it does not run
-    started: when it was started, as the engine writes it; differs between two starts
-    restarts: how often the engine started it again by itself
+    started: time of its start, as the engine writes it; differs between two starts
+    restarts: number of restarts by the engine
     record: limits in the engine's own record (HostConfig)
     name: the container's name
     """
@@ -78,7 +78,7 @@ _RECORD = ("NanoCpus", "CpuQuota", "CpuPeriod", "CpuShares", "Memory", "MemorySw
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One daemon. kind: which; path: of its socket."""
+    """One daemon. kind: Docker or Podman; path: path of its socket."""
 
     kind: Kind
     path: Path
@@ -107,8 +107,8 @@ class Engine:
             raise self._nonsense("a container's state") from None
 
     def update(self, container: Container, body: Mapping[str, Any]) -> None:
-        """Change limits. body: of POST /containers/ID/update in this engine's form. Raises BackendError where
-        it refuses, GroupGoneError when there is no such container any more."""
+        """Change limits. body: body of POST /containers/ID/update in this engine's form. Raises BackendError
+        if the engine refuses it, GroupGoneError if the container is gone."""
         self._ask("POST", f"/containers/{quote(container.id, safe='')}/update", body)
 
     def _container(self, entry: Any) -> Container:

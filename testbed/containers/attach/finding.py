@@ -44,7 +44,7 @@ class Found:
     name: `docker:web`, `podman:shop-web`, `systemd:shop.service`, or the path
     paths: as for cgroup.attached.attach: by controller, or under "" one for all
     incarnation: differs after a restart
-    restarts: how often its engine restarted it
+    restarts: number of restarts by its engine
     engine: the engine that runs it, None for a bare cgroup or a unit of systemd
     container: that engine's data about it
     record: limits in that engine's own record

@@ -60,12 +60,12 @@ QUANTITIES = (CPU_REQUEST, CPU_LIMIT, MEMORY_LIMIT)
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What happened in a container since its cgroup was made.
+    """Counts of a container since its cgroup was made.
 
     periods, throttled: CFS periods elapsed and throttled
     oom_kills: processes that the OOM killer took
-    restarts: how often its engine started it again by itself
-    incarnation: differs after a restart
+    restarts: restarts by its engine
+    incarnation: text that differs after a restart
     """
 
     periods: int

@@ -20,7 +20,7 @@ from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError
 
 SURRENDER_TIMEOUT_S = 0.1
-"""How long a surrender waits for the OOM killer before the trap is armed again, s."""
+"""Longest wait of a surrender for the OOM killer before the trap is armed again, s."""
 
 _POLL_S = 0.0002
 _IN_MODIFY = 0x2

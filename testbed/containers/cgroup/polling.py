@@ -82,7 +82,7 @@ class Polling:
 
     @property
     def settled(self) -> bool:
-        """Whether no phase is being learnt now."""
+        """Whether the phases of all groups are known."""
         return not self._learners
 
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
@@ -262,7 +262,7 @@ class Polling:
 class _Watched:
     """A polled group.
 
-    number: its id. phase_ns: offset in a period at which its own periods end, None = not known.
+    number: its id. phase_ns: offset in a period at which its own periods end; None: not known.
     seen, seen_ns: nr_periods at the last read, and the time of it.
     learning_since_ns, attempts: begin of the present learning, ns, and number of its attempts.
     reading, end_ns: the counters at its last record, and the end of that record's period.

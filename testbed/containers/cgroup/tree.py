@@ -18,7 +18,7 @@ from testbed.containers.ownership import MARK, is_dead, is_run
 from twinbed import BackendError
 
 REMOVAL_TIMEOUT_S = 10.0
-"""How long killed processes may take to leave their cgroup before its removal is given up, s."""
+"""Longest wait for killed processes to leave their cgroup before its removal is given up, s."""
 
 _RETRY_S = 0.005
 

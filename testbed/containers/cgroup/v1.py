@@ -78,8 +78,7 @@ class GroupV1(Group):
         return self.limit_bytes
 
     def _limited_to(self, limit_bytes: int) -> bool:
-        """Set the limit; return False where the group holds more than this and the kernel cannot shrink
-        it."""
+        """Set the limit. Return False if the group holds more than this and the kernel cannot shrink it."""
         text = "-1" if limit_bytes == NO_LIMIT_BYTES else str(limit_bytes)
         raising = limit_bytes > self._with_swap_bytes
         if raising:

@@ -109,7 +109,7 @@ class _Server(socketserver.ThreadingTCPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that was served."""
+        """Remove a connection that was served."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
@@ -161,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _close(connection: socket.socket) -> None:
-    """End a connection that a thread may be waiting for; that thread closes the descriptor."""
+    """Shut a connection down. A thread that may wait for it closes the descriptor."""
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:

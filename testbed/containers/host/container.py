@@ -37,10 +37,10 @@ _POLL_S = 0.02
 class ContainerSpec:
     """One command to run.
 
-    name: letters, digits, - and _; command: program and arguments; app: its application, None = the
-    recording's; env: added to what it inherits; cpu_quota_cores, memory_limit_bytes: limits for a whole
-    recording, None = none; directory: its working directory, None = this process's; runtime: see
-    RuntimeName. Raises ScenarioError naming the container and the value.
+    name: letters, digits, - and _; command: program and arguments; app: its application; None: the
+    recording's; env: variables in addition to the inherited ones; cpu_quota_cores, memory_limit_bytes: limits
+    for a whole recording; None: no limit; directory: its working directory; None: this process's; runtime:
+    see RuntimeName. Raises ScenarioError naming the container and the value.
     """
 
     name: str
@@ -74,8 +74,8 @@ class ContainerSpec:
 class Container:
     """A container with its command.
 
-    endpoint: its own network, None = the host's.
-    identity: the user of its command and the environment that `spec.env` is added to, None = this process's
+    endpoint: its own network; None: the host's.
+    identity: the user of its command and the environment that `spec.env` is added to; None: this process's
         own.
     exit_code: None until `note_end`.
     outlived: number of processes left in the group when its command ended.
@@ -93,7 +93,7 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and its end was not noted yet."""
+        """Whether the command was started and its end was not noted yet."""
         return self.process is not None and self.exit_code is None
 
     @property
@@ -154,11 +154,12 @@ class Container:
         return None if self.process is None else self.process.poll()
 
     def tidy(self) -> None:
-        """Remove leftovers of its end other than the group. Idempotent."""
+        """Remove all leftovers of the command's end except the group. Idempotent."""
 
     @property
     def entrance(self) -> Callable[[], None] | None:
-        """What runs between fork and exec to get inside; None for a command that gets inside by itself."""
+        """Function that runs between fork and exec to enter the container; None: the command enters by
+        itself."""
         return self._enter
 
     def _enter(self) -> None:

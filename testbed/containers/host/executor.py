@@ -42,25 +42,25 @@ class Listener(Protocol):
     """The driver of the executor, which receives its events."""
 
     def changed(self, container: HostedContainer) -> None:
-        """Its state or a limit in force changed."""
+        """Handle a change of the container's state or of a limit in force."""
 
     def happened(self, kind: str, container: HostedContainer) -> None:
         """An event of twin.containers.model.EVENT_KINDS, after it took force."""
 
     def quota_written(self, container: HostedContainer, reason: int, took_ns: int) -> None:
-        """Its quota was written, for this control.allocator.model.Reason."""
+        """Handle the write of the container's quota, for this control.allocator.model.Reason."""
 
     def started(self, container: HostedContainer) -> None:
-        """Its command was started; HostedContainer.pidfd signals its end."""
+        """Handle the start of the container's command; HostedContainer.pidfd signals its end."""
 
     def oom_killed(self, container: HostedContainer) -> None:
-        """The kernel's OOM killer ended a process of it."""
+        """Handle that the kernel's OOM killer ended a process of the container."""
 
     def gone(self, container: HostedContainer, why: str) -> None:
-        """Its command ended finally, or its cgroup was removed. The listener must dismiss it."""
+        """Dismiss the container: its command ended finally, or its cgroup was removed."""
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:
-        """A limit could not be written; the one in force stays. May raise the error."""
+        """Handle a limit that could not be written; the one in force stays. May raise the error."""
 
 
 class HostExecutor:
@@ -87,12 +87,12 @@ class HostExecutor:
     # --- members ---------------------------------------------------------------------------------
 
     def admit(self, container: HostedContainer, id_: int) -> None:
-        """Make it a member: decisions name it by this id from now on."""
+        """Make a container a member: decisions name it by this id from now on."""
         container.id = id_
         self._by_id[id_] = container
 
     def forget_ids(self) -> list[int]:
-        """Take all ids back, and return them: another controller gives others."""
+        """Take back the ids of all containers and return them: another controller gives other ids."""
         ids = list(self._by_id)
         for container in self._by_id.values():
             container.id = None
@@ -108,7 +108,7 @@ class HostExecutor:
         return [self._by_id[id_] for id_ in ids.tolist() if id_ in self._by_id]
 
     def dismiss(self, container: HostedContainer) -> int | None:
-        """End its membership, not its command. Return its former id."""
+        """End a container's membership, not its command. Return its former id."""
         id_, container.id = container.id, None
         if id_ is not None:
             self._by_id.pop(id_, None)
@@ -119,7 +119,7 @@ class HostExecutor:
         return id_
 
     def arm(self, container: HostedContainer, *, traps_oom: bool) -> None:
-        """Watch it for the OOM killer, with a trap where that is wanted and this kernel has one."""
+        """Watch a container for the OOM killer, with a trap where that is wanted and this kernel has one."""
         try:
             container.watch(traps_oom=traps_oom)
         except GroupGoneError:
@@ -234,7 +234,7 @@ class HostExecutor:
     # --- memory ----------------------------------------------------------------------------------
 
     def look(self, container: HostedContainer) -> bool:
-        """Read its trap, and return whether its tasks are held now."""
+        """Read a container's trap, and return whether its tasks are held now."""
         if container.trap is None:
             return False
         try:
@@ -261,7 +261,7 @@ class HostExecutor:
 
     def shrink(self, margin_bytes: int, apps: Collection[int] | None = None) -> list[HostedContainer]:
         """Lower limits to the containers' memory plus a margin. Return the lowered containers. apps: indices
-        of applications, None = all. Only containers that are up are shrunk: one that is starting has not
+        of applications; None: all. Only containers that are up are shrunk: one that is starting has not
         grown yet, one that is down holds nothing, and one that is held needs more."""
         charged: dict[int, int] = {}
         for id_, container in list(self._by_id.items()):
@@ -320,7 +320,7 @@ class HostExecutor:
     # --- commands --------------------------------------------------------------------------------
 
     def start(self, container: HostedContainer) -> None:
-        """Start its command, once. Raises ScenarioError or BackendError where that cannot be."""
+        """Start a container's command, once. Raises ScenarioError or BackendError if it cannot start."""
         if container.state in (State.ABSENT, State.DOWN):
             now_ns = time.monotonic_ns()
             peers = () if self._lasting else tuple(self.containers.values())
@@ -370,7 +370,8 @@ class HostExecutor:
         )
 
     def see_end(self, container: HostedContainer) -> None:
-        """Look whether its command has ended, and plan its next start, or report that there is none."""
+        """Check whether a container's command has ended. Plan its next start, or report that there is
+        none."""
         try:
             if not container.reap():
                 return
@@ -399,7 +400,8 @@ class HostExecutor:
         self._move(container, Event.EXIT)
 
     def _restart(self, container: HostedContainer, now_ns: int) -> None:
-        """Start it again. What cannot start now, for want of a log or of a process, is tried again later."""
+        """Start a container again. If it cannot start now, because a log or a process is missing, try again
+        later."""
         self._listener.happened("restart", container)
         try:
             self.start(container)

@@ -41,10 +41,10 @@ class Managed:
     """A container for the control loop to run.
 
     spec: the command, whose own limits are ignored, or the cgroup to attach to; app: index into the run's
-    applications; peak_cores, peak_bytes: profiled maxima, None = not profiled; ready: polled until True
+    applications; peak_cores, peak_bytes: profiled maxima; None: not profiled; ready: polled until True
     before the run's time line begins, and after a restart before the container counts as up; begins_s,
-    ends_s: when on the time line it joins and leaves, ends_s None = when its command ends for good. Raises
-    ScenarioError for times that do not fit together.
+    ends_s: times on the time line at which it joins and leaves; ends_s None: when its command ends for good.
+    Raises ScenarioError for times that do not fit together.
     """
 
     spec: ContainerSpec | AttachedSpec
@@ -66,9 +66,10 @@ class Managed:
 class Fleet:
     """The N containers of one run, in the order given.
 
-    managed, groups: what was asked for, and the cgroup of each that is ours; host_cores: the largest useful
-    quota; profile: what each container used in its profile, None = not profiled; identity: see loop.Settings.
-    containers: their state. app: int64[N]; quota_cores: float64[N], cores, inf = none; limit_bytes: int64[N],
+    managed, groups: the containers to run, and the cgroup of each container that is ours; host_cores: the
+    largest useful quota; profile: each container's use in its profile; None: not profiled; identity: see
+    loop.Settings.
+    containers: their state. app: int64[N]; quota_cores: float64[N], cores; inf: none; limit_bytes: int64[N],
     2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there. request_cores:
     float64[N], cores, NaN = none.
     """
@@ -105,7 +106,7 @@ class Fleet:
         self._known: dict[int, tuple[Ids, Columns, bool]] = {}
 
     def show(self, container: HostedContainer) -> None:
-        """Take over a container's limits and whether it is up."""
+        """Copy a container's limits, and whether it is up, into the arrays."""
         column = container.index
         self.quota_cores[column] = container.quota_cores
         self.limit_bytes[column] = container.limit_bytes
@@ -126,7 +127,7 @@ class Fleet:
         self._known.clear()
 
     def attach(self, container: HostedContainer) -> bool:
-        """Open an attached container's cgroup; return False while it is not there."""
+        """Open an attached container's cgroup. Return False while the cgroup does not exist."""
         spec = self.managed[container.index].spec
         if isinstance(spec, AttachedSpec):
             if container.group is not None:

@@ -27,11 +27,11 @@ _READY_POLL_NS = 20_000_000
 class HostedContainer:
     """A container whose limits change while it runs.
 
-    name: unique on this machine's side of the run.
+    name: name, unique on this machine's side of the run.
     spec: the command; None for a cgroup of another system (attached), which is limited and never ended.
-    group: None while an attached cgroup does not exist.
+    group: its cgroup; None while an attached cgroup does not exist.
     app: index of its application. index: its position among the containers of a local run.
-    ready: polled after a start until it returns True, None = ready at once.
+    ready: polled after a start until it returns True; None: ready at once.
     adopted: its command already runs, with limits. identity: see Entering.
     id: the allocator's id, None before it has one and after it left.
     quota_cores, limit_bytes: limits of the allocator in force, 0 before the first.
@@ -74,27 +74,27 @@ class HostedContainer:
 
     @property
     def state(self) -> State:
-        """The state of its life."""
+        """The container's state (life.py)."""
         return self.life.state
 
     @property
     def attached(self) -> bool:
-        """Whether another system runs it."""
+        """Whether another system runs the container."""
         return self.spec is None
 
     @property
     def held(self) -> bool:
-        """Whether its tasks are held at the memory limit."""
+        """Whether the container's tasks are held at the memory limit."""
         return self.state in ASLEEP
 
     @property
     def up(self) -> bool:
-        """Whether it is present and was not killed. A held container is up, as in the twin."""
+        """Whether the container is present and was not killed. A held container is up, as in the twin."""
         return self.state in (State.UP, *ASLEEP)
 
     @property
     def limited(self) -> bool:
-        """Whether an allocator gave it both limits."""
+        """Whether an allocator gave the container both limits."""
         return self.quota_cores > 0 and self.limit_bytes > 0
 
     def start(
@@ -130,14 +130,14 @@ class HostedContainer:
 
     def watch(self, *, traps_oom: bool) -> None:
         """Count the OOM killer's victims from now on, and arm the trap where it is wanted. Raises
-        GroupGoneError, and BackendError where the kernel has no trap."""
+        GroupGoneError, and BackendError if the kernel has no trap."""
         if self.group is not None:
             self._oom_kills = self._oom_kills or OomKills(self.group.directories)
             if traps_oom and self.trap is None:
                 self.trap = self.group.trap()
 
     def unwatch(self) -> None:
-        """Give its tasks back to the OOM killer and stop counting. Idempotent."""
+        """Give the container's tasks back to the OOM killer and stop counting. Idempotent."""
         if self._oom_kills is not None:
             self._oom_kills.close()
             self._oom_kills = None
@@ -165,12 +165,13 @@ class HostedContainer:
     # --- its command -----------------------------------------------------------------------------
 
     def terminate(self, now_ns: int) -> None:
-        """Tell the command to end; kill_ns is the time at which it is killed."""
+        """Tell the command to end. kill_ns: time at which it is killed if it still runs."""
         self.kill_ns = now_ns + round(TERMINATION_GRACE_S * NS)
         self.send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill everything inside at once. A container that another system runs is left to the OOM killer."""
+        """Kill all processes of the container at once. One that another system runs is left to the OOM
+        killer."""
         self.kill_ns = NEVER_NS
         if not self.attached:
             self.send(signal.SIGKILL)

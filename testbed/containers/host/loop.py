@@ -46,12 +46,13 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is made. period_s: CFS period and row of the record, s; duration_s: None = until the client
-    or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the commands'
-    output, None = it passes through; host_cores: the largest useful quota, None = this machine's;
-    host_memory_bytes: memory that all containers may hold together, inf = no limit; report_interval_s: time
+    """The settings of a run. period_s: CFS period and row of the record, s; duration_s: length, s; None:
+    until the client or the commands end; telemetry: `auto`: the best that this machine has; logs: folder for
+    the commands' output; None: it passes through; host_cores: the largest useful quota; None: this machine's
+    cores;
+    host_memory_bytes: memory that all containers may hold together; inf: no limit; report_interval_s: time
     between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling;
-    identity: this process's own user, as which the commands run without capabilities, None = with all that
+    identity: this process's own user, as which the commands run without capabilities; None: with all that
     this process has."""
 
     period_s: float = _PERIOD_S
@@ -147,7 +148,7 @@ def control(
 
 
 class _Served(NamedTuple):
-    """What a run's time line was.
+    """The measured time line of a run.
 
     before: each container's counters at its start
     began_s: its start, Unix time

@@ -35,8 +35,8 @@ class ObservedSeries:
 
 @dataclass(slots=True)
 class ObservedEvents:
-    """Events, one element each in all lists. at_s: when, s; container: its column; kind: one of
-    twin.containers.model.EVENT_KINDS; limit_bytes: the memory limit after it."""
+    """Events, one element per event in all lists. at_s: time, s; container: column of the container; kind:
+    one of twin.containers.model.EVENT_KINDS; limit_bytes: the memory limit after it."""
 
     at_s: list[float]
     container: list[int]

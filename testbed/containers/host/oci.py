@@ -41,7 +41,7 @@ class OciBundle:
 
     The container's root is this machine's, read-only, with an empty /tmp and /run of its own; the spec's
     directory is writable, where it has one. Process 1 of the container is the command itself: it gets SIGTERM
-    only where it handles that. identity: its user, without capabilities; None = root. The limits of the spec
+    only where it handles that. identity: its user, without capabilities; None: root. The limits of the spec
     are not set here. Raises BackendError where runc is missing.
     """
 

@@ -1,4 +1,4 @@
-"""What the control loop writes down while it runs: rows per period, events, and how well it kept time.
+"""The record that the control loop writes while it runs: rows per period, events, and its own lateness.
 
 For: filling observed.Observed without disturbing the loop: arrays grow in blocks, and one row is copied per
 period. Not for: deciding or measuring. Row t is period [t·P, (t+1)·P) of the run's time line.
@@ -53,7 +53,7 @@ class RunRecord:
         self._reasons: list[tuple[int, int]] = []
 
     def begin(self, start_ns: int) -> None:
-        """Let row 0 start at `start_ns` (CLOCK_MONOTONIC). What was counted before is dropped."""
+        """Start row 0 at `start_ns` (CLOCK_MONOTONIC). Earlier counts are dropped."""
         self.start_ns = start_ns
         for times in (self.lateness_ns, self.write_ns, self.grant_ns):
             del times[:]
@@ -122,7 +122,7 @@ class RunRecord:
                 self._put([entry])
 
     def _put(self, taken: Sequence[tuple[Records, Columns]]) -> None:
-        """Write down records in which each container occurs at most once."""
+        """Store records in which each container occurs at most once."""
         assert self.start_ns is not None
         columns = _joined([columns_taken for _, columns_taken in taken])
         end_ns = _joined([records.end_ns for records, _ in taken])
@@ -146,7 +146,7 @@ class RunRecord:
         self._memory_bytes[column] = 0
 
     def _fill(self, last: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-        """Give all periods of a late record its values, which are their mean."""
+        """Fill all periods that a late record covers with its values, which are their mean."""
         late = np.flatnonzero(last - self._last_row[columns] > 1)
         for row, column in zip(last[late].tolist(), columns[late].tolist(), strict=True):
             missed = slice(self._last_row[column] + 1, row)

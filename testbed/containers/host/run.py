@@ -37,13 +37,13 @@ from testbed.containers.ports import TelemetrySource
 from twinbed import BackendError, InvariantError, TwinbedError
 
 STARTUP_TIMEOUT_S = 120.0
-"""How long containers may take to become ready before the run is given up, s."""
+"""Time in which containers must become ready, s. Otherwise the run is given up."""
 
 _CHORES_NS = NS
 
 
 class ControlLoop:
-    """One run, and the listener of its executor. deploy, begin, run and close: once each, in this order.
+    """One run, and the listener of its executor. Call deploy, begin, run and close once, in this order.
     executor: carries decisions out; decide_s: time spent in the allocator's on_period, s."""
 
     def __init__(
@@ -115,7 +115,7 @@ class ControlLoop:
                 going = on_row() and self._anyone()
 
     def close(self) -> None:
-        """End the loop's own parts; the containers run on. Idempotent."""
+        """Close the loop's own resources. The containers continue. Idempotent."""
         self._wakeups.close()
         self.executor.close()
         for container in self._fleet.containers:
@@ -150,7 +150,7 @@ class ControlLoop:
         return min(due)
 
     def _chores(self, now_ns: int) -> None:
-        """Start, join and remove containers by time, run the agents' sweep, and do the work of each
+        """Start, join and remove containers that are due, run the agents' sweep, and do the work of each
         second.
         """
         self.executor.serve(now_ns)
@@ -360,7 +360,7 @@ class ControlLoop:
         self._carry_out(self._allocator.on_leave(left))
 
     def _look_again(self) -> None:
-        """Find attached cgroups that are there again, and holds whose event was missed."""
+        """Find attached cgroups that exist again, and held containers whose event was missed."""
         back = [
             container
             for container in self._fleet.containers
@@ -388,13 +388,13 @@ class ControlLoop:
         )
 
     def _start(self, containers: Sequence[HostedContainer]) -> None:
-        """Start the commands of those that are still members. Raises as HostExecutor.start does."""
+        """Start the commands of the containers that are still members. Raises as HostExecutor.start does."""
         for container in containers:
             if container.id is not None:
                 self.executor.start(container)
 
     def _start_all(self, containers: Sequence[HostedContainer]) -> None:
-        """Start the containers one after the other, and serve in between those that run already."""
+        """Start the containers one after the other. In between, serve the containers that run already."""
         for container in containers:
             self._start([container])
             self._turn(time.monotonic_ns())

@@ -44,7 +44,7 @@ class Entering(Container):
 
     @property
     def entrance(self) -> None:
-        """None: a process is then started by vfork, which does not copy ours."""
+        """None, so that the process is started by vfork, which does not copy ours."""
         return
 
     def command_line(self, environment: Mapping[str, str]) -> Sequence[str | Path]:

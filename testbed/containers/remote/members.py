@@ -95,7 +95,7 @@ class AgentState:
 
     @property
     def live(self) -> bool:
-        """Whether its call is open."""
+        """Whether the agent's call is open."""
         return self.session != 0
 
     @property
@@ -144,7 +144,8 @@ class AgentState:
 
     @property
     def listens(self) -> bool:
-        """Whether an order may be sent to it: there may be one, and not too many answers are awaited."""
+        """Whether an order may be sent to the agent: there may be one, and not too many answers are
+        awaited."""
         return self.due and len(self._on_the_way) < MOST_ON_THE_WAY
 
     @property

@@ -62,8 +62,8 @@ class Deployment:
 
 def deploy(app: ServiceApp, folder: Path, *, seed: int = 0) -> Deployment:
     """Lay the application out, and write CONFIG.json for its containers into the folder, which must exist.
-    seed: of the containers' draws. Raises BackendError when the file cannot be written or no loopback address
-    is free."""
+    seed: seed of the containers' draws. Raises BackendError when the file cannot be written or no loopback
+    address is free."""
     host, held = loopback_address()
     try:
         return _laid_out(app, folder.resolve(), seed, host, held)

@@ -16,8 +16,8 @@ from pathlib import Path
 from control.services import Memory
 
 TRIM_S = 1.0
-"""How long memory that no visit needs is kept, s: long against the gaps between requests, short against the
-seconds in which policies change memory limits."""
+"""Time for which memory that no visit needs is kept, s: long against the gaps between requests, short against
+the seconds in which policies change memory limits."""
 
 _MAP_NORESERVE = 0x4000  # not in Python's mmap; <asm-generic/mman.h>
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE

@@ -27,7 +27,8 @@ from twinbed import BackendError, ScenarioError, TwinbedError
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What all containers of a deployment share. addresses: service → (host, port) of each replica."""
+    """The configuration that all containers of a deployment share. addresses: service → (host, port) of each
+    replica."""
 
     app: ServiceApp
     addresses: dict[str, list[tuple[str, int]]]

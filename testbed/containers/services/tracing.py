@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 
 MARK = "?"
-"""What parts a path from the span's name."""
+"""Text between a path and the span's name."""
 
 PORT = 9000
 """UDP port of the collector of spans, at the deployment's address."""
@@ -48,7 +48,7 @@ class Visit:
 
 
 class Teller:
-    """Tells of calls. host: of the deployment. It never waits."""
+    """Sends a datagram about each call, and never waits. host: address of the deployment."""
 
     def __init__(self, host: str) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -59,7 +59,7 @@ def test_the_page_says_when_it_is_not_right():
     assert "Every run was there exactly once: 9 of 9" in page
     assert "An empty unit cost 10.0 ms." in page
     assert "NOT every run" in text(RIGHT | {"there": 8}, rows, 9)
-    assert "10 were aimed at; the rest is not made" in text(RIGHT, rows, 10)
+    assert "The aim was 10 runs; the others are not made yet" in text(RIGHT, rows, 10)
 
 
 def test_campaigns_are_made_in_parts_that_are_kept(tmp_path, monkeypatch):

@@ -191,3 +191,54 @@ def test_a_probe_faster_than_the_peak_is_refused_by_its_row():
             tokens_per_gpu=2e4,
             step_s=[9, 0.01],
         )
+
+
+def on_one_gpu(
+    micro: float, accumulation: float = 1.0, gpu: str = "h100_80gb", parameters: float = 1.3e9
+) -> Runs:
+    """A job on one GPU that shards nothing."""
+    return runs(
+        model=["alone"],
+        parameters=parameters,
+        sequence=2048,
+        gpu_name=[gpu],
+        gpus=1.0,
+        tokens_per_gpu=2048 * micro * accumulation,
+        micro_batch=micro,
+        sharding="none",
+    )
+
+
+def test_the_optimiser_updates_once_per_step():
+    def log_s(accumulation: float) -> float:
+        return float(steptime.log_step_s(steptime._USUAL, np.zeros(1), on_one_gpu(4, accumulation))[0])
+
+    update_s = float(on_one_gpu(4).update_s()[0])
+    assert update_s == pytest.approx(28 * 1.3e9 / 3.35e12)
+    assert np.exp(log_s(2)) == pytest.approx(2 * np.exp(log_s(1)) - update_s)
+
+
+def test_a_small_step_takes_as_long_as_the_host_launches_its_kernels():
+    tiny = on_one_gpu(1, parameters=125e6)
+    law_s = float(np.exp(steptime.log_step_s(steptime._USUAL, np.zeros(1), tiny)[0]))
+    assert law_s == pytest.approx(tiny.layers[0] * 1e-3 + tiny.update_s()[0])
+
+
+def test_a_gpu_is_as_slow_for_its_peak_as_the_same_chip_with_other_memory():
+    slow = joined(*(measured(job(model, "a100_80gb"), 2.0, seed=3) for model in ("small", "large")))
+    fast = joined(*(measured(job(model, "h100_80gb"), 1.2, seed=4) for model in ("small", "large")))
+    model = StepTimes(joined(slow, fast))
+
+    def beside_the_law(gpu: str) -> float:
+        asked = job("middle", gpu)
+        law = steptime.log_step_s(steptime._USUAL + 0.2, np.zeros(len(asked)), asked)
+        return float(np.median(model.answer(asked.take([]), asked).step_s / np.exp(law)))
+
+    assert beside_the_law("a100_40gb") > 1.2 * beside_the_law("h200_141gb")
+
+
+def test_a_question_outside_what_was_measured_gets_the_widest_interval():
+    far, near = on_one_gpu(4), job("middle", "h100_80gb", micro=(8,), gpus=(8,))
+    wide, usual = (MODEL.answer(asked.take([]), asked) for asked in (far, near))
+    assert wide.extrapolated.all()
+    assert (wide.high_s / wide.low_s)[0] > (usual.high_s / usual.low_s)[0]

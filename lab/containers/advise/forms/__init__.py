@@ -1,4 +1,4 @@
-"""What one can apply: an advice as patches, objects, values and lines for the systems that run containers.
+"""An advice as patches, objects, values and lines for the systems that run containers.
 
 For: `joined` and `write`, over one table of forms. Not for: applying any of it. Rows whose verdict is leave
 are left out. Names come from histories that others wrote: YAML, shells and unit files get them quoted.
