@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from control.objective import Objective as Objective
 from twinbed import InvariantError, ScenarioError
 
 Real = NDArray[np.float64]
@@ -29,13 +29,6 @@ Names = NDArray[np.str_]
 TOP, TOP_FACTOR = 5, 1.5
 """Definition of a job's top configurations: the best this many, within this factor of the best (thesis,
 chapter 4)."""
-
-
-class Objective(StrEnum):
-    """The quantity that a ranking minimises. A budget or a deadline bounds the other one."""
-
-    COST = "cost"
-    TIME = "time"
 
 
 @dataclass(frozen=True, slots=True)

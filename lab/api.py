@@ -67,8 +67,9 @@ def record(
     from dataclasses import replace
     from datetime import UTC, datetime
 
-    from lab.cli.record import check_folder, progress_line, said_of, write_or_keep
+    from lab.cli.record import progress_line, said_of, write_or_keep
     from lab.containers.input.recording import Request, as_result, as_trace, from_arguments
+    from lab.runs.files import check_place
     from testbed.containers.host.identity import identity
     from testbed.containers.record import recorder
     from testbed.containers.record.watchdog import watchdog
@@ -78,7 +79,7 @@ def record(
     path = Path(out or f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
     job = identity(user, env, os.environ)
     with job.acting():
-        check_folder(path)
+        check_place(path)
     with watchdog(), progress_line(wanted=progress and logs is not None) as on_tick:
         recording = recorder.record(
             request.specs,

@@ -2,15 +2,19 @@
 away.
 
 For: the table of policies and `make`, which builds one from its name. Not for: carrying decisions out
-(twin/cloud/deadline.py), nor prices and availability, which come with each step.
+(twin/cloud/deadline.py), nor prices and availability, which come with each step. Policies are imported when
+one is made, so that the command line can list them without waiting for NumPy.
 """
 
 from __future__ import annotations
 
 from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
-from control.market.ports import Policy, Terms
 from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    from control.market.ports import Policy, Terms
 
 POLICIES: dict[str, tuple[str, str]] = {
     "planned": ("planned:Planned", "plans on how long spot machines and outages have lasted so far (ours)"),

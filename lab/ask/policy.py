@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from control.allocator import POLICIES, make, settings
@@ -116,6 +117,10 @@ def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:
         if parameters:
             raise ScenarioError(f"policy {name}: it has no parameters")
         return PolicySpec(name)
+    if name not in POLICIES:
+        close = get_close_matches(name, [*POLICIES, *kinds.policies_without_parameters()])
+        cure = f"close: {', '.join(close)}" if close else "`twinbed policies` lists them"
+        raise ScenarioError(f"no policy {name!r}; {cure}")
     checked = settings(name, parameters)
     given = {key: getattr(checked, key) for key in sorted(parameters)}
     return PolicySpec(name, tuple(guard.usable(given, f"policy {name}").items()))

@@ -180,15 +180,15 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
     return combinations
 
 
-def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
+def with_overrides(scenario: Scenario, assignments: Sequence[str], option: str = "--set") -> Scenario:
     """Return the scenario with `KEY=VALUE` assignments applied in order; values are YAML.
 
     KEY is as in lab.ask.scenario. A key that varies becomes fixed to VALUE; `vary.KEY=[…]` lets it
-    vary. Raises ScenarioError that names the assignment.
+    vary. Raises ScenarioError that names the assignment. option: what gave them, for messages.
     """
     raw = _plain(scenario)
     for assignment in assignments:
-        where = f"--set {assignment}"
+        where = f"{option} {assignment}"
         key, equals, text = assignment.partition("=")
         if not (key and equals):
             raise ScenarioError(f"{where}: expected KEY=VALUE")
@@ -204,7 +204,7 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
                     f"{where}: would be overwritten, {other} varies; set {other} or vary.{other}"
                 )
         assign(raw, key, text if names_policy(key, raw["policies"]) else value, where)
-    return build(raw, "--set")
+    return build(raw, option)
 
 
 def paths_in(scenario: Scenario) -> dict[str, str]:

@@ -28,7 +28,7 @@ from lab.cli.options import (
     write,
 )
 from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
-from twinbed import BackendError, ScenarioError
+from twinbed import ScenarioError
 
 if TYPE_CHECKING:
     from lab.containers.advise.histories import Told
@@ -106,12 +106,13 @@ def advise(
     from lab import api
     from lab.containers.advise import forms, model
     from lab.containers.advise.histories import of_cluster
+    from lab.runs.files import check_place, write_whole
 
     if bool(source) == bool(prometheus):
         raise ScenarioError("advise: give traces, or the address of a server with --prometheus URL")
     if folder is not None and as_ is None:
         raise ScenarioError("--write: only with --as, which sets the format")
-    _check_folders(out, html, folder)
+    check_place(out, html, folder=folder)
     shared, server = _hosts(hosts, host_cores), prometheus or ""
     policies = [text.strip() for option in policy or () for text in option.split(",")]
 
@@ -135,7 +136,6 @@ def advise(
         model.write(advice, out)
     if html is not None:
         from lab.containers.advise.page import document
-        from lab.runs.files import write_whole
 
         page = document(advice, advised.histories).encode()
         write_whole(html, lambda file: file.write(page))
@@ -184,10 +184,3 @@ def _share(text: str) -> float:
     if not 0 < share < 1:
         raise ScenarioError(f"--risk {text}: expected a share above 0 and below 1, e.g. 5% or 0.05")
     return share
-
-
-def _check_folders(*paths: Path | None) -> None:
-    """Raise before any work is done if a file could not be written."""
-    for path in paths:
-        if path is not None and not path.parent.is_dir():
-            raise BackendError(f"{path}: cannot be written, there is no folder {path.parent}")

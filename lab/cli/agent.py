@@ -5,7 +5,6 @@ For: the verbs' options. Not for: the agent itself (testbed.containers.remote).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 from pathlib import Path
@@ -70,6 +69,8 @@ def run(
     If the agent ends in any other way, its containers keep running with their limits, and the next agent of
     the same name takes them over. On SIGHUP it reads its certificate again and connects with it.
     """
+    import asyncio
+
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.remote import certificates
     from testbed.containers.remote.place import CgroupPlace
@@ -95,6 +96,8 @@ async def _run(
     logs: Path | None,
     where: Place | None,
 ) -> None:
+    import asyncio
+
     from prometheus_client import CollectorRegistry
 
     from testbed.containers.attach.audit import Audit

@@ -6,7 +6,6 @@ itself (testbed.containers.remote).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import sys
@@ -21,6 +20,8 @@ from twinbed import ScenarioError
 from twinbed.text import printable
 
 if TYPE_CHECKING:
+    import asyncio
+
     from lab.containers.input.deployment import Plan
 
 DEFAULT_LISTEN = "0.0.0.0:7117"
@@ -105,6 +106,8 @@ def run(
 
     On SIGHUP it reads its certificate and the revocations again.
     """
+    import asyncio
+
     from lab.containers.input.deployment import load
     from testbed.containers.remote import certificates
 
@@ -117,6 +120,8 @@ def run(
 
 
 async def _serve(plan: Plan, listen: str, where: Place | None, pki: Path) -> None:
+    import asyncio
+
     from prometheus_client import CollectorRegistry
 
     from testbed.containers.exporting.reading import LoopReader, histogram
@@ -151,6 +156,8 @@ def address(text: str, option: str) -> tuple[str, int]:
 
 def stop_on_signals() -> asyncio.Event:
     """Return an event that Ctrl-C or SIGTERM sets. Call it inside the running loop."""
+    import asyncio
+
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -5,7 +5,6 @@ For: the option and its address. Not for: the port or the metrics (testbed.conta
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -71,6 +70,8 @@ def exported(read: Callable[[], list[Series]], where: Place | None) -> Iterator[
 @asynccontextmanager
 async def served(registry: CollectorRegistry, where: Place | None) -> AsyncIterator[None]:
     """Serve the metrics inside the block. Raises BackendError if the address cannot be used."""
+    import asyncio
+
     from testbed.containers.exporting.serving import serve
 
     stop = None if where is None else serve(registry, *where)

@@ -63,7 +63,7 @@ def ladder(
 
     if (work is None) == (jobs is None) or (budget is not None and jobs is None):
         raise ScenarioError("give either --work TIME or --jobs FILE; --budget and --jobs belong together")
-    intervals = [seconds(part) for part in move_every.split(",")]
+    intervals = [seconds(part, "--move-every") for part in move_every.split(",")]
     prices = in_use(catalogue).prices
     reference = climbing.matched(prices, gpu)
     asked = climbing.Question(
@@ -73,8 +73,9 @@ def ladder(
         market=market,
         speeds=climbing.speeds(prices, reference, speed) if speed else None,
     )
-    limit_s = seconds(deadline) if deadline else math.inf
-    like = Job(seconds(work or "1h"), seconds(restart), checkpoint_gb, egress, deadline_s=limit_s)
+    limit_s = seconds(deadline, "--deadline") if deadline else math.inf
+    work_s, restart_s = seconds(work or "1h", "--work"), seconds(restart, "--restart")
+    like = Job(work_s, restart_s, checkpoint_gb, egress, deadline_s=limit_s)
     with Bar(1, wanted=not no_progress, preparing="reading prices"):
         offers, at_s = climbing.collect(prices, asked), climbing.epoch_s(start)
         if jobs is None:

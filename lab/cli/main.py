@@ -127,7 +127,7 @@ def call(arguments: Sequence[str]) -> int:
         return _fail(str(error))
     except _UsageError as error:
         # A group of verbs that was called without a verb has already printed its help.
-        message = _usage(error)
+        message = _usage(error, arguments)
         return _fail(message) if message else FAILED
     except ModuleNotFoundError as error:
         return _fail(packages.cure(error.name))
@@ -155,13 +155,24 @@ def main() -> NoReturn:
     sys.exit(call(sys.argv[1:]))
 
 
-def _usage(error: Exception) -> str:
+def _usage(error: Exception, arguments: Sequence[str]) -> str:
     """Return the error of an option or argument and the help to read; "" if no arguments were given."""
     context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "twinbed"
+    command = context.command_path if context is not None else _verb(arguments)
     message: str = getattr(error, "format_message", error.__str__)()
     message = message.replace("Value error, ", "").rstrip(".")
     return f"{message}; see {command} --help" if message else ""
+
+
+def _verb(arguments: Sequence[str]) -> str:
+    """Return the verb that was called, with the groups before it."""
+    command, words = typer.main.get_command(app), ["twinbed"]
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        words.append(word)
+    return " ".join(words)
 
 
 def _fail(message: str) -> int:

@@ -9,12 +9,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, usable
-from lab.cli.record import EnvOption, UserOption, check_folder, progress_line, said_of
+from lab.cli.record import EnvOption, UserOption, progress_line, said_of
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
 from twinbed.text import printable
@@ -72,6 +71,7 @@ def profile(
     memory and from files; the page cache of this machine is dropped. Needs root and cgroups.
     """
     from lab.cloud.input import job_file, local_run_file
+    from lab.runs.files import check_place
     from testbed.cloud import local_run
     from testbed.containers.host.identity import identity
     from testbed.containers.record.watchdog import watchdog
@@ -85,7 +85,7 @@ def profile(
         emit(table, form)
         return
     with runs_as.acting():
-        check_folder(path)
+        check_place(path)
     with watchdog(), progress_line(wanted=not no_progress and logs is not None) as on_tick:
         profiled = local_run.profile(
             file.command_line(steps=steps),
@@ -102,6 +102,8 @@ def profile(
     }
     with runs_as.acting():
         local_run_file.write(profiled.run, profiled.processes, facts, path)
+    import numpy as np
+
     run = profiled.run
     rows: tuple[Record, ...] = tuple(
         {

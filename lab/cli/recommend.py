@@ -5,18 +5,22 @@ For: the verb's options. Not for: the work, which lab.api does.
 
 from __future__ import annotations
 
+import os
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from control.jobs import Objective
+from control.objective import Objective
 from control.recommender import RECOMMENDERS
 from lab.cli import config
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.cloud.search import Backend
 from twinbed import ScenarioError
+
+_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def recommend(
@@ -162,13 +166,14 @@ def recommend(
     Add trials under the job's name with `twinbed measurements import` to sharpen the answer, or let --search
     run them.
     """
+    _load_algebra()
     from lab import api
     from lab.cloud.run.recommending import seconds
 
     found = api.recommend(
         job,
         by=by.value,
-        deadline_s=inf if deadline is None else seconds(deadline),
+        deadline_s=inf if deadline is None else seconds(deadline, "--deadline"),
         budget_usd=inf if budget is None else budget,
         budget_usd_h=inf if budget_per_hour is None else budget_per_hour,
         region=region,
@@ -187,7 +192,7 @@ def recommend(
         search=search,
         backend=backend.value,
         trials=trials,
-        lease_s=seconds(trial_limit),
+        lease_s=seconds(trial_limit, "--trial-limit"),
         cap_usd=inf if cap is None else cap,
         real=real,
         zone=zone,
@@ -196,6 +201,22 @@ def recommend(
         progress=not no_progress,
     )
     emit(found.result, form)
+
+
+def _load_algebra() -> None:
+    """Load NumPy's and SciPy's linear algebra with one thread, unless the user set a number.
+
+    The matrices are small, and threads that wait for each other take several times as long. The libraries
+    read the variable when they are loaded, and jobs that a search starts must not see it.
+    """
+    if not {_THREADS, "OMP_NUM_THREADS"}.isdisjoint(os.environ):
+        return
+    os.environ[_THREADS] = "1"
+    try:
+        for name in ("numpy", "scipy.linalg"):
+            import_module(name)
+    finally:
+        del os.environ[_THREADS]
 
 
 def _names(text: str | None) -> tuple[str, ...]:

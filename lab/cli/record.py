@@ -6,7 +6,6 @@ lab.api does, or reading the request and summing up (lab.containers.input.record
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -152,13 +151,6 @@ def said_of(user: str | None, job: Identity) -> tuple[str, ...]:
     meant.
     """
     return (AS_ROOT,) if user is None and job.uid == 0 else ()
-
-
-def check_folder(path: Path) -> None:
-    """Raise BackendError before the recording if the trace's folder cannot be written. The trace is written
-    as the user who runs the commands."""
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK, effective_ids=True):
-        raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
 
 
 def write_or_keep(trace: UsageTrace, path: Path) -> None:

@@ -51,7 +51,13 @@ def spot(
     from lab.cloud.run.recommending import seconds
     from twinbed.own import split
 
-    terms = Terms(seconds(work), seconds(deadline), seconds(overhead), seconds(tick), on_demand)
+    terms = Terms(
+        seconds(work, "--work"),
+        seconds(deadline, "--deadline"),
+        seconds(overhead, "--overhead"),
+        seconds(tick, "--tick"),
+        on_demand,
+    )
     names = list(dict.fromkeys(name for name in split(policy) if name))
     market = comparing.windows(trace, terms, spot_price, starts)
     with Bar(len(names), wanted=not no_progress) as bar:

@@ -83,7 +83,7 @@ def sweep(
     --resume can finish.
     """
     from lab import api, kinds
-    from lab.runs.files import write_whole
+    from lab.runs.files import check_place, write_whole
     from lab.sweep import result as results
     from lab.sweep.points import seeds as seeds_of
     from lab.sweep.rules import metric_named
@@ -92,6 +92,7 @@ def sweep(
     metrics = [metric_named(kinds.of(question), text, f"--metric {text}") for text in metric or []]
     if out is not None:
         results.check_ending(out)
+    check_place(out, html)
     try:
         swept = api.sweep(
             question,

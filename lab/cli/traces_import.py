@@ -15,7 +15,7 @@ import typer
 from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, option
 from lab.cli.prometheus import DEFAULTS, Asked, asking, fetched
 from lab.runs.formats import Column, Record, Result
-from twinbed import BackendError, TraceError
+from twinbed import TraceError
 
 if TYPE_CHECKING:
     from traces.prometheus.history import ClusterHistory
@@ -151,10 +151,11 @@ def nccl_tests(
 
 def _check_out(out: Path) -> None:
     """Raise before any request if the file could not be written."""
+    from lab.runs.files import check_place
+
     if out.suffix != ".parquet":
         raise TraceError(f"{out}: a history is written as .parquet; give the file this suffix")
-    if not out.parent.is_dir():
-        raise BackendError(f"{out}: cannot be written, there is no folder {out.parent}")
+    check_place(out)
 
 
 def _row(history: ClusterHistory, out: Path) -> Record:

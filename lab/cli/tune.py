@@ -63,6 +63,7 @@ def tune(
     from lab import kinds
     from lab.cli.progress import Rate
     from lab.engine.local import engine as chosen_engine
+    from lab.runs.files import check_place
     from lab.sweep import tuned
     from lab.sweep.book import note_tuning
     from lab.sweep.points import seeds as seeds_of
@@ -72,6 +73,7 @@ def tune(
 
     if (minimise is None) == (maximise is None):
         raise ScenarioError("give one of --minimise METRIC and --maximise METRIC")
+    check_place(out)
     ranges = [Range.parse(text) for text in over]
     if len({entry.key for entry in ranges}) < len(ranges):
         raise ScenarioError("--over: a key is given twice")

@@ -26,7 +26,6 @@ class Cloud(Kind):
     policies = tuple(POLICIES)
     group = "spot_policies"
     tables = ("summary", "spans", "market", "losses")
-    processes = None
 
     def scenario_model(self) -> type[Scenario]:
         from lab.cloud.input.market import CloudScenario

@@ -14,6 +14,27 @@ from typing import BinaryIO
 from twinbed import BackendError
 
 
+def check_place(*files: Path | None, folder: Path | None = None) -> None:
+    """Raise BackendError that names the path if a file, or a folder of files, could not be written.
+
+    Long work begins with this check. folder: it may exist, or its parent must.
+    """
+    for path in (*files, folder):
+        if path is None:
+            continue
+        why = ""
+        if not path.parent.is_dir():
+            why = f"there is no folder {path.parent}"
+        elif path is not folder and path.is_dir():
+            why = "it is a folder; name a file in it"
+        elif path is folder and path.exists() and not path.is_dir():
+            why = "it is a file; name a folder"
+        elif not os.access(path.parent, os.W_OK, effective_ids=True):
+            why = f"{path.parent} is not yours to write to; choose another folder"
+        if why:
+            raise BackendError(f"{path}: cannot be written, {why}")
+
+
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
     """Let `write` fill a file, put the file at `path` in place of an older one, and return its size in bytes.
 

@@ -5,6 +5,7 @@ For: the written form `table` (lab.runs.formats). Not for: the contents.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -68,6 +69,7 @@ def rows(
     if not lines:
         yield Text("nothing to show\n", style="dim")
         return
+    lines = _printable(lines)
     titles = _wrapped(header, right, lines)
     wide = _widths(titles, lines)
     names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
@@ -76,7 +78,9 @@ def rows(
     rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
     parts = [list(range(len(titles)))]
     if _least(wide, rigid, _LEAST_NAME) > width:
-        # Too many figures are put into several tables, each with the names of the rows.
+        # Too many figures are put into several tables, each with the names of the rows in half of its width.
+        lines = _narrowed(titles, right, lines, width // 2)
+        wide = _widths(titles, lines)
         parts, rigid = list(_parts(wide, both, right, width)), both
     for part in parts:
         some = [[line[index] for index in part] for line in lines]
@@ -91,9 +95,9 @@ def rows(
 
 
 def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) -> Iterator[list[int]]:
-    """Yield the columns of each table that shows all figures within `width`: the columns before the first
-    figure, which name the row, and at least one more."""
-    first = right.index(True) if True in right else len(right)
+    """Yield the columns of each table that shows all figures within `width`: the columns that name the row,
+    and at least one more."""
+    first = _names_of_rows(right)
     heads, further = list(range(first)), list(range(first, len(right)))
     room = width - _least([wide[index] for index in heads], [rigid[index] for index in heads], _LEAST_PROSE)
     part: list[int] = []
@@ -106,6 +110,48 @@ def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) ->
         part.append(index)
         used += own
     yield heads + part
+
+
+def _names_of_rows(right: list[bool]) -> int:
+    """Return how many columns name the row: the texts at the beginning, and numbers before them, such as a
+    rank or a varied parameter. One column names it if all are numbers."""
+    texts = right.index(False) if False in right else len(right)
+    figures = right.index(True, texts) if True in right[texts:] else len(right)
+    return 1 if texts and figures == len(right) else figures
+
+
+def _narrowed(titles: list[str], right: list[bool], lines: list[list[str]], most: int) -> list[list[str]]:
+    """Return the lines with the longest names in several lines, if the columns that name the row are wider
+    than `most` in all."""
+    wide = _widths(titles, lines)[: _names_of_rows(right)]
+    over = sum(wide) - most
+    at = wide.index(max(wide))
+    if over <= 0 or right[at]:
+        return lines
+    room = max(wide[at] - over, _LEAST_PROSE) - _GAP
+    return [[*line[:at], _broken(line[at], room), *line[at + 1 :]] for line in lines]
+
+
+def _broken(name: str, room: int) -> str:
+    """Return a name in lines of at most `room` characters, broken after `/`, else after a word, else
+    anywhere."""
+    pieces = [
+        part[begin : begin + room]
+        for step in re.findall(r"[^/]*/|[^/]+", name)
+        for part in ([step] if len(step) <= room else re.findall(r"[^-_.: ]*[-_.: ]|[^-_.: ]+", step))
+        for begin in range(0, len(part), room)
+    ]
+    made = pieces[:1]
+    for piece in pieces[1:]:
+        if len(made[-1]) + len(piece) <= room:
+            made[-1] += piece
+        else:
+            made.append(piece)
+    return "\n".join(made)
+
+
+def _printable(lines: list[list[str]]) -> list[list[str]]:
+    return [[printable(text) for text in line] for line in lines]
 
 
 def _wrapped(header: list[str], right: list[bool], lines: list[list[str]]) -> list[str]:
@@ -125,7 +171,8 @@ def _wrapped(header: list[str], right: list[bool], lines: list[list[str]]) -> li
 def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
     """Return the preferred width of each column of a table, with its gap, characters."""
     return [
-        _GAP + max(len(text) for text in (*title.split("\n"), *(line[index] for line in lines)))
+        _GAP
+        + max(len(part) for text in (title, *(line[index] for line in lines)) for part in text.split("\n"))
         for index, title in enumerate(titles)
     ]
 
@@ -149,6 +196,7 @@ def aside(
 
     if not lines:
         return
+    lines = _printable(lines)
     # Names of quantities wrap if that makes fewer tables.
     blocks = min((list(_blocks(header, lines, width, most)) for most in (width, _LEAST_LABEL)), key=len)
     turned = [[name, *(line[index] for line in lines)] for index, name in enumerate(header) if index]
@@ -204,5 +252,5 @@ def _table(
             no_wrap=in_one_piece,
         )
     for line, end in zip(lines, ends, strict=True):
-        drawn.add_row(*(Text(printable(text)) for text in line), end_section=end)
+        drawn.add_row(*map(Text, line), end_section=end)
     return drawn

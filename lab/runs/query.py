@@ -53,6 +53,8 @@ def answered(
                 f"FROM read_parquet([{quoted}], filename = true, union_by_name = true)"
             )
     connection.register("runs", index.shown(listing).drop(columns="problem"))
+    if not connection.extract_statements(sql):
+        raise duckdb.ParserException("there is no statement; try SELECT * FROM runs")
     return connection.execute(sql).df()
 
 

@@ -197,7 +197,9 @@ class RunStore:
         is none."""
         if run_id and Path(run_id).name == run_id and self._stands(run_id):
             return self._read(run_id)
-        matches = [run for _, run, _ in self._scan() if run is not None and run.id.startswith(run_id)]
+        matches = [
+            run for _, run, _ in self._scan() if run is not None and run_id and run.id.startswith(run_id)
+        ]
         if len(matches) != 1:
             problem, cure = "there is no such run", "twinbed runs list shows which there are"
             if matches:

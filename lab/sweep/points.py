@@ -58,6 +58,7 @@ def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[
                 *(f"{key}={value}" for key, value in row.items()),
                 *(f"vary.{key}={json.dumps(values)}" for key, values in varied.items()),
             ],
+            where or "--vary",
         )
         fixed = {key: _short(guard.parse(value, f"{where}: {key}")) for key, value in row.items()}
         combinations = itertools.product(*base.vary.values())

@@ -5,21 +5,35 @@ The environment is made with pip, from the declared dependencies: it proves that
 
 import os
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from lab.cli import packages
+from tests.lab.connect.servers import http_server
+from tests.pages import HOW_TOS, blocks
+from tests.wheel import how_tos
+from tests.wheel.waiting import CLIENT
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 KEPT = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TWINBED"))}
 """The environment without what leads to a checkout."""
+LONGEST_S = 500
+"""Longest time of the commands of a test on a busy machine, s. Alone they take seconds."""
+PAGES = {
+    page.stem: [block.text for block in blocks(page) if block.language == "sh"]
+    for page in HOW_TOS.glob("*.md")
+}
+"""The blocks that every user can run, by how-to."""
 
 
 @pytest.fixture(scope="module")
@@ -66,27 +80,64 @@ def installed(wheel, user, home) -> Path:
     return home / "venv" / "bin"
 
 
-@pytest.fixture
-def twinbed(installed, user, home):
-    """A function that runs `twinbed` from bash as a user without the checkout, in an empty folder."""
-    own = Path(tempfile.mkdtemp(dir=home))
-    for folder in (own, home / "user"):
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o777)
-    # All commands are one user's, who compiles what the wheel needs only once.
-    at_home = {"HOME": str(home / "user"), "PYTHONPYCACHEPREFIX": str(home / "user" / "compiled")}
+def at_home(home: Path) -> dict[str, str]:
+    """Return the environment of the one user whose commands all are. The user compiles each thing once."""
+    folder = home / "user"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    # Several threads of linear algebra would wait for each other on a busy machine.
+    threads = {"OMP_NUM_THREADS": "1"}
+    return {"HOME": str(folder), "PYTHONPYCACHEPREFIX": str(folder / "compiled"), **threads}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+
+@pytest.fixture
+def bash(installed, user, home):
+    """A function that runs a text in bash as a user without the checkout, in its `folder`, empty at first."""
+    own = Path(tempfile.mkdtemp(dir=home))
+    own.chmod(0o777)
+    # What a command keeps for others of the same page, it keeps from other pages.
+    kept = {"TWINBED_STORE": str(own / "runs"), "XDG_DATA_HOME": str(own / "data")}
+    path = {"PATH": f"{installed}:{KEPT['PATH']}"}
+
+    def run(text: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*user, "bash", "-c", '"$0" "$@"; exit $?', str(installed / "twinbed"), *arguments],
+            [*user, "timeout", str(LONGEST_S), "bash", "-euo", "pipefail", "-c", text, *arguments],
             cwd=own,
-            env=KEPT | at_home | {"TWINBED_STORE": str(own / "runs")},
+            env=KEPT | at_home(home) | kept | path | more,
             capture_output=True,
             text=True,
             check=False,
         )
 
+    run.folder = own
     return run
+
+
+@pytest.fixture
+def twinbed(bash):
+    """A function that runs `twinbed` from bash."""
+    return lambda *arguments: bash('"$@"; exit $?', "bash", "twinbed", *arguments)
+
+
+@pytest.fixture(scope="module")
+def waiting(installed, user, home):
+    """A folder with a program `twinbed` that the installed one carries out in forks of a process."""
+    folder = home / "waiting"
+    folder.mkdir()
+    folder.chmod(0o777)
+    shutil.copy(Path(__file__).with_name("waiting.py"), folder)
+    client = folder / "twinbed"
+    client.write_text(CLIENT.format(python=installed / "python", path=str(folder / "socket")))
+    client.chmod(0o755)
+    command = [*user, installed / "python", folder / "waiting.py", folder / "socket"]
+    with subprocess.Popen(command, env=KEPT | at_home(home), cwd=folder, start_new_session=True) as server:
+        try:
+            while not (folder / "socket").exists():
+                assert server.poll() is None
+                time.sleep(0.05)
+            yield folder
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
 
 
 def free_port() -> int:
@@ -111,6 +162,19 @@ def test_verbs_work_without_a_checkout(twinbed, arguments):
     ended = twinbed(*arguments)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
+
+
+@pytest.mark.parametrize("page", sorted(page for page, texts in PAGES.items() if texts))
+def test_the_commands_of_a_how_to_work_as_they_stand(bash, waiting, page):
+    how_tos.FILES.get(page, lambda folder: None)(bash.folder)
+    with http_server(how_tos.prometheus()) as url:
+        text = "\n".join(PAGES[page]).replace(how_tos.SERVER, url)
+        ended = bash(f"PATH={waiting}:$PATH\nset -x\n{text}", URL=url)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+
+
+def test_a_how_to_without_commands_for_every_user_says_why():
+    assert {page for page, texts in PAGES.items() if not texts} == set(how_tos.NOT_HERE)
 
 
 def test_the_explorer_starts_and_listens_on_this_machine_only(twinbed):

@@ -128,16 +128,17 @@ class Answer:
         return f"{verb}: {self.next_configuration} at {price} ({self.next.reason})."
 
 
-def seconds(text: str) -> float:
-    """Return the seconds of `6h`, `90m`, `1.5d` or `30s`. Raises ScenarioError for other text, zero, and a
-    number without a unit, which some read as hours and some as seconds."""
+def seconds(text: str, option: str = "") -> float:
+    """Return the seconds of `6h`, `90m`, `1.5d` or `30s`. Raises ScenarioError, which begins with the option,
+    for other text, zero, and a number without a unit, which some read as hours and some as seconds."""
+    given = f"{option}: {text!r}" if option else repr(text)
     match = _DURATION.fullmatch(text.strip())
     if match and not match["unit"]:
         number = match["number"]
-        raise ScenarioError(f"{text!r} has no unit; write {number}h, {number}m, {number}s or {number}d")
+        raise ScenarioError(f"{given} has no unit; write {number}h, {number}m, {number}s or {number}d")
     value = float(match["number"]) * _SECONDS[match["unit"]] if match else 0.0
     if value <= 0:
-        raise ScenarioError(f"{text!r} is no duration; write 6h, 90m, 1.5d or 30s")
+        raise ScenarioError(f"{given} is no duration; write 6h, 90m, 1.5d or 30s")
     return value
 
 

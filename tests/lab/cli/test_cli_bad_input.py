@@ -74,6 +74,19 @@ def test_a_bad_scenario_is_refused_with_file_and_key(twinbed, tmp_path, csv_path
         assert each in refused
 
 
+@pytest.mark.parametrize(
+    ("scenario", "name", "line"),
+    [
+        ("market", "plannd", "no policy 'plannd'; close: planned"),
+        ("cluster", "tiresius", "no policy 'tiresius'; close: tiresias"),
+        ("failover", "bound", "no policy 'bound'; close: bond"),
+        ("market", "oracle", "no policy 'oracle'; `twinbed policies` lists them"),
+    ],
+)
+def test_the_policies_that_are_close_are_those_of_all_kinds(twinbed, scenario, name, line):
+    assert twinbed("run", scenario, "--set", f"policies=[{name}]").refused == f"--set: policies.0: {line}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
@@ -162,3 +175,21 @@ def test_ctrl_c_in_the_middle_ends_with_130_and_leaves_no_half_written_run(tmp_p
     # The one that was being written is gone, unless it was whole before the signal came.
     store = RunStore(root)
     assert [problem for each in store.ids() for problem in store.open(each).verify()] == []
+
+
+VERBS_THAT_WORK_LONG = [
+    ("sweep", "market", "--vary", "cloud.job.checkpoint_s=600", "--out"),
+    ("sweep", "market", "--vary", "cloud.job.checkpoint_s=600", "--html"),
+    ("tune", "market", "--minimise", "cost_usd", "--over", "cloud.job.checkpoint_s=600:900", "--out"),
+    ("calibrate", "--out"),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS_THAT_WORK_LONG, ids=lambda verb: f"{verb[0]} {verb[-1]}")
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(twinbed, tmp_path, store_path, verb):
+    (tmp_path / "folder.csv").mkdir()
+    missing, folder = tmp_path / "no" / "such.csv", tmp_path / "folder.csv"
+    line = f"{missing}: cannot be written, there is no folder {missing.parent}"
+    assert twinbed(*verb, missing).refused == line
+    assert twinbed(*verb, folder).refused == f"{folder}: cannot be written, it is a folder; name a file in it"
+    assert not store_path.exists()

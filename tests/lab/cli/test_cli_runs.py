@@ -100,11 +100,22 @@ def test_sql_that_makes_no_sense_is_one_line(twinbed, run):
     assert twinbed("runs", "query", "SELEC 1").refused.startswith("query: ")
 
 
+@pytest.mark.parametrize("sql", ["", " ;", "/* SELECT 1 */"])
+def test_sql_without_a_statement_is_one_line(twinbed, run, sql):
+    assert twinbed("runs", "query", sql).refused == "query: there is no statement; try SELECT * FROM runs"
+
+
 @pytest.mark.parametrize("verb", [["compare"], ["runs", "show"], ["runs", "rm"], ["report"]])
 def test_an_unknown_run_is_named(twinbed, run, verb):
     refused = twinbed(*verb, "nonsense").refused
     assert refused.startswith("run 'nonsense': there is no such run")
     assert refused.endswith("; twinbed runs list shows which there are")
+
+
+@pytest.mark.parametrize("verb", [["compare"], ["runs", "show"], ["runs", "rm"], ["report"]])
+def test_an_empty_id_names_no_run_even_if_there_is_only_one(twinbed, run, store_path, verb):
+    assert twinbed(*verb, "").refused.startswith("run '': there is no such run")
+    assert RunStore(store_path).ids() == [run.id]
 
 
 def test_the_beginning_of_several_ids_is_refused(twinbed, run, store_path):

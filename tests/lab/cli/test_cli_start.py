@@ -9,7 +9,8 @@ import pytest
 from twinbed import __version__
 
 HEAVY = [
-    "altair", "duckdb", "numba", "pandas", "pyarrow", "scipy", "simpy", "streamlit", "torch", "vl_convert",
+    "altair", "asyncio", "duckdb", "numba", "numpy", "pandas", "pyarrow", "scipy", "simpy", "streamlit",
+    "torch", "vl_convert",
 ]  # fmt: skip
 
 
@@ -60,7 +61,9 @@ def test_no_verb_at_all_shows_the_help_and_no_error(twinbed):
         (["whatif"], "Missing argument 'TRACE'; see twinbed whatif --help"),
         (["runs", "list", "--format", "xml"], "Invalid value for '--format'"),
         (["whatif", "x", "--seed", "-1"], "Invalid value for '--seed'"),
-        (["whatif", "x", "--nonsense"], "No such option"),
+        (["whatif", "x", "--nonsense"], "; see twinbed whatif --help"),
+        (["whatif", "x", "--fill"], "Option '--fill' requires an argument; see twinbed whatif --help"),
+        (["runs", "list", "--tag"], "Option '--tag' requires an argument; see twinbed runs list --help"),
     ],
 )
 def test_wrong_usage_is_one_line_that_names_the_help(twinbed, arguments, message):

@@ -1,9 +1,6 @@
-"""The how-to about policies of one's own: its commands work, and its policy beats a default."""
+"""The how-to about policies of one's own: its policy beats a default. tests/wheel runs its commands."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,25 +19,7 @@ def block(language: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "follow.py").write_text(block("python")[0])
-    (tmp_path / "mine.yaml").write_text(block("yaml")[0])
     return tmp_path
-
-
-@pytest.mark.slow
-def test_its_commands_work_as_they_stand(folder):
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "TWINBED_STORE": str(folder / "store")}
-    commands = block("sh")
-    assert len(commands) == 4
-    for text in commands:
-        ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 0, f"{text}\n{ended.stdout}\n{ended.stderr}"
 
 
 @pytest.mark.slow

@@ -1,12 +1,25 @@
 """`twinbed recommend --search` from the command line: the rehearsal, and what is refused."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
 from lab.cli.main import call
 
 TYPES = ("--types", "n1-standard-4,e2-standard-16", "--workers", "1,2")
+
+
+def test_small_matrices_do_not_get_a_thread_for_each_core():
+    code = (
+        "import os; from lab.cli.recommend import _load_algebra; _load_algebra(); import scipy.linalg\n"
+        "print(len(os.listdir('/proc/self/task')), 'OPENBLAS_NUM_THREADS' in os.environ)"
+    )
+    free = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "OPENBLAS_"))}
+    ended = subprocess.run([sys.executable, "-c", code], env=free, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["1", "False"]
 
 
 @pytest.mark.slow

@@ -186,7 +186,7 @@ def test_commands_of_a_user_and_their_trace_are_the_user_s(capfd, monkeypatch):
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "x.parquet")
         assert call(["record", "--out", str(path), *words]) == 2
-        assert "its folder does not exist or cannot be written" in capfd.readouterr().err
+        assert "is not yours to write to" in capfd.readouterr().err
         path.parent.chmod(0o777)
         assert call(["record", "--out", str(path), *words]) == 0
         assert path.owner() == "nobody"

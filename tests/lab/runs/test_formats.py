@@ -127,6 +127,38 @@ def test_too_many_figures_come_below_each_other_beside_their_names():
         assert line.startswith("a-name-of-some-length ")
 
 
+def test_numbers_that_name_a_row_stand_in_every_table_too():
+    keys = (Column("escra.kappa", "escra.kappa"), Column("policy", "Policy"), Column("seeds", "Seeds"))
+    columns = (*keys, *(Column(f"k{i}", f"Key {i}", "cores", 3) for i in range(9)))
+    row = {"escra.kappa": 0.25, "policy": "escra", "seeds": 2} | {f"k{i}": 1000.125 + i for i in range(9)}
+    text = formats.table(Result(columns, (row,)), 60)
+    assert max(map(len, text.splitlines())) <= 60
+    for i in range(9):
+        (line,) = (line for line in text.splitlines() if f"{1000.125 + i:,.3f}" in line)
+        assert line.split()[:2] == ["0.25", "escra"]
+
+
+def test_names_that_leave_no_room_for_figures_are_broken_where_their_parts_end():
+    columns = (
+        Column("container", "container"),
+        Column("app", "app"),
+        *(Column(f"k{i}", "Delayed work", "s", 3) for i in range(12)),
+    )
+    pods = ("web-7d4b9c6f5-x2k4z", "checkout-service-6b8c9d7f4-lq9zt", "x" * 60)
+    figures = {f"k{i}": 1.125 + i for i in range(12)}
+    rows = tuple(
+        {"container": f"online-boutique-production/{pod}/server", "app": "app", **figures} for pod in pods
+    )
+    lines = formats.table(Result(columns, rows), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    blocks = [at for at, line in enumerate(lines) if line.startswith("container ")]
+    assert len(blocks) <= 4
+    named = [line.split()[0] for line in lines[blocks[0] + 2 : blocks[1]] if line and line[0] not in " ─"]
+    assert named[:2] == ["online-boutique-production/", "web-7d4b9c6f5-x2k4z/server"]
+    assert "".join(named).startswith("".join(row["container"] for row in rows))
+    assert [line.split()[1] for line in lines if "online-boutique" in line] == ["app"] * 3 * len(blocks)
+
+
 def test_names_stay_in_one_piece_while_prose_wraps():
     columns = (Column("id", "Id"), Column("why", "Why"))
     result = Result(columns, ({"id": "a-run-of-some-policy-0123456789", "why": "because " * 20},))

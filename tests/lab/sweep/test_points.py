@@ -65,6 +65,14 @@ def test_a_wrong_file_of_points_is_named_with_its_line(dice, tmp_path, text, pro
         points(dice, [], table)
 
 
+def test_an_unknown_key_is_named_with_the_option_or_the_line_that_has_it(dice, tmp_path):
+    with pytest.raises(ScenarioError, match=r"^--vary: with nosuch=1 \(vary\): nosuch: unknown key"):
+        points(dice, ["nosuch=1,2"], None)
+    (tmp_path / "points.csv").write_text("dice.throws,nosuch\n1,2\n")
+    with pytest.raises(ScenarioError, match=r"points\.csv: line 2: nosuch: unknown key"):
+        points(dice, [], tmp_path / "points.csv")
+
+
 def test_a_key_cannot_be_varied_twice(dice, tmp_path):
     (tmp_path / "points.csv").write_text("dice.throws\n1\n")
     with pytest.raises(ScenarioError, match=r"line 2: dice\.throws is varied by --vary, too"):

@@ -105,7 +105,11 @@ def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tm
         (["--work", "1d", "--speed", "T4=fast"], "--speed T4=fast: expected GPU=FACTOR"),
         (["--work", "1d", "--start", "soon"], "--start soon: expected a day or a moment"),
         (["--work", "1d", "--where", "ibm", "--home", "ibm/moon"], "no price fits these clouds"),
-        (["--work", "1d", "--move-every", "6"], "'6' has no unit"),
+        (["--work", "1d", "--move-every", "6"], "--move-every: '6' has no unit"),
+        (
+            ["--work", "1d", "--where", "aws/,aws/mon"],
+            "--where aws/mon: no price is of a CLOUD/REGION",
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(arguments, message, table, capsys) -> None:

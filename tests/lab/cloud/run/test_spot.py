@@ -35,7 +35,7 @@ def test_policies_are_held_against_the_optimum(tmp_path, capsys):
     [
         (["--deadline", "4h"], "do not fit before 4 h"),
         (["--deadline", "9h"], "give a shorter deadline or a longer trace"),
-        (["--deadline", "6"], "'6' has no unit"),
+        (["--deadline", "6"], "--deadline: '6' has no unit"),
         (["--deadline", "6h", "--policy", "oracle"], "no policy 'oracle'; there are planned"),
         (["--deadline", "6h", "--spot", "0"], "a spot price is not above zero"),
     ],
