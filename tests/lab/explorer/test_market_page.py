@@ -12,7 +12,7 @@ from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.cloud.test_market_scenario import small
-from tests.lab.explorer.journey import MARKS, no_traceback, press_run, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run
 from tests.lab.explorer.test_pages import html as markup
 from tests.lab.explorer.test_pages import texts
 
@@ -61,7 +61,7 @@ def test_the_shipped_scenario_is_asked_with_another_deadline(open_market, tmp_pa
 
 
 class TestWithABrowser:
-    """A journey with a real browser; the screenshot is kept in artefacts/explorer/."""
+    """A journey with a real browser."""
 
     pytestmark = MARKS
 
@@ -80,4 +80,3 @@ class TestWithABrowser:
         expect(page.get_by_test_id("stVegaLiteChart").last.locator("svg, canvas").first).to_be_visible()
         expect(page).to_have_url(re.compile(r"question=market-"))
         no_traceback(page)
-        shoot(page, "63-market")
