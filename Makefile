@@ -62,7 +62,7 @@ check: setup
 
 test: export TWINBED_RERUNS = $(abspath $(VENV))/reruns
 test: setup system
-	@tools/kernels $(BIN) & $(MAKE) --no-print-directory check; code=$$?; wait $$! || code=1; exit $$code
+	@$(BIN)/python tools/kernels.py & $(MAKE) --no-print-directory check; code=$$?; wait $$! || code=1; exit $$code
 	@rm -f $(TWINBED_RERUNS)
 	tools/test $(BIN) $(JOBS)
 
