@@ -1,22 +1,17 @@
 """The how-to about policies of one's own: its commands work, and its policy beats a default."""
 
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from lab.containers.input.whatif import whatif_scenario
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
+from tests import pages
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "write-your-own-policy.md"
+PAGE = pages.HOW_TOS / "write-your-own-policy.md"
 
 
 def block(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [block.text for block in pages.blocks(PAGE) if block.language == language]
 
 
 @pytest.fixture
@@ -28,19 +23,9 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_its_commands_work_as_they_stand(folder):
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "TWINBED_STORE": str(folder / "store")}
     commands = block("sh")
     assert len(commands) == 4
-    for text in commands:
-        ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 0, f"{text}\n{ended.stdout}\n{ended.stderr}"
+    pages.run(commands, folder)
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.cloud.test_market_scenario import small
 from tests.lab.explorer.journey import MARKS, no_traceback, press_run
+from tests.lab.explorer.test_pages import charts, texts
 from tests.lab.explorer.test_pages import html as markup
-from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_question_shows_its_policies_side_by_side_and_stands_in_the_address(op
     assert not app.exception
     assert markup(app).count('<th scope="col">') == 2
     assert "÷ optimum" in markup(app)
-    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 3
+    assert len(charts(app)) == 3
     first, second = (found.key for found in questions.stored(str(markets.root), "cloud", ()))
     assert app.query_params == {"question": first}
     assert open_market(markets, question=second).selectbox(key="market_question").value == second

@@ -84,6 +84,13 @@ def applied(books: ControllerBooks) -> dict[str, list[Order]]:
     return done
 
 
+def at_work() -> ControllerBooks:
+    """Two agents with a container each, whose first limits are in force."""
+    books = started(each=1)
+    applied(books)
+    return books
+
+
 def records(ids: list[int], end_ns: int, throttled: bool = False, quota_cores: float = 1.0) -> Records:
     """Of containers that use all of their quota and are throttled, or nothing of it."""
     usage_cores = quota_cores if throttled else 0.0
@@ -161,8 +168,7 @@ def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pyte
 
 
 def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     (busy,), (idle,) = own(books, "a0"), own(books, "a1")
     quota = wanted(books.cpu, idle)
     datagram(books, "a1", 5, records([idle], 1, quota_cores=quota), 2.0)
@@ -189,8 +195,7 @@ def test_a_record_that_is_older_than_the_last_is_not_decided_on() -> None:
 
 
 def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     id_ = own(books, "a0")[0]
     say(books, "a0", held(id_, 1), 2.0)
     granted = wanted(books.memory, id_)
@@ -203,8 +208,7 @@ def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
 
 
 def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     id_ = own(books, "a0")[0]
     changes = books.limit_changes
     said = records([id_], 1, quota_cores=np.inf)
@@ -272,8 +276,7 @@ def test_the_policy_is_told_what_members_said_and_nothing_of_what_was_refused(
 
 
 def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     other = own(books, "a1")[0]
     before = wanted(books.memory, other)
     shrunk = Report(shrunk={"ids": [other], "limit_bytes": [1 << 20]})
@@ -285,8 +288,7 @@ def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> Non
 
 
 def test_who_needs_no_memory_is_granted_none() -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     id_ = next(iter(books.members))
     for needed_bytes in (0, -1):
         say(books, books.members[id_].agent, held(id_, needed_bytes), 2.0)
@@ -295,8 +297,7 @@ def test_who_needs_no_memory_is_granted_none() -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_without_memory_all_hosts_are_asked_and_only_then_one_is_killed(lost: bool) -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     id_ = own(books, "a0")[0]
     say(books, "a0", held(id_, 1 << 50), 2.0)
     asked = dict(taken(books))
@@ -420,8 +421,7 @@ def test_orders_that_are_made_together_are_those_made_one_by_one(monkeypatch: py
 
 
 def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     say(books, "a0", held(own(books, "a0")[0], 3 << 30), 2.0)
     (asked,) = [order.reclaim[0].request for name, order in taken(books) if name == "a0"]
     say(books, "a0", Report(applied=2, shrunk={"request": asked}), 2.1)
