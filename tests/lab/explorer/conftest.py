@@ -123,13 +123,19 @@ def browser():
         chromium.close()
 
 
+@pytest.fixture(scope="package")
+def context(browser):
+    """A window's profile. All journeys have the same, so that what the pages load is compiled only once."""
+    opened = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    opened.set_default_timeout(PATIENCE_S * 1000)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def page(browser, address):
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(PATIENCE_S * 1000)
-    playwright = pytest.importorskip("playwright.sync_api")
-    playwright.expect.set_options(timeout=PATIENCE_S * 1000)
+def page(context, address):
+    pytest.importorskip("playwright.sync_api").expect.set_options(timeout=PATIENCE_S * 1000)
     opened = context.new_page()
     opened.goto(f"{address}/containers")
     yield opened
-    context.close()
+    opened.close()
