@@ -42,6 +42,14 @@ def test_a_held_container_is_granted_one_step():
     assert escra.memory.pool_bytes.tolist() == [184 * MIB]
 
 
+def test_the_last_bytes_of_the_pool_are_granted_without_a_reclaim():
+    # Of 960 MiB four containers get 192 each; 192 are the pool, which is twelve steps.
+    escra, ids = started(memory=960 * MIB)
+    decision = escra.on_oom(oom([ids[0]], [192 * MIB]))
+    assert limits(decision) == {ids[0]: 384 * MIB}
+    assert decision.reclaim.size == 0
+
+
 def test_a_larger_need_is_granted_in_whole_steps():
     escra, ids = started()
     assert limits(escra.on_oom(oom([ids[0]], [16 * MIB + 1]))) == {ids[0]: 232 * MIB}
@@ -130,7 +138,9 @@ def test_a_report_that_was_overtaken_frees_nothing():
 
 def test_a_newcomer_gets_a_fair_share_of_what_is_not_withheld():
     escra, _ = started()
-    assert escra.on_join(join([0])).memory.limit_bytes.tolist() == [160 * MIB]  # 1000 · 0.8 / 5
+    decision = escra.on_join(join([0]))
+    assert decision.memory.limit_bytes.tolist() == [160 * MIB]  # 1000 · 0.8 / 5
+    assert decision.reclaim.size == 0
 
 
 def test_a_newcomer_starts_with_what_a_short_pool_has_and_a_reclaim_is_asked_for():
@@ -139,6 +149,15 @@ def test_a_newcomer_starts_with_what_a_short_pool_has_and_a_reclaim_is_asked_for
     decision = escra.on_join(join([0, 0]))
     assert decision.memory.limit_bytes.tolist() == [4 * MIB, 4 * MIB]
     assert decision.reclaim.tolist() == [0]
+
+
+def test_a_newcomer_asks_for_a_reclaim_of_its_own_application_only():
+    escra = Escra(EscraSettings())
+    ids = escra.start([application(name="a"), application(name="b")], join([0, 1])).memory.ids.tolist()
+    pools = escra.memory.pool_bytes.tolist()
+    step = escra.settings.grant_bytes
+    escra.on_oom(oom(ids, [pool // step * step for pool in pools]))
+    assert escra.on_join(join([1])).reclaim.tolist() == [1]
 
 
 def test_containers_without_a_page_each_are_refused_by_name():
