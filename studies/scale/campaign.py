@@ -26,6 +26,7 @@ _ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "twinbed",
     "AWS_SECRET_ACCESS_KEY": "twinbed",
     "AWS_DEFAULT_REGION": "us-east-1",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "15s",
 }
 _READY_S = 60.0
 _SILENCE = 1.5
@@ -84,8 +85,7 @@ def campaign(places: Places, seeds: range, given_up_s: float, folder: Path) -> d
     # Both workers and the client reach the storage at one address of the hub.
     os.environ.update(_ENVIRONMENT, AWS_ENDPOINT_URL=f"http://{places.hub_address(0)}:{_S3_PORT}")
     os.environ["DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"] = f"{given_up_s:g}s"
-    for what in ("TCP", "CONNECT"):
-        os.environ[f"DASK_DISTRIBUTED__COMM__TIMEOUTS__{what}"] = f"{given_up_s / 2:g}s"
+    os.environ["DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP"] = f"{given_up_s / 2:g}s"
     hosts = Hosts(places, folder)
     try:
         hosts.start("s3", sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p", str(_S3_PORT))
