@@ -27,4 +27,4 @@ if __name__ == "__main__":
         Path("/dev/null").open("w") as nowhere,
         redirect_stdout(nowhere),
     ):
-        sys.exit(max(call([*question, "--store", store]) for question in QUESTIONS))
+        sys.exit(max(call([*question, "--no-progress", "--store", store]) for question in QUESTIONS))
