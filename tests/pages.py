@@ -6,9 +6,12 @@ root or what only root can make, ```shell what no test has: other machines, hour
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +44,16 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield from _commands(block.text)
     for text in _INLINE.findall(page.read_text(encoding="utf-8")):
         yield from _commands(" ".join(text.split()))
+
+
+def run(texts: Iterable[str], folder: Path) -> None:
+    """Run blocks of bash in a folder, with a store in it. Fails with what a block printed."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    here = os.environ | {"PATH": path, "TWINBED_STORE": str(folder / "store")}
+    for text in texts:
+        command = ["bash", "-euo", "pipefail", "-c", text]
+        ended = subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, f"{text}\n{ended.stdout}\n{ended.stderr}"
 
 
 def _commands(text: str) -> Iterator[list[str]]:

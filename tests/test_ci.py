@@ -86,26 +86,9 @@ def test_a_run_of_ci_fails_although_its_tests_pass(tmp_path, flaky, reason, in_c
     )
     (tmp_path / "test_passing_but.py").write_text(PASSING_BUT.format(flaky=flaky, reason=reason))
     here = {**os.environ, "CI": in_ci, "PYTHONPATH": str(Path(ci.__file__).parents[1])}
-    here.pop("TWINBED_RERUNS", None)
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:kmock",
-            "-c",
-            os.devnull,
-            "--rootdir",
-            tmp_path,
-            *options,
-            tmp_path,
-        ],
-        env=here,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    here |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "TWINBED_RERUNS": ""}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_rerunfailures", "-p", "xdist.plugin"]
+    command += ["-c", os.devnull, "--rootdir", tmp_path, *options, tmp_path]
+    ran = subprocess.run(command, env=here, capture_output=True, text=True, check=False)
     assert ran.returncode == code, ran.stdout
     assert ("CI: " in ran.stdout) == bool(code)

@@ -28,7 +28,6 @@ from control.reconciler.ports import (
     Event,
     Installed,
     InstallFailed,
-    Instruction,
     Overflowed,
     Replace,
     RuleChange,
@@ -37,9 +36,8 @@ from control.reconciler.ports import (
     Timer,
     TimerFired,
 )
+from testbed.fabric.agent import Watch
 from tests.contract.reconciler.kernel_tables import FULL, KernelTables, Row
-
-Watch = Callable[[Event, list[Instruction]], None]
 
 _Process = Generator[simpy.Event, Any, None]
 

@@ -26,22 +26,24 @@ def learned(kernel: Backend, addresses: int, hosts: int = 3) -> dict[int, int]:
     return places
 
 
+def followed(kernel: Backend, reconciler: Reconciler, addresses: int) -> dict[int, int]:
+    """Start the reconciler over entries for this number of addresses, and wait until it is in step."""
+    places = learned(kernel, addresses)
+    kernel.start(reconciler)
+    kernel.until(in_step(kernel, places), SOON_S)
+    return places
+
+
 def in_step(kernel: Backend, places: dict[int, int]) -> Callable[[], bool]:
     return lambda: kernel.rules() == places
 
 
 def test_what_is_there_at_the_start_gets_its_rules(kernel: Backend, reconciler: Make) -> None:
-    places = learned(kernel, 20)
-
-    kernel.start(reconciler())
-
-    kernel.until(in_step(kernel, places), SOON_S)
+    followed(kernel, reconciler(), 20)
 
 
 def test_changes_are_followed_long_before_the_timeout(kernel: Backend, reconciler: Make) -> None:
-    places = learned(kernel, 3)
-    kernel.start(reconciler(timeout_s=100.0))
-    kernel.until(in_step(kernel, places), SOON_S)
+    places = followed(kernel, reconciler(timeout_s=100.0), 3)
 
     kernel.learn(4, 1)
     kernel.until(in_step(kernel, places | {4: 1}), SOON_S)
@@ -54,9 +56,7 @@ def test_changes_are_followed_long_before_the_timeout(kernel: Backend, reconcile
 def test_a_change_of_which_every_message_was_lost_is_missed_for_the_timeout_at_most(
     kernel: Backend, reconciler: Make
 ) -> None:
-    places = learned(kernel, 3)
-    kernel.start(reconciler(timeout_s=TIMEOUT_S))
-    kernel.until(in_step(kernel, places), SOON_S)
+    places = followed(kernel, reconciler(timeout_s=TIMEOUT_S), 3)
 
     kernel.lose_messages(True)
     kernel.learn(1, 3)
@@ -66,9 +66,7 @@ def test_a_change_of_which_every_message_was_lost_is_missed_for_the_timeout_at_m
 
 
 def test_a_failover_changes_no_rule(kernel: Backend, reconciler: Make) -> None:
-    places = learned(kernel, 3)
-    kernel.start(reconciler())
-    kernel.until(in_step(kernel, places), SOON_S)
+    followed(kernel, reconciler(), 3)
     before, changes = kernel.handles(), kernel.rule_changes
 
     kernel.uplink(2, alive=False)
@@ -94,9 +92,7 @@ def test_an_entry_waits_for_its_route(kernel: Backend, reconciler: Make) -> None
 
 
 def test_an_address_that_comes_to_this_host_loses_its_rule(kernel: Backend, reconciler: Make) -> None:
-    places = learned(kernel, 2)
-    kernel.start(reconciler())
-    kernel.until(in_step(kernel, places), SOON_S)
+    places = followed(kernel, reconciler(), 2)
 
     kernel.local(1)
 
@@ -107,10 +103,7 @@ def test_rules_of_others_are_never_touched(kernel: Backend, reconciler: Make) ->
     for address, host in ((1, 3), (7, 1)):
         kernel.strangers_rule(address, host)
     theirs = kernel.strangers()
-    places = learned(kernel, 3)
-
-    kernel.start(reconciler())
-    kernel.until(in_step(kernel, places), SOON_S)
+    places = followed(kernel, reconciler(), 3)
     kernel.withdraw(1, places[1])
     kernel.until(lambda: 1 not in kernel.rules(), SOON_S)
 
@@ -118,9 +111,7 @@ def test_rules_of_others_are_never_touched(kernel: Backend, reconciler: Make) ->
 
 
 def test_a_successor_adopts_what_is_right_and_removes_the_rest(kernel: Backend, reconciler: Make) -> None:
-    places = learned(kernel, 4)
-    kernel.start(reconciler())
-    kernel.until(in_step(kernel, places), SOON_S)
+    places = followed(kernel, reconciler(), 4)
     kernel.crash()
     before = kernel.handles()
     kernel.learn(1, 1 + places[1] % 3)
@@ -140,9 +131,7 @@ def test_a_successor_adopts_what_is_right_and_removes_the_rest(kernel: Backend, 
 
 
 def test_a_rule_that_somebody_removed_comes_back(kernel: Backend, reconciler: Make) -> None:
-    places = learned(kernel, 2)
-    kernel.start(reconciler())
-    kernel.until(in_step(kernel, places), SOON_S)
+    places = followed(kernel, reconciler(), 2)
 
     kernel.lose_our_rule(1)
     assert 1 not in kernel.rules()
@@ -163,9 +152,7 @@ def test_a_burst_is_answered_by_a_few_dumps(kernel: Backend, reconciler: Make) -
 
 
 def test_in_step_it_dumps_once_per_timeout_and_changes_nothing(kernel: Backend, reconciler: Make) -> None:
-    places = learned(kernel, 5)
-    kernel.start(reconciler(timeout_s=TIMEOUT_S))
-    kernel.until(in_step(kernel, places), SOON_S)
+    followed(kernel, reconciler(timeout_s=TIMEOUT_S), 5)
     kernel.pass_time(SOON_S)
     dumps, changes = kernel.dumps, kernel.rule_changes
 

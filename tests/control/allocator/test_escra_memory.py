@@ -34,12 +34,24 @@ def test_initial_limits_are_whole_pages_and_the_rest_is_in_the_pool():
     assert escra.memory.pool_bytes.tolist() == [22 * PAGE_BYTES + 123]
 
 
+def test_a_container_alone_begins_with_all_that_is_not_withheld():
+    assert started(1)[0].memory.limit_bytes.tolist() == [800 * MIB]
+
+
 def test_a_held_container_is_granted_one_step():
     escra, ids = started()
     decision = escra.on_oom(oom([ids[1]], [1]))
     assert limits(decision) == {ids[1]: 216 * MIB}
     assert decision.memory.reason.tolist() == [Reason.OOM_GRANT]
     assert escra.memory.pool_bytes.tolist() == [184 * MIB]
+
+
+def test_the_last_bytes_of_the_pool_are_granted_without_a_reclaim():
+    # Of 960 MiB four containers get 192 each; 192 are the pool, which is twelve steps.
+    escra, ids = started(memory=960 * MIB)
+    decision = escra.on_oom(oom([ids[0]], [192 * MIB]))
+    assert limits(decision) == {ids[0]: 384 * MIB}
+    assert decision.reclaim.size == 0
 
 
 def test_a_larger_need_is_granted_in_whole_steps():
@@ -110,6 +122,16 @@ def test_a_reclaim_of_another_application_answers_nobody():
     assert escra.on_reclaimed(shrunk([0])).kill.tolist() == [ids[0]]
 
 
+def test_requests_of_one_application_do_not_use_up_anothers_pool():
+    escra = Escra(EscraSettings())
+    # 960 MiB each: 768 are the only container's, 192 the pool.
+    pools = [application(name=name, memory_bytes=960 * MIB) for name in "ab"]
+    ids = escra.start(pools, join([0, 1])).memory.ids.tolist()
+    decision = escra.on_oom(oom(ids, [1, 192 * MIB]))
+    assert limits(decision) == {ids[0]: 784 * MIB, ids[1]: 960 * MIB}
+    assert decision.reclaim.size == 0
+
+
 def test_a_departed_container_returns_its_memory_and_is_not_answered():
     escra, ids = started()
     drain(escra, ids[3], left=8 * MIB)
@@ -130,7 +152,9 @@ def test_a_report_that_was_overtaken_frees_nothing():
 
 def test_a_newcomer_gets_a_fair_share_of_what_is_not_withheld():
     escra, _ = started()
-    assert escra.on_join(join([0])).memory.limit_bytes.tolist() == [160 * MIB]  # 1000 · 0.8 / 5
+    decision = escra.on_join(join([0]))
+    assert decision.memory.limit_bytes.tolist() == [160 * MIB]  # 1000 · 0.8 / 5
+    assert decision.reclaim.size == 0
 
 
 def test_a_newcomer_starts_with_what_a_short_pool_has_and_a_reclaim_is_asked_for():
@@ -141,9 +165,19 @@ def test_a_newcomer_starts_with_what_a_short_pool_has_and_a_reclaim_is_asked_for
     assert decision.reclaim.tolist() == [0]
 
 
+def test_a_newcomer_asks_for_a_reclaim_of_its_own_application_only():
+    escra = Escra(EscraSettings())
+    ids = escra.start([application(name="a"), application(name="b")], join([0, 1])).memory.ids.tolist()
+    pools = escra.memory.pool_bytes.tolist()
+    step = escra.settings.grant_bytes
+    escra.on_oom(oom(ids, [pool // step * step for pool in pools]))
+    assert escra.on_join(join([1])).reclaim.tolist() == [1]
+
+
 def test_containers_without_a_page_each_are_refused_by_name():
     with pytest.raises(ScenarioError, match="'shop': 3 containers need at least one page"):
         started(3, memory=2 * PAGE_BYTES + 5)
+    assert started(3, memory=3 * PAGE_BYTES)[0].memory.limit_bytes.tolist() == [PAGE_BYTES] * 3
 
 
 def test_the_agents_sweep_every_five_seconds_and_leave_fifty_mib():

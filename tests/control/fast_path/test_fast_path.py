@@ -138,6 +138,14 @@ def test_a_report_turns_the_routes_to_its_sender_only() -> None:
     assert steered(out) == {THERE: {0}}
 
 
+def test_an_empty_report_takes_the_one_before_back() -> None:
+    fast_path = at_work()
+    fast_path.handle(Told(0.1, Report(THERE, frozenset({11}), 3.0)))
+    out = fast_path.handle(Told(0.2, Report(THERE, frozenset(), 3.0)))
+    assert of(out, Release) == [Release(THERE, Reason.REPORTED)]
+    assert fast_path.steered == {}
+
+
 def test_the_last_next_hop_is_never_taken() -> None:
     fast_path = at_work()
     fast_path.handle(CarrierLost(0.01, 0))

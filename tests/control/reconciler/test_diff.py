@@ -182,6 +182,27 @@ def test_a_predecessors_rules_are_adopted_and_its_second_ones_removed():
     assert not result.add.reasons.size
 
 
+def test_beside_a_single_rule_a_higher_address_gets_its_own():
+    result = planned(tables([(mac(1), 1), (mac(2), 1)]), rules((mac(1), 1)))
+
+    assert result.add.rules.mac.tolist() == [mac(2)]
+    assert not result.delete.reasons.size
+
+
+def test_of_two_rules_for_an_address_the_older_one_stays():
+    installed = rules((mac(1), 1, {"handle": 9}), (mac(1), 1, {"handle": 4}))
+
+    assert planned(tables([(mac(1), 1)]), installed).delete.rules.handle.tolist() == [9]
+
+
+def test_a_moved_rule_for_which_there_is_no_room_is_deleted_for_that_reason():
+    installed = rules(*((mac(number), 1) for number in range(3)))
+
+    result = planned(tables([(mac(number), 2) for number in range(3)]), installed, max_rules=2)
+
+    assert result.delete.reasons.tolist() == [Reason.NO_ROOM]
+
+
 def test_foreign_rules_are_neither_touched_nor_used():
     foreign = rules((mac(1), 9, {"cookie": 1, "action": FIRST_ACTION}), (mac(5), 5, {"cookie": 2}))
 

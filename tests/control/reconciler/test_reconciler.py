@@ -103,6 +103,7 @@ def test_many_messages_are_one_more_dump():
     assert asked(again, Dump).cause.at_s == 0.5
     assert machine.handle(Dumped(0.53, asked(again, Dump).request, tables(), NO_RULES)) == []
     assert machine.state is State.IDLE
+    assert machine.status.dumps == 3
 
 
 def test_lost_messages_are_news_too():
@@ -144,7 +145,9 @@ def test_deletes_come_first_then_replaces_then_adds_each_with_its_cause():
 def test_a_long_plan_is_asked_for_in_batches_and_dropped_for_news():
     machine, instructions = started([(mac(number), 1) for number in range(5)], batch_rules=2)
     first = asked(instructions, Add)
-    second = asked(machine.handle(Installed(0.1, first.request)), Add)
+    after = machine.handle(Installed(0.1, first.request))
+    second = asked(after, Add)
+    assert timers(after) == {Timer.ANSWER: 5.0}
     assert first.rules.mac.tolist() == [mac(0), mac(1)]
     assert second.rules.mac.tolist() == [mac(2), mac(3)]
 
@@ -210,6 +213,29 @@ def test_a_late_answer_to_a_rule_change_asks_for_a_dump():
     assert machine.handle(Dumped(5.1, dump.request, tables(), NO_RULES)) == []
 
     assert asked(machine.handle(Installed(6.0, late.request)), Dump).cause.reason is Reason.LATE_ANSWER
+
+
+def test_what_is_left_of_a_plan_is_dropped_when_its_request_is_not_answered():
+    machine, _ = started([(mac(number), 1) for number in range(5)], batch_rules=2, timeout_s=1000.0)
+    dump = asked(machine.handle(TimerFired(5.0, Timer.ANSWER)), Dump)
+
+    assert machine.handle(Dumped(5.1, dump.request, tables(), NO_RULES)) == []
+    assert machine.state is State.IDLE
+
+
+def test_a_late_answer_during_another_rule_change_is_news_and_no_answer():
+    entries = [(mac(1), 1)]
+    machine, instructions = started(entries, timeout_s=1000.0)
+    late = asked(instructions, Add)
+    dump = asked(machine.handle(TimerFired(5.0, Timer.ANSWER)), Dump)
+    again = asked(machine.handle(Dumped(5.1, dump.request, tables(entries), NO_RULES)), Add)
+
+    assert machine.handle(Installed(6.0, late.request)) == []
+    assert (machine.state, machine.status.added) == (State.INSTALLING, 0)
+
+    after = machine.handle(Installed(6.1, again.request))
+    assert asked(after, Dump).cause.reason is Reason.LATE_ANSWER
+    assert machine.status.added == 1
 
 
 def test_a_dump_that_failed_is_tried_again_after_pauses_that_double():

@@ -1,24 +1,23 @@
 """The how-to about policies of one's own: its policy beats a default. tests/wheel runs its commands."""
 
-import re
-from pathlib import Path
-
 import pytest
 
 from lab.containers.input.whatif import whatif_scenario
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
+from tests import pages
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "write-your-own-policy.md"
+PAGE = pages.HOW_TOS / "write-your-own-policy.md"
 
 
 def block(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [block.text for block in pages.blocks(PAGE) if block.language == language]
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "follow.py").write_text(block("python")[0])
+    (tmp_path / "mine.yaml").write_text(block("yaml")[0])
     return tmp_path
 
 

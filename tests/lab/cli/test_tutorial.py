@@ -2,14 +2,13 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "tutorial.md"
-BLOCK = re.compile(r"^```(sh|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+from tests import pages
+
+PAGE = pages.ROOT / "docs" / "tutorial.md"
 
 
 def cgroups_can_be_made() -> bool:
@@ -18,23 +17,10 @@ def cgroups_can_be_made() -> bool:
 
 @pytest.mark.slow
 def test_the_tutorials_commands_work_as_they_stand(tmp_path):
-    blocks = BLOCK.findall(PAGE.read_text())
+    blocks = [block for block in pages.blocks(PAGE) if block.language in ("sh", "bash")]
     assert len(blocks) >= 8
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "TWINBED_STORE": str(tmp_path / "store"),
-    }
-    for shell, text in blocks:
-        if shell == "bash" and not cgroups_can_be_made():
-            continue
-        ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 0, f"{text}\n{ended.stdout}\n{ended.stderr}"
+    possible = ("sh", "bash") if cgroups_can_be_made() else ("sh",)
+    pages.run((block.text for block in blocks if block.language in possible), tmp_path)
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
 

@@ -9,10 +9,8 @@ from lab.ask.scenario import build
 from lab.explorer import questions
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
-from tests.lab.explorer.journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
+from tests.lab.explorer.journey import APP, CHROMIUM, FLAGS, PATIENCE_S, serve
 from tests.lab.sample_cells import MANIFEST
-
-APP = str(ROOT / "app.py")
 
 
 @pytest.fixture(scope="session")
@@ -91,14 +89,32 @@ def validated(tmp_path_factory):
     return store
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A server of the explorer over an empty store, on a free port of this machine."""
-    with serve(tmp_path_factory.mktemp("store") / "runs", tmp_path_factory.mktemp("server")) as where:
-        yield where
+@pytest.fixture(scope="package")
+def server(tmp_path_factory):
+    """The address of an explorer's server, and the file that names its store."""
+    folder = tmp_path_factory.mktemp("server")
+    named_in = folder / "named"
+    named_in.write_text(str(folder / "runs"))
+    with serve(folder / "runs", folder, named_in) as where:
+        yield where, named_in
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def shown_store(tmp_path):
+    """The folder of the runs that the server shows; it is empty."""
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def address(server, shown_store):
+    """The address of the explorer over the store."""
+    where, named_in = server
+    named_in.write_text(str(shown_store))
+    return where
+
+
+# The driver's event loop runs until it is closed, and tests of other packages have loops of their own.
+@pytest.fixture(scope="package")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
     with playwright.sync_playwright() as driver:
@@ -107,13 +123,19 @@ def browser():
         chromium.close()
 
 
+@pytest.fixture(scope="package")
+def context(browser):
+    """A window's profile. All journeys have the same, so that what the pages load is compiled only once."""
+    opened = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    opened.set_default_timeout(PATIENCE_S * 1000)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture
-def page(browser, address):
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(PATIENCE_S * 1000)
-    playwright = pytest.importorskip("playwright.sync_api")
-    playwright.expect.set_options(timeout=PATIENCE_S * 1000)
+def page(context, address):
+    pytest.importorskip("playwright.sync_api").expect.set_options(timeout=PATIENCE_S * 1000)
     opened = context.new_page()
     opened.goto(f"{address}/containers")
     yield opened
-    context.close()
+    opened.close()

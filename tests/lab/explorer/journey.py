@@ -1,4 +1,4 @@
-"""What journeys with a real browser share: whether there is one, what it is started with, screenshots."""
+"""What journeys with a real browser share: whether there is one, what it is started with, and its server."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ import pytest
 
 from lab.explorer import server as explorer
 
-ROOT = Path(__file__).parents[3]
-SHOTS = ROOT / "artefacts" / "explorer"
+ROOT = Path(__file__).resolve().parents[3]
+APP = str(ROOT / "app.py")
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -29,16 +29,6 @@ MARKS = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason=f"no browser: {CHROMIUM} is missing"),
 ]
-
-
-def shoot(page, name: str) -> None:
-    """A screenshot of all of the page: its main part scrolls, so the window is made as high as that."""
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-    page.set_viewport_size({"width": 1440, "height": max(900, int(height) + 40)})
-    page.wait_for_timeout(700)
-    page.screenshot(path=SHOTS / f"{name}.png")
-    page.set_viewport_size({"width": 1440, "height": 900})
 
 
 def run_button(page):
@@ -62,12 +52,6 @@ def no_traceback(page) -> None:
     assert page.get_by_test_id("stException").count() == 0
 
 
-def shoot_window(page, name: str) -> None:
-    """A screenshot of what the window shows, with what is under the pointer."""
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SHOTS / f"{name}.png")
-
-
 def point_at(page, element) -> None:
     """Moves the pointer into the middle of the element."""
     element.scroll_into_view_if_needed()
@@ -77,19 +61,24 @@ def point_at(page, element) -> None:
 
 
 @contextmanager
-def serve(store: Path, folder: Path) -> Iterator[str]:
-    """The address of a server of the explorer over a store; its log is kept in the folder."""
+def serve(store: Path, folder: Path, named_in: Path | None = None) -> Iterator[str]:
+    """The address of a server of the explorer over a store; its log is kept in the folder.
+
+    named_in: a file that names another store at any time; None: there is only this one.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = (folder / "log").open("w+")
+    own = str(Path(__file__).with_name("served.py")) if named_in else APP
     server = subprocess.Popen(
-        explorer.command(port),
+        [own if word == APP else word for word in explorer.command(port)],
         cwd=ROOT,
         env={
             **os.environ,
             "TWINBED_STORE": str(store),
             "TWINBED_MEASUREMENTS": str(folder / "measurements.duckdb"),
+            "STORE_NAMED_IN": str(named_in),
         },
         stdout=log,
         stderr=subprocess.STDOUT,

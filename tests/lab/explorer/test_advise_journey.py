@@ -1,4 +1,4 @@
-"""A journey through the page Advise with a real browser; screenshots are kept in artefacts/explorer/."""
+"""A journey through the page Advise with a real browser."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import pytest
 
 from lab.containers.advise import model
 from tests.lab.explorer.histories import shop
-from tests.lab.explorer.journey import MARKS, no_traceback, press_run, run_button, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run, run_button
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -33,7 +33,6 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     page.get_by_role("link", name="Advise").click()
     expect(page.get_by_text("Choose a history and press Run")).to_be_visible()
     expect(run_button(page)).to_be_disabled()
-    shoot(page, "20-advise-nothing")
 
     choose(page, "Ask a Prometheus")
     page.get_by_role("textbox", name="Address").fill("http://127.0.0.1:9")
@@ -42,20 +41,17 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     press_run(page)
     expect(page.get_by_text("no server listens there")).to_be_visible()
     no_traceback(page)
-    shoot(page, "21-advise-failed")
 
     choose(page, "Upload a history")
     page.locator("input[type=file]").set_input_files(mine)
     expect(run_button(page)).to_be_enabled()
     press_run(page)
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
-    shoot(page, "22-advise-computing")
     table = page.locator("table.tb-verdicts")
     expect(table.get_by_role("row", name="shop/web/app")).to_contain_text("apply")
     expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first).to_be_visible()
     expect(page.get_by_text("of the largest of 2 replicas")).to_be_visible()
     no_traceback(page)
-    shoot(page, "23-advise-result")
 
     advice = model.read(saved(page, "Advice (JSON)", tmp_path))
     assert [row.name for row in advice.rows] == ["shop/web/app"]

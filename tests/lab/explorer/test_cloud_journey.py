@@ -1,10 +1,10 @@
-"""A journey through the page Cloud with a real browser; screenshots are kept in artefacts/explorer/."""
+"""A journey through the page Cloud with a real browser."""
 
 import re
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, ROOT, no_traceback, shoot
+from tests.lab.explorer.journey import MARKS, ROOT, no_traceback
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -24,7 +24,6 @@ def answered(page):
 def test_from_a_shipped_job_to_a_cluster_and_what_if_its_price_moves(page):
     page.get_by_role("link", name="Cloud").click()
     expect(page.get_by_text("and press Recommend")).to_be_visible()
-    shoot(page, "12-cloud-choose")
     recommend(page)
     expect(answered(page)).to_be_visible()
     # The job ships with its local run, and nothing else is known of it.
@@ -33,7 +32,6 @@ def test_from_a_shipped_job_to_a_cluster_and_what_if_its_price_moves(page):
     expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first).to_be_visible()
     expect(page.get_by_text(re.compile("catalogue rows of 2022-02-09"))).to_be_visible()
     no_traceback(page)
-    shoot(page, "13-cloud-answer")
 
     slider = page.get_by_role("slider", name="times")
     slider.focus()
@@ -42,7 +40,6 @@ def test_from_a_shipped_job_to_a_cluster_and_what_if_its_price_moves(page):
     # Three times 0.536 $/h: the next in the ranking is the best now.
     expect(page.get_by_text(re.compile(r"At 1\.608.*, the best is 1 × n1-highcpu-16"))).to_be_visible()
     no_traceback(page)
-    shoot(page, "14-cloud-price")
 
 
 def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
@@ -65,7 +62,6 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     expect(page.get_by_text("Times come from the analytic model")).to_be_visible()
     expect(page.get_by_role("heading", name="What if the price moves")).to_be_visible()
     no_traceback(page)
-    shoot(page, "15-cloud-own-job")
 
     remove.click()
     expect(remove).not_to_be_visible()

@@ -8,7 +8,9 @@ from streamlit.testing.v1 import AppTest
 
 from control.jobs import LocalRun
 from lab.cloud.input import local_run_file
+from lab.cloud.input.price_list import in_use
 from lab.cloud.input.store import Measurements, Run
+from lab.cloud.run import recommending
 from tests.lab.explorer.test_pages import charts
 
 TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
@@ -28,7 +30,13 @@ def database(tmp_path):
 
 @pytest.fixture
 def open_cloud(monkeypatch, database):
+    """Opens the page, which answers in this process; test_answering.py has the child that does it."""
     monkeypatch.setenv("TWINBED_MEASUREMENTS", str(database.path))
+
+    def answer(question, most, _present):
+        return recommending.answer(question, in_use(), database, most=most)
+
+    monkeypatch.setattr("lab.explorer.answering.recommended", answer)
 
     def page() -> None:
         from lab.explorer import cloud_page

@@ -7,7 +7,6 @@ import re
 from functools import partial
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from lab.ask.scenario import build
 from lab.charts.palette import shown
@@ -16,8 +15,8 @@ from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.cluster.test_cluster_scenario import SMALL
+from tests.lab.explorer.test_pages import charts, texts
 from tests.lab.explorer.test_pages import html as markup
-from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +41,6 @@ def open_cluster(open_stored):
     return partial(open_stored, page)
 
 
-def charts(app: AppTest) -> int:
-    return len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart"))
-
-
 def test_an_empty_store_says_what_to_press(open_cluster, tmp_path):
     app = open_cluster(RunStore(tmp_path / "none"))
     assert not app.exception
@@ -64,7 +59,7 @@ def test_a_question_shows_its_policies_side_by_side(open_cluster, clusters):
         "How long jobs take",
         "Fairness",
     ]
-    assert charts(app) == 4
+    assert len(charts(app)) == 4
     app.segmented_control(key="cluster_measured").set_value("busy_gpus").run()
     app.selectbox(key="cluster_gantt").select("Gavel").run()
     assert not app.exception
@@ -93,7 +88,7 @@ def test_a_question_that_is_not_here_is_named_literally(open_cluster, clusters):
     app = open_cluster(clusters[0], question="gone-*1*")
     assert not app.exception
     assert "gone-\\*1\\*" in texts(app)
-    assert charts(app) == 4
+    assert len(charts(app)) == 4
 
 
 def test_the_shipped_scenario_is_asked_with_other_servers(open_cluster, clusters, monkeypatch):

@@ -1,4 +1,4 @@
-"""Journeys through Cluster and Sweep with a real browser; screenshots are kept in artefacts/explorer/."""
+"""Journeys through Cluster and Sweep with a real browser."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from lab.engine.local import Local
 from lab.runs.store import RunStore
 from lab.sweep.sweep import sweep
-from tests.lab.explorer.journey import MARKS, no_traceback, press_run, serve, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run
 from tests.lab.explorer.test_sweep_page import plan
 
 pytestmark = MARKS
@@ -25,7 +25,6 @@ def test_from_one_click_to_more_servers_beside(page):
     expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(4)
     expect(page).to_have_url(re.compile(r"question=cluster-"))
     no_traceback(page)
-    shoot(page, "60-cluster")
 
     servers = page.get_by_role("spinbutton", name="Servers with 4 v100")
     servers.fill("4")
@@ -34,18 +33,12 @@ def test_from_one_click_to_more_servers_beside(page):
     expect(page).to_have_url(re.compile(r"beside=cluster-"))
     expect(table.get_by_role("columnheader", name="count=4").first).to_be_visible()
     no_traceback(page)
-    shoot(page, "61-cluster-beside")
 
 
-def test_a_sweep_of_the_store_is_drawn(browser, tmp_path):
-    store = RunStore(tmp_path / "runs")
-    sweep(plan(), store, Local(1))
-    with serve(store.root, tmp_path) as where:
-        page = browser.new_page()
-        page.goto(f"{where}/sweep")
-        expect(page.get_by_text("Ended. 16 of 16 runs.")).to_be_visible()
-        expect(page.get_by_role("heading", name="What one figure costs in the other")).to_be_visible()
-        expect(page.get_by_test_id("stVegaLiteChart").last.locator("svg, canvas").first).to_be_visible()
-        no_traceback(page)
-        shoot(page, "62-sweep")
-        page.close()
+def test_a_sweep_of_the_store_is_drawn(page, address, shown_store):
+    sweep(plan(), RunStore(shown_store), Local(1))
+    page.goto(f"{address}/sweep")
+    expect(page.get_by_text("Ended. 16 of 16 runs.")).to_be_visible()
+    expect(page.get_by_role("heading", name="What one figure costs in the other")).to_be_visible()
+    expect(page.get_by_test_id("stVegaLiteChart").last.locator("svg, canvas").first).to_be_visible()
+    no_traceback(page)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, PATIENCE_S, no_traceback, shoot, shoot_window
+from tests.lab.explorer.journey import MARKS, PATIENCE_S, no_traceback
 from traces.load import shipped
 
 pytestmark = MARKS
@@ -32,7 +32,6 @@ def test_every_question_is_one_click_from_a_chart(page, address):
         no_traceback(page)
     page.goto(address)
     expect(page.get_by_text("runs are stored here")).to_be_visible()
-    shoot(page, "0-home")
 
 
 def test_a_phone_in_the_dark_shows_the_questions_one_below_the_other(browser, address):
@@ -44,5 +43,4 @@ def test_a_phone_in_the_dark_shows_the_questions_one_below_the_other(browser, ad
     expect(second).to_be_visible()
     assert first.bounding_box()["y"] < second.bounding_box()["y"]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    shoot_window(page, "0-home-phone-dark")
     context.close()

@@ -21,6 +21,7 @@ from lab.explorer.job import Job, Queue
 from lab.explorer.uploads import accept, lend
 from lab.explorer.worker import Request
 from lab.runs.store import RunStore
+from tests.lab.explorer.waiting_work import Waiting
 from tests.lab.sample_traces import usage_trace
 from traces import parquet
 from twinbed import BackendError
@@ -91,8 +92,8 @@ def test_cancelling_ends_the_child_and_leaves_nothing_half_written(long_trace, t
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
-def test_a_child_that_was_killed_is_reported_in_one_line(long_trace, tmp_path):
-    job = Job(request(long_trace, tmp_path, "escra"))
+def test_a_child_that_was_killed_is_reported_in_one_line():
+    job = Job(Waiting())
     assert eventually(lambda: job.pid is not None)
     os.kill(job.pid, 9)
     status = job.wait(PATIENCE_S)
@@ -100,8 +101,8 @@ def test_a_child_that_was_killed_is_reported_in_one_line(long_trace, tmp_path):
     assert "killed by the system" in status.message
 
 
-def test_a_job_that_nobody_holds_any_more_is_ended(long_trace, tmp_path):
-    job = Job(request(long_trace, tmp_path, "escra"))
+def test_a_job_that_nobody_holds_any_more_is_ended():
+    job = Job(Waiting())
     assert eventually(partial(started, job))
     pid = job.pid
     assert alive(pid)
@@ -110,10 +111,10 @@ def test_a_job_that_nobody_holds_any_more_is_ended(long_trace, tmp_path):
     assert eventually(lambda: not alive(pid))
 
 
-def test_the_work_of_a_visitor_who_left_is_ended(long_trace, tmp_path):
+def test_the_work_of_a_visitor_who_left_is_ended():
     here = threading.Event()
     here.set()
-    job = Job(request(long_trace, tmp_path, "escra"), here.is_set, leave_s=0.5)
+    job = Job(Waiting(), here.is_set, leave_s=0.5)
     assert eventually(lambda: started(job))
     pid = job.pid
     here.clear()
@@ -121,9 +122,9 @@ def test_the_work_of_a_visitor_who_left_is_ended(long_trace, tmp_path):
     assert not alive(pid)
 
 
-def test_a_visitor_who_is_away_for_a_moment_keeps_the_work(recordings, tmp_path):
+def test_a_visitor_who_is_away_for_a_moment_keeps_the_work():
     answers = iter([False])
-    job = Job(request(recordings / "sample.parquet", tmp_path), lambda: next(answers, True))
+    job = Job(Waiting(0.6), lambda: next(answers, True))
     assert job.wait(PATIENCE_S).phase == "done"
 
 
@@ -131,16 +132,16 @@ def test_the_work_of_a_visitor_who_left_ends_within_twenty_seconds():
     assert limits.LEAVE_S + job_module._LOOK_S + job_module._GRACE_S < 20
 
 
-def test_at_most_so_many_jobs_of_all_visitors_run_and_the_others_see_their_place(long_trace, tmp_path):
+def test_at_most_so_many_jobs_of_all_visitors_run_and_the_others_see_their_place():
     queue = Queue(workers=1, length=2)
-    jobs = [Job(request(long_trace, tmp_path, "escra"), queue=queue) for _ in range(3)]
+    jobs = [Job(Waiting(), queue=queue) for _ in range(3)]
     first, second, third = jobs
     assert eventually(lambda: started(first))
     assert [job.status().place for job in jobs] == [0, 1, 2]
     assert [job.status().phase for job in jobs] == ["running", "waiting", "waiting"]
     assert second.pid is None
     with pytest.raises(BackendError, match="2 wait"):
-        Job(request(long_trace, tmp_path, "escra"), queue=queue)
+        Job(Waiting(), queue=queue)
     second.cancel()
     assert second.status().phase == "cancelled"
     assert third.status().place == 1
@@ -149,18 +150,18 @@ def test_at_most_so_many_jobs_of_all_visitors_run_and_the_others_see_their_place
     third.cancel()
 
 
-def test_a_job_that_waits_is_ended_when_its_visitor_leaves(long_trace, tmp_path):
+def test_a_job_that_waits_is_ended_when_its_visitor_leaves():
     queue = Queue(workers=1, length=1)
-    first = Job(request(long_trace, tmp_path, "escra"), queue=queue)
+    first = Job(Waiting(), queue=queue)
     assert eventually(lambda: first.status().phase == "running")
-    second = Job(request(long_trace, tmp_path, "escra"), lambda: False, queue=queue, leave_s=0.1)
+    second = Job(Waiting(), lambda: False, queue=queue, leave_s=0.1)
     assert second.wait(PATIENCE_S).phase == "cancelled"
     assert second.pid is None
     first.cancel()
 
 
-def test_a_job_that_takes_too_long_is_ended_in_one_line(long_trace, tmp_path):
-    job = Job(request(long_trace, tmp_path, "escra"), run_s=0.5)
+def test_a_job_that_takes_too_long_is_ended_in_one_line():
+    job = Job(Waiting(), run_s=0.5)
     status = job.wait(PATIENCE_S)
     assert status.phase == "failed"
     assert "took longer than" in status.message

@@ -1,4 +1,4 @@
-"""Two journeys through the explorer with a real browser; screenshots are kept in artefacts/explorer/."""
+"""Two journeys through the explorer with a real browser."""
 
 import re
 from urllib.parse import quote_plus
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lab.containers.metrics import METRICS, OF_REQUESTS
-from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, press_run, run_button, shoot
+from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, press_run, run_button
 from traces.load import shipped
 
 pytestmark = MARKS
@@ -19,10 +19,8 @@ expect = playwright.expect
 def test_from_a_recording_to_results_that_a_link_brings_back(page):
     expect(run_button(page)).to_be_enabled()
     expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(1)
-    shoot(page, "1-choose")
     press_run(page)
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
-    shoot(page, "2-running")
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
     table = page.locator("table.tb-table")
     for policy in ("Escra", "Autopilot", "VPA", "Static"):
@@ -30,7 +28,6 @@ def test_from_a_recording_to_results_that_a_link_brings_back(page):
     expect(table.get_by_role("row")).to_have_count(1 + len(METRICS) - len(OF_REQUESTS))
     expect(page.get_by_test_id("stVegaLiteChart").first).to_be_visible()
     no_traceback(page)
-    shoot(page, "3-results")
 
     before = container_picker(page).input_value()
     container_picker(page).click()
@@ -50,7 +47,6 @@ def test_from_a_recording_to_results_that_a_link_brings_back(page):
     page.get_by_text("Memory", exact=True).click()
     expect(page.get_by_text("MiB unused on average").first).to_be_visible()
     no_traceback(page)
-    shoot(page, "4-link-memory")
 
 
 def tick(page, row: int) -> None:
@@ -95,7 +91,6 @@ def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page,
         page.get_by_role("button", name="Report (HTML)").click()
     report.value.save_as(tmp_path / "report.html")
     assert "service-escra-" in (tmp_path / "report.html").read_text()
-    shoot(page, "5-own-trace")
 
     upload(page, "broken.csv", csv_of(60).replace(b"web,7,", b"web,7,-"))
     message = page.get_by_test_id("stAlert").filter(has_text="broken.csv")
@@ -103,7 +98,6 @@ def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page,
     expect(message).to_contain_text("cpu_cores")
     expect(run_button(page)).to_be_disabled()
     no_traceback(page)
-    shoot(page, "6-broken-trace")
 
     upload(page, "long.csv", csv_of(20_000))
     expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
@@ -112,7 +106,6 @@ def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page,
     expect(page.get_by_text("Cancelled.")).to_be_visible()
     expect(run_button(page)).to_be_enabled()
     no_traceback(page)
-    shoot(page, "7-cancelled")
 
     page.get_by_role("link", name="Runs").click()
     expect(page.get_by_text("Tick several to compare them.")).to_be_visible()
@@ -122,7 +115,6 @@ def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page,
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
     expect(page).to_have_url(re.compile(r"runs=.*runs="))
     no_traceback(page)
-    shoot(page, "8-runs")
     page.get_by_role("button", name="Delete 2 runs…").click()
     page.get_by_role("button", name="Delete 2 runs", exact=True).click()
     expect(page.get_by_text("Deleted 2 runs.")).to_be_visible()

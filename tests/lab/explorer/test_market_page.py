@@ -12,9 +12,9 @@ from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.cloud.test_market_scenario import small
-from tests.lab.explorer.journey import MARKS, no_traceback, press_run, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run
+from tests.lab.explorer.test_pages import charts, texts
 from tests.lab.explorer.test_pages import html as markup
-from tests.lab.explorer.test_pages import texts
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_question_shows_its_policies_side_by_side_and_stands_in_the_address(op
     assert not app.exception
     assert markup(app).count('<th scope="col">') == 2
     assert "÷ optimum" in markup(app)
-    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) == 3
+    assert len(charts(app)) == 3
     first, second = (found.key for found in questions.stored(str(markets.root), "cloud", ()))
     assert app.query_params == {"question": first}
     assert open_market(markets, question=second).selectbox(key="market_question").value == second
@@ -61,7 +61,7 @@ def test_the_shipped_scenario_is_asked_with_another_deadline(open_market, tmp_pa
 
 
 class TestWithABrowser:
-    """A journey with a real browser; the screenshot is kept in artefacts/explorer/."""
+    """A journey with a real browser."""
 
     pytestmark = MARKS
 
@@ -80,4 +80,3 @@ class TestWithABrowser:
         expect(page.get_by_test_id("stVegaLiteChart").last.locator("svg, canvas").first).to_be_visible()
         expect(page).to_have_url(re.compile(r"question=market-"))
         no_traceback(page)
-        shoot(page, "63-market")

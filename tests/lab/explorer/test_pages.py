@@ -42,7 +42,7 @@ def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     assert "On this page: [Limit and use over time](#limit-and-use-over-time) · [Slack" in texts(app)
     assert "CPU slack p50 (cores)" in html(app)
     assert html(app).count('tb-card"') == 4
-    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) >= 7
+    assert len(charts(app)) >= 7
 
 
 @pytest.mark.slow

@@ -7,14 +7,16 @@ import socket
 import pytest
 
 from lab.cli.main import call
-from lab.explorer import limits, server
+from lab.explorer import limits, server, uploads
 from tests.lab.explorer.journey import serve
 from twinbed import BackendError, ScenarioError
 
 
 def test_it_listens_on_this_machine_only_and_bounds_uploads():
     arguments = server.command(8501)
-    assert {"--server.address=127.0.0.1", "--server.port=8501", "--server.maxUploadSize=64"} <= set(arguments)
+    bound = f"--server.maxUploadSize={uploads.MAX_MIB}"
+    assert {"--server.address=127.0.0.1", "--server.port=8501", bound} <= set(arguments)
+    assert "--browser.gatherUsageStats=false" in arguments
     assert any(argument.startswith("--theme.dark.primaryColor=#") for argument in arguments)
 
 

@@ -1,4 +1,4 @@
-"""A journey through the page Services with a real browser; screenshots are kept in artefacts/explorer/."""
+"""A journey through the page Services with a real browser."""
 
 import re
 
@@ -11,8 +11,6 @@ from tests.lab.explorer.journey import (
     point_at,
     press_run,
     run_button,
-    shoot,
-    shoot_window,
 )
 
 pytestmark = MARKS
@@ -37,7 +35,6 @@ def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp
     expect(page.get_by_role("heading", name="Calls between services of Online Boutique")).to_be_visible()
     expect(page.get_by_test_id("stGraphVizChart").locator("svg")).to_be_visible()
     expect(run_button(page)).to_be_enabled()
-    shoot(page, "9-services-choose")
     press_run(page)
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
@@ -48,7 +45,6 @@ def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp
         expect(table.get_by_role("columnheader", name=policy)).to_be_visible()
     expect(table.get_by_role("row", name=re.compile("Latency p99 "))).to_be_visible()
     no_traceback(page)
-    shoot(page, "10-services-results")
 
     pick(page, "Container", "productcatalogservice")
     expect(page).to_have_url(re.compile("container=productcatalogservice"))
@@ -58,7 +54,6 @@ def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp
     expect(page).to_have_url(re.compile("percentile=p50"))
     point_at(page, page.get_by_test_id("stVegaLiteChart").nth(0))
     expect(page.locator("#vg-tooltip-element")).to_contain_text("Autopilot")
-    shoot_window(page, "11-services-hover")
     with page.expect_download() as report:
         page.get_by_role("button", name="Report (HTML)").click()
     report.value.save_as(tmp_path / "report.html")
@@ -87,4 +82,3 @@ def test_a_long_run_of_a_large_application_can_be_cancelled(page):
     expect(page.get_by_text("Cancelled.")).to_be_visible()
     expect(run_button(page)).to_be_enabled()
     no_traceback(page)
-    shoot(page, "12-services-cancelled")

@@ -1,13 +1,12 @@
 """Uploads are bounded, checked like the command line checks files, and leave nothing behind."""
 
 import tempfile
-import tomllib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from lab.explorer import limits, reading, server, uploads
+from lab.explorer import limits, reading, uploads
 from tests.lab.sample_traces import usage_trace
 from traces import parquet
 from traces.load import load
@@ -101,12 +100,3 @@ def test_an_upload_is_not_read_by_the_explorer_itself(temporary, monkeypatch):
     assert reading.trace(uploads.accept("apart.csv", GOOD)).containers == ("web",)
     job = uploads.Upload("mine.yaml", b"name: mine\nbatch: 8\n")
     assert reading.job("", job, None).batch == 8
-
-
-def test_the_server_enforces_the_same_limit_and_stays_on_this_machine():
-    config = tomllib.loads(server.CONFIG.read_text())
-    assert config["server"]["maxUploadSize"] == uploads.MAX_MIB
-    assert config["server"]["enableCORS"] is True
-    assert config["server"]["enableXsrfProtection"] is True
-    assert config["server"]["address"] == "127.0.0.1"
-    assert config["browser"]["gatherUsageStats"] is False

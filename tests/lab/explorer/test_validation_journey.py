@@ -1,21 +1,19 @@
-"""A journey through the page Validation with a real browser; a screenshot is kept in artefacts/explorer/."""
+"""A journey through the page Validation with a real browser."""
 
 import re
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, no_traceback, serve, shoot
+from tests.lab.explorer.journey import MARKS, no_traceback
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
 expect = playwright.expect
 
 
-@pytest.fixture(scope="module")
-def address(validated, tmp_path_factory):
-    """A server over validated runs."""
-    with serve(validated.root, tmp_path_factory.mktemp("server")) as where:
-        yield where
+@pytest.fixture
+def shown_store(validated):
+    return validated.root
 
 
 def test_from_the_list_of_errors_to_one_containers_limit_and_back_by_a_link(page):
@@ -27,7 +25,6 @@ def test_from_the_list_of_errors_to_one_containers_limit_and_back_by_a_link(page
     page.get_by_text("Static · factor=1.5", exact=True).first.click()
     expect(page).to_have_url(re.compile("policy=static"))
     expect(page.get_by_role("heading", name="All cells of this scenario")).to_be_visible()
-    shoot(page, "12-validation")
     page.goto(page.url)
     expect(page.get_by_role("heading", name="Error of the twin")).to_be_visible()
     no_traceback(page)

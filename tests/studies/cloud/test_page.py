@@ -21,7 +21,8 @@ def test_the_page_begins_with_the_counts_and_ends_with_the_conditions():
 @pytest.mark.slow
 def test_the_corrected_physics_stands_beside_its_targets(monkeypatch):
     rows = measured.rows()
-    some = rows.take(np.linspace(0, len(rows) - 1, 40).astype(int))
+    few = np.flatnonzero(rows.job < 3)
+    some = rows.take(few[np.linspace(0, len(few) - 1, 30).astype(int)])
     monkeypatch.setattr(measured, "rows", lambda: some)
     lines = "\n".join(measured.section((PHYSICAL, "linear"))).splitlines()
     targets = [line.split(" | ") for line in lines if line.startswith(("| cost | ", "| time | "))]

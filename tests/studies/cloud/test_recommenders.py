@@ -73,7 +73,7 @@ def test_the_job_judged_is_never_in_its_history(public_data: Data) -> None:
 @pytest.mark.slow
 def test_transfer_needs_fewer_trials_than_chance(public_data: Data) -> None:
     table = TABLES["scout"](public_data("scout_multinode").parent)
-    ours = list(judge(table, "transfer", jobs=[0]))
+    ours = list(judge(table, "transfer", jobs=[0], few=5))
     chance = list(judge(table, "random", jobs=[0], seeds=range(10)))
     assert trials(ours) < 0.6 * trials(chance)
     assert "top-5 AUC" in summary(ours)

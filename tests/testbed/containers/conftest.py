@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV1, GroupV2, detect
+from testbed.containers.cgroup.drivers import V1, V2, Group, detect
 from testbed.containers.ownership import new_run
 from tests.testbed.containers.real_groups import folders
 
@@ -52,22 +52,6 @@ def group(driver: V1 | V2) -> Iterator[Group]:
     finally:
         made.remove()
         driver.finish(run)
-
-
-@pytest.fixture
-def group_v1(group: Group) -> GroupV1:
-    """The same, where this machine's groups are of version 1."""
-    if not isinstance(group, GroupV1):
-        pytest.skip("the controllers are in cgroup v2 here")
-    return group
-
-
-@pytest.fixture
-def group_v2(group: Group) -> GroupV2:
-    """The same, where this machine's groups are of version 2."""
-    if not isinstance(group, GroupV2):
-        pytest.skip("the memory controller is in cgroup v1 here")
-    return group
 
 
 @pytest.fixture(scope="session")

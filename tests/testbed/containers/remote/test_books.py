@@ -38,12 +38,20 @@ def started(
 ) -> ControllerBooks:
     books = ControllerBooks(deployment(agents, each), make(policy, {}), refusals or Refusals(LOG), 0.0)
     for agent in range(agents):
-        books.register(Hello(name=f"a{agent}", instance=1, host_cores=4), agent + 1, 0.0)
-        joined = Joined(complete=True)
-        for index in range(each):
-            joined.containers.add(name=f"a{agent}-c{index}", incarnation=7)
-        say(books, f"a{agent}", Report(joined=joined), 0.1)
+        join(books, f"a{agent}", *(f"a{agent}-c{index}" for index in range(each)))
     return books
+
+
+def join(books: ControllerBooks, agent: str, *names: str) -> None:
+    """The agent registers and says that it has these containers."""
+    books.register(Hello(name=agent, instance=1, host_cores=4), int(agent[1:]) + 1, 0.0)
+    joined = Joined(complete=True, containers=[{"name": name, "incarnation": 7} for name in names])
+    say(books, agent, Report(joined=joined), 0.1)
+
+
+def own(books: ControllerBooks, agent: str) -> list[int]:
+    """The ids of the agent's containers, in order."""
+    return sorted(member.id for member in books.members.values() if member.agent == agent)
 
 
 def say(books: ControllerBooks, agent: str, report: Report, now_s: float) -> None:
@@ -76,10 +84,21 @@ def applied(books: ControllerBooks) -> dict[str, list[Order]]:
     return done
 
 
+def at_work() -> ControllerBooks:
+    """Two agents with a container each, whose first limits are in force."""
+    books = started(each=1)
+    applied(books)
+    return books
+
+
 def records(ids: list[int], end_ns: int, throttled: bool = False, quota_cores: float = 1.0) -> Records:
     """Of containers that use all of their quota and are throttled, or nothing of it."""
     usage_cores = quota_cores if throttled else 0.0
     return made_up(ids, end_ns, quota_cores, usage_cores, throttled=throttled)
+
+
+def held(id_: int, needed_bytes: int) -> Report:
+    return Report(held={"ids": [id_], "needed_bytes": [needed_bytes]})
 
 
 @st.composite
@@ -130,10 +149,7 @@ def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(
 
 def test_all_agents_are_waited_for_and_not_for_ever() -> None:
     books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
-    books.register(Hello(name="a0", instance=1, host_cores=4), 1, 0.0)
-    joined = Joined(complete=True)
-    joined.containers.add(name="a0-c0", incarnation=7)
-    say(books, "a0", Report(joined=joined), 0.1)
+    join(books, "a0", "a0-c0")
     books.tick(GATHER_S - 0.1)
     assert not books.started
     books.tick(GATHER_S)
@@ -144,10 +160,7 @@ def test_all_agents_are_waited_for_and_not_for_ever() -> None:
 
 def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pytest.LogCaptureFixture) -> None:
     books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
-    books.register(Hello(name="a0", instance=1, host_cores=4), 1, 0.0)
-    joined = Joined(complete=True)
-    joined.containers.add(name="a0-c0", incarnation=7)
-    say(books, "a0", Report(joined=joined), 0.1)
+    join(books, "a0", "a0-c0")
     with caplog.at_level(logging.WARNING):
         books.tick(GATHER_S)
     assert "begins without agent a1" in caplog.text
@@ -155,10 +168,8 @@ def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pyte
 
 
 def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> None:
-    books = started(each=1)
-    applied(books)
-    by_name = {member.name: member.id for member in books.members.values()}
-    busy, idle = by_name["a0-c0"], by_name["a1-c0"]
+    books = at_work()
+    (busy,), (idle,) = own(books, "a0"), own(books, "a1")
     quota = wanted(books.cpu, idle)
     datagram(books, "a1", 5, records([idle], 1, quota_cores=quota), 2.0)
     ((name, cut),) = taken(books)
@@ -176,7 +187,7 @@ def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> N
 def test_a_record_that_is_older_than_the_last_is_not_decided_on() -> None:
     books = started()
     applied(books)
-    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
+    id_ = own(books, "a0")[0]
     datagram(books, "a0", 1, records([id_], 10), 2.0)
     datagram(books, "a0", 2, records([id_], 10), 2.1)
     datagram(books, "a0", 3, records([id_], 9), 2.2)
@@ -184,14 +195,11 @@ def test_a_record_that_is_older_than_the_last_is_not_decided_on() -> None:
 
 
 def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
-    books = started(each=1)
-    applied(books)
-    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
+    books = at_work()
+    id_ = own(books, "a0")[0]
     say(books, "a0", held(id_, 1), 2.0)
     granted = wanted(books.memory, id_)
-    shrunk = Report()
-    shrunk.shrunk.ids.append(id_)
-    shrunk.shrunk.limit_bytes.append(50 << 20)
+    shrunk = Report(shrunk={"ids": [id_], "limit_bytes": [50 << 20]})
     say(books, "a0", shrunk, 2.1)  # said before the grant arrived
     assert wanted(books.memory, id_) == granted
     applied(books)
@@ -200,9 +208,8 @@ def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
 
 
 def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
-    books = started(each=1)
-    applied(books)
-    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
+    books = at_work()
+    id_ = own(books, "a0")[0]
     changes = books.limit_changes
     said = records([id_], 1, quota_cores=np.inf)
     datagram(books, "a0", 1, dataclasses.replace(said, usage_cores=np.array([1.5])), 2.0)
@@ -230,7 +237,7 @@ def test_a_record_that_cannot_be_true_is_refused_and_the_rest_of_the_datagram_co
     refusals = Refusals(logging.getLogger("tests.books.refused"))
     books = started(each=2, refusals=refusals)
     applied(books)
-    good, bad = sorted(member.id for member in books.members.values() if member.agent == "a0")
+    good, bad = own(books, "a0")
     rows = _rows(records([good, bad], 1))
     for name, value in wrong.items():
         rows[name][1] = value
@@ -247,8 +254,8 @@ def test_the_policy_is_told_what_members_said_and_nothing_of_what_was_refused(
 ) -> None:
     books = started(each=3)
     applied(books)
-    first, second, third = sorted(member.id for member in books.members.values() if member.agent == "a0")
-    other = next(member.id for member in books.members.values() if member.agent == "a1")
+    first, second, third = own(books, "a0")
+    other = own(books, "a1")[0]
     told: list[PeriodStats] = []
     monkeypatch.setattr(books.allocator, "on_period", lambda stats: told.append(stats) or NOTHING)
     said = made_up([first, other, second, third], 5, 1.0, 0.25)
@@ -268,24 +275,12 @@ def test_the_policy_is_told_what_members_said_and_nothing_of_what_was_refused(
     assert (stats.period_s, stats.at_s) == (0.1, 5.0)
 
 
-def held(id_: int, needed_bytes: int) -> Report:
-    report = Report()
-    report.held.ids.append(id_)
-    report.held.needed_bytes.append(needed_bytes)
-    return report
-
-
 def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> None:
-    books = started(each=1)
-    applied(books)
-    other = next(member.id for member in books.members.values() if member.agent == "a1")
+    books = at_work()
+    other = own(books, "a1")[0]
     before = wanted(books.memory, other)
-    left = Report()
-    left.left.ids.append(other)
-    shrunk = Report()
-    shrunk.shrunk.ids.append(other)
-    shrunk.shrunk.limit_bytes.append(1 << 20)
-    for report in (left, shrunk, held(other, 1)):
+    shrunk = Report(shrunk={"ids": [other], "limit_bytes": [1 << 20]})
+    for report in (Report(left={"ids": [other]}), shrunk, held(other, 1)):
         say(books, "a0", report, 2.0)
     assert other in books.members
     assert wanted(books.memory, other) == before
@@ -293,8 +288,7 @@ def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> Non
 
 
 def test_who_needs_no_memory_is_granted_none() -> None:
-    books = started(each=1)
-    applied(books)
+    books = at_work()
     id_ = next(iter(books.members))
     for needed_bytes in (0, -1):
         say(books, books.members[id_].agent, held(id_, needed_bytes), 2.0)
@@ -303,22 +297,18 @@ def test_who_needs_no_memory_is_granted_none() -> None:
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_without_memory_all_hosts_are_asked_and_only_then_one_is_killed(lost: bool) -> None:
-    books = started(each=1)
-    applied(books)
-    id_ = next(member.id for member in books.members.values() if member.agent == "a0")
+    books = at_work()
+    id_ = own(books, "a0")[0]
     say(books, "a0", held(id_, 1 << 50), 2.0)
     asked = dict(taken(books))
-    assert {name: [each.app for each in order.reclaim] for name, order in asked.items()} == {
-        "a0": [0],
-        "a1": [0],
-    }
+    apps = {name: [each.app for each in order.reclaim] for name, order in asked.items()}
+    assert apps == {"a0": [0], "a1": [0]}
     for name, order in asked.items():
         assert (books.kills, books.kills_withheld) == (0, 0)
         if lost and name == "a1":
             books.lost("a1", "the test says so", 2.1)
             continue
-        answer = Report(applied=order.number)
-        answer.shrunk.request = order.reclaim[0].request
+        answer = Report(applied=order.number, shrunk={"request": order.reclaim[0].request})
         say(books, name, answer, 2.1)
     killed = {name: list(order.kill) for name, order in taken(books)}
     # What the lost host holds might be free.
@@ -350,9 +340,7 @@ def test_whatever_records_say_no_policy_raises(policy: str, data: st.DataObject)
 def test_a_container_named_twice_joins_once_and_is_counted() -> None:
     refusals = Refusals(LOG)
     books = started(each=1, refusals=refusals)
-    joined = Joined(complete=True)
-    for _ in range(3):
-        joined.containers.add(name="a0-c0", incarnation=8)
+    joined = Joined(complete=True, containers=[{"name": "a0-c0", "incarnation": 8}] * 3)
     say(books, "a0", Report(joined=joined), 1.0)
     assert [member.name for member in books.members.values()].count("a0-c0") == 1
     assert refusals.counts["container twice"] == 2
@@ -362,8 +350,7 @@ def test_pieces_of_what_an_agent_has_count_as_one_message() -> None:
     books = ControllerBooks(deployment(1, 3), make("escra", {}), Refusals(LOG), 0.0)
     books.register(Hello(name="a0", instance=1, host_cores=4), 1, 0.0)
     for index in range(3):
-        piece = Joined(more=True)
-        piece.containers.add(name=f"a0-c{index}", incarnation=7)
+        piece = Joined(more=True, containers=[{"name": f"a0-c{index}", "incarnation": 7}])
         say(books, "a0", Report(joined=piece), 0.1)
         assert not books.members
     say(books, "a0", Report(joined=Joined(complete=True)), 0.1)
@@ -373,8 +360,7 @@ def test_pieces_of_what_an_agent_has_count_as_one_message() -> None:
 def test_an_agent_that_has_too_many_containers_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(books_module, "MOST_CONTAINERS", 3)
     books = started(each=2)
-    piece = Joined(more=True)
-    piece.containers.add(name="a0-c0", incarnation=7)
+    piece = Joined(more=True, containers=[{"name": "a0-c0", "incarnation": 7}])
     for _ in range(3):
         say(books, "a0", Report(joined=piece), 1.0)
     with pytest.raises(RefusedError, match="agent a0 has more than 3 containers"):
@@ -435,17 +421,10 @@ def test_orders_that_are_made_together_are_those_made_one_by_one(monkeypatch: py
 
 
 def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:
-    books = started(each=1)
-    applied(books)
-    ids = {member.agent: member.id for member in books.members.values()}
-    held = Report()
-    held.held.ids.append(ids["a0"])
-    held.held.needed_bytes.append(3 << 30)
-    say(books, "a0", held, 2.0)
+    books = at_work()
+    say(books, "a0", held(own(books, "a0")[0], 3 << 30), 2.0)
     (asked,) = [order.reclaim[0].request for name, order in taken(books) if name == "a0"]
-    answer = Report(applied=2)
-    answer.shrunk.request = asked
-    say(books, "a0", answer, 2.1)
+    say(books, "a0", Report(applied=2, shrunk={"request": asked}), 2.1)
     assert books.kills_withheld == 0
     books.register(Hello(name="a1", instance=1, host_cores=4), 9, 2.2)
     assert books.kills + books.kills_withheld == 1, "the policy was answered"
@@ -462,7 +441,7 @@ def test_a_cpu_request_goes_with_the_name_again_when_it_is_new_and_when_an_agent
         assert not order.cpu.ids
     books.lost("a0", "a test", 1.0)
     books.register(Hello(name="a0", instance=2, host_cores=4), 9, 1.0)
-    joined = Joined(complete=True)
-    joined.containers.add(name="a0-c0", incarnation=7, running=True, quota_cores=1.0, limit_bytes=1 << 30)
+    again = {"name": "a0-c0", "incarnation": 7, "running": True, "quota_cores": 1.0, "limit_bytes": 1 << 30}
+    joined = Joined(complete=True, containers=[again])
     say(books, "a0", Report(joined=joined), 1.1)
     assert applied(books)["a0"][0].named[0].request_cores == 0.5
