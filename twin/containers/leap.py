@@ -285,8 +285,9 @@ def _run(
         if k > 0 and memory.handled and not has_room(memory):
             return k, 0, changed
         if len(told.usage_cores):
-            told.usage_cores[k] = report.usage_cores
-            told.memory_bytes[k] = report.memory_bytes
+            for i in range(len(fleet.status)):
+                told.usage_cores[k, i] = report.usage_cores[i]
+                told.memory_bytes[k, i] = report.memory_bytes[i]
         if deciding:
             for j in range(len(columns)):
                 room.quota[j] = report.quota_cores[columns[j]]
