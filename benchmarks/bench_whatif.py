@@ -1,9 +1,9 @@
-"""`twinbed whatif` end to end: an hour of 70 containers at 100 ms, and two hours of 40 at a minute; and
+"""`twinbed whatif` end to end: an hour of 70 containers at 100 ms, two hours and a day of 40 at a minute; and
 writing one run's largest table.
 
 Each `whatif` runs in a process of its own, so wall time and peak memory include imports. Baselines, in the
 same run: the four policies asked one by one (nothing shared); every period of the coarse trace by itself, and
-stored; the table through pandas.
+stored; that of two hours, as often as a day has container-periods; the table through pandas.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from twin.containers.model import Series
 PERIODS, CONTAINERS = 36_000, 70
 POLICIES = ("escra", "autopilot", "vpa", "static")
 MINUTES, PODS = 120, 40
+DAY = 1440
 REPEATS = 3
 _USUAL = ("-m", "lab.cli.main")
 _PLAIN = (
@@ -70,15 +71,38 @@ def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
 
 def _coarse(folder: Path) -> Iterator[dict[str, object]]:
     """Yield seconds and stored bytes of a trace of minutes, beside those of all its periods one by one."""
-    trace = folder / "minutes.parquet"
-    fine = _trace(MINUTES, PODS)
-    parquet.write(replace(fine, interval_s=60.0), trace)
-    ours = _ask(trace, POLICIES, str(folder))
-    theirs = _ask(trace, POLICIES, str(folder), _PLAIN, "--set", "series_interval_s=0.1")
+    ours, theirs = _ask(_minutes(folder), POLICIES, str(folder)), plain(folder)
     apart = "every period by itself, and stored"
     name = f"whatif_{MINUTES // 60}_hours_of_minutes_{PODS}_containers_4_policies"
     yield _figure(f"{name}_wall", ours.wall_s, "s", apart, theirs.wall_s, 5)
     yield _figure(f"{name}_store", ours.stored_mb, "MB", apart, theirs.stored_mb, 25)
+    yield from day(folder, PODS, theirs.cpu_s, 40)
+
+
+def day(folder: Path, pods: int, plain_cpu_s: float, target_s: float) -> Iterator[dict[str, object]]:
+    """Yield CPU seconds of a day of minutes, with its other costs. plain_cpu_s: those of `plain`."""
+    trace = folder / "day.parquet"
+    parquet.write(replace(_trace(DAY, pods), interval_s=60.0), trace)
+    ours = _ask(trace, POLICIES, str(folder))
+    apart = f"every period of {MINUTES // 60} hours of {PODS} containers by itself, for as many periods"
+    plain_s = plain_cpu_s * DAY * pods / (MINUTES * PODS)
+    name = f"whatif_day_of_minutes_{pods}_containers_4_policies_cpu"
+    yield _figure(name, ours.cpu_s, "s", apart, plain_s, target_s) | {
+        "wall_s": round(ours.wall_s, 1),
+        "peak_rss_mb": round(ours.rss_mb),
+        "store_mb": round(ours.stored_mb, 1),
+    }
+
+
+def plain(folder: Path) -> _Cost:
+    """Return the cost of every period of the coarse trace by itself, and stored."""
+    return _ask(_minutes(folder), POLICIES, str(folder), _PLAIN, "--set", "series_interval_s=0.1")
+
+
+def _minutes(folder: Path) -> Path:
+    trace = folder / "minutes.parquet"
+    parquet.write(replace(_trace(MINUTES, PODS), interval_s=60.0), trace)
+    return trace
 
 
 def _figure(
@@ -92,9 +116,10 @@ def _figure(
 
 
 class _Cost(NamedTuple):
-    """The cost of one process of `twinbed whatif`: wall time, s, peak resident MB, MB in its store."""
+    """The cost of one process of `twinbed whatif`: wall and CPU time, s, peak resident MB, MB in store."""
 
     wall_s: float
+    cpu_s: float
     rss_mb: float
     stored_mb: float
 
@@ -113,7 +138,8 @@ def _ask(
             raise RuntimeError(f"whatif {policies} exited with {process.returncode}")
         wall_s = time.perf_counter() - began
         stored = sum(file.stat().st_size for file in Path(store).rglob("*") if file.is_file())
-        return _Cost(wall_s, usage.ru_maxrss * 1024 / 1e6, stored / 1e6)
+        cpu_s = usage.ru_utime + usage.ru_stime
+        return _Cost(wall_s, cpu_s, usage.ru_maxrss * 1024 / 1e6, stored / 1e6)
 
 
 def _trace(periods: int = PERIODS, count: int = CONTAINERS) -> UsageTrace:

@@ -130,7 +130,8 @@ class Refined:
         first = number * self._step
         last, before = first + self._step, max(first - 1, 0)
         line = interpolated(trace.memory_bytes[before:last], trace.present[before:last], parts)
-        memory = np.rint(line[(first - before) * parts :]).astype(np.int64)
+        line = line[(first - before) * parts :]
+        memory = np.rint(line, out=line).astype(np.int64)
         present = np.repeat(trace.present[first:last], parts, axis=0)
         return Block(first * parts, cpu, memory, present)
 

@@ -97,7 +97,8 @@ def settle(
     """
     count, length = len(quota), len(books.unused)
     ones = (1 << length) - 1
-    ups, downs = np.empty(count, np.int64), np.empty(count, np.int64)
+    chosen, deltas = np.empty((2, count), np.int64), np.empty(count)
+    ups, downs = chosen[0], chosen[1]
     up_count, down_count = np.int64(0), np.int64(0)
     for row in range(count):
         slot = row if everyone else slots[row]
@@ -116,9 +117,10 @@ def settle(
         up_count += held
         downs[down_count] = row
         down_count += (unused[row] > rule.gamma) & (held == 0)
-    pool = books.limit - books.used
-    asked = np.zeros(len(pool))
-    deltas = np.empty(up_count + down_count)
+    sums = np.zeros((3, len(books.limit)))
+    pool, asked, share = sums[0], sums[1], sums[2]
+    for app in range(len(pool)):
+        pool[app] = books.limit[app] - books.used[app]
     for number in range(up_count + down_count):
         raising = number < up_count
         row = ups[number] if raising else downs[number - up_count]
@@ -152,10 +154,8 @@ def settle(
             delta = 0.0
         deltas[number] = delta
         asked[app] += max(delta, 0.0)
-    share = np.ones(len(pool))
     for app in range(len(pool)):
-        if asked[app] > pool[app]:
-            share[app] = pool[app] / asked[app]
+        share[app] = pool[app] / asked[app] if asked[app] > pool[app] else 1.0
     changed, up, down = 0, 0, 0
     while up < up_count or down < down_count:
         # The next block with a change: its raises, then its cuts.

@@ -8,24 +8,25 @@ recommendations, which each policy computes (`_set_up`, `_sample`, `_update`, `o
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.cap import CappedPolicy
 from control.allocator.model import NOTHING, Application, Decision, Floats, History, Ids, Join, PeriodStats
-from control.allocator.ports import Given
-from control.allocator.usage import Interval, UsageSamples
+from control.allocator.ports import Compiler, Given
+from control.allocator.usage import Interval, UsageSamples, add_up
 
 Slots = NDArray[np.int64]
 
 
 class SampledPolicy(CappedPolicy):
-    """A `ports.Allocator` without a name, and a `ports.Patient`. The kernel kills a container at its memory
-    limit."""
+    """A `ports.Allocator` without a name, a `ports.Patient` and `ports.Compilable`. The kernel kills a
+    container at its memory limit."""
 
     given = Given(history=True)
+    _add_up: Callable[..., None] = staticmethod(add_up)
 
     def __init__(
         self,
@@ -37,6 +38,10 @@ class SampledPolicy(CappedPolicy):
         memory_factor = initial_factor if initial_memory_factor is None else initial_memory_factor
         super().__init__(initial_factor, memory_factor)
         self._intervals_s = sample_interval_s, update_interval_s
+
+    def compile(self, compiler: Compiler) -> None:
+        """See `ports.Compilable`."""
+        self._add_up = compiler(add_up)
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Set first limits (see `CappedFleet`) and begin both intervals."""
@@ -69,7 +74,7 @@ class SampledPolicy(CappedPolicy):
     def on_periods(self, ids: Ids, used: History, at_s: Floats) -> None:
         """See `ports.Patient`."""
         ends = self._sample_interval.ends(at_s, used.period_s)
-        taken = self._usage.add_all(ids, used, ends)
+        taken = self._usage.add_all(self._add_up, ids, used, ends)
         if ends:
             self._observe_all(*taken, at_s[ends])
 

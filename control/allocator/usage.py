@@ -7,6 +7,7 @@ operations and everything else waits for the end of an interval.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor
 
 import numpy as np
@@ -64,15 +65,18 @@ class Interval:
     def ends(self, at_s: Floats, period_s: float) -> list[int]:
         """Return which of the coming periods `over` is True for, and go on to the last. at_s: as in
         `before`."""
+        nearest = at_s + period_s * _NEARLY_HALF
         found: list[int] = []
         last = 0
-        while last < len(at_s):
-            # The first period ever may begin the time line.
-            last += self.before(at_s[last:], period_s)
-            if last < len(at_s) and self.over(float(at_s[last]), period_s):
+        while True:
+            # The first period ever begins the time line.
+            if self._start_s is not None:
+                last = max(last, int(np.searchsorted(nearest, self._end_s)))
+            if last >= len(at_s):
+                return found
+            if self.over(float(at_s[last]), period_s):
                 found.append(last)
             last += 1
-        return found
 
 
 class UsageSamples:
@@ -99,45 +103,25 @@ class UsageSamples:
         self._peak.values[slots] = np.maximum(self._peak.values[slots], memory)
         self._last.values[slots] = memory
 
-    def add_all(self, ids: Ids, used: History, ends: list[int]) -> Taken:
+    def add_all(self, add_up: Callable[..., None], ids: Ids, used: History, ends: list[int]) -> Taken:
         """Add the usage of the containers `ids` period by period, and take the samples that end with the
-        periods `ends`, as `add` and `take` do one by one."""
+        periods `ends`, as `add` and `take` do one by one. add_up: the function below, or it compiled."""
         own, index = self._roster.find(ids)
-        slots = np.arange(self._roster.size)[index]
-        usage, memory = used.usage_cores[:, own], used.memory_bytes[:, own]
-        if (np.diff(slots) < 0).any():
-            order = np.argsort(slots)
-            slots, usage, memory = slots[order], usage[:, order], memory[:, order]
-        cpu_s = usage * used.period_s
-        first = np.array([0, *(end + 1 for end in ends)])
-        length = np.diff(np.append(first, len(cpu_s)))
-        # The last sample is the running one.
-        sums, peaks = np.zeros((2, len(first), len(slots))), np.zeros((len(first), len(slots)), np.int64)
-        sums[0, 0], sums[1, 0] = self._cpu_s.values[slots], self._seconds.values[slots]
-        peaks[0] = self._peak.values[slots]
-        if length.max() > len(first):
-            for sample, (begin, count) in enumerate(zip(first.tolist(), length.tolist(), strict=True)):
-                rows = slice(begin, begin + count)
-                sums[0, sample] = _in_order(sums[0, sample], cpu_s[rows])
-                starts, index = np.unique(sums[1, sample], return_inverse=True)
-                seconds = np.full((count, len(starts)), used.period_s)
-                sums[1, sample] = _in_order(starts, seconds)[index]
-                np.maximum(peaks[sample], memory[rows].max(axis=0, initial=0), out=peaks[sample])
-        else:
-            # All samples at once, period by period.
-            for number in range(length.max()):
-                live = np.flatnonzero(length > number)
-                at = first[live] + number
-                sums[0, live] += cpu_s[at]
-                sums[1, live] += used.period_s
-                peaks[live] = np.maximum(peaks[live], memory[at])
+        rows, slots = np.arange(len(ids))[own], np.arange(self._roster.size)[index]
+        order = np.argsort(slots)
+        rows, slots = rows[order], slots[order]
+        sums = np.array([self._cpu_s.values[slots], self._seconds.values[slots]])
+        peak = self._peak.values[slots]
+        cores, peaks = np.empty((2, len(ends), len(slots)))
+        usage, memory = np.ascontiguousarray(used.usage_cores), np.ascontiguousarray(used.memory_bytes)
+        add_up(usage, memory, used.period_s, rows, np.array(ends, np.int64), sums, peak, cores, peaks)
         if ends:
             for column in (self._cpu_s, self._seconds, self._peak):
                 column.values[: self._roster.size] = 0
-        self._cpu_s.values[slots], self._seconds.values[slots] = sums[:, -1]
-        self._peak.values[slots] = peaks[-1]
-        self._last.values[slots] = memory[-1]
-        return slots, sums[0, :-1] / sums[1, :-1], peaks[:-1].astype(np.float64)
+        self._cpu_s.values[slots], self._seconds.values[slots] = sums
+        self._peak.values[slots] = peak
+        self._last.values[slots] = memory[-1, rows]
+        return slots, cores, peaks
 
     def take(self) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Return the samples of every member that reported since the last call, and start the next interval.
@@ -154,10 +138,30 @@ class UsageSamples:
         return slots, cores, peak
 
 
-def _in_order(start: Floats, rows: Floats) -> Floats:
-    """Return start + rows[0] + rows[1] + …, float64[n], added one after the other."""
-    # NumPy adds row by row along the first axis of a C-ordered table, but a single column in pairs.
-    table = np.empty((len(rows) + 1, len(start)))
-    table[0], table[1:] = start, rows
-    added = np.cumsum(table, axis=0)[-1] if len(start) == 1 else table.sum(axis=0)
-    return np.asarray(added, np.float64)
+def add_up(
+    usage_cores: Floats,
+    memory_bytes: NDArray[np.int64],
+    period_s: float,
+    rows: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    sums: Floats,
+    peak: NDArray[np.int64],
+    cores: Floats,
+    peaks: Floats,
+) -> None:
+    """Add reports ([reports, members]) of the members `rows` to running samples, and take those at `ends`.
+
+    sums, peak: the running samples, core-seconds and seconds, float64[2, n], and the largest memory,
+    int64[n]. cores, peaks: the samples taken, float64[ends, n]. A backend may compile it.
+    """
+    taken = 0
+    for report in range(len(usage_cores)):
+        for i in range(len(rows)):
+            sums[0, i] += usage_cores[report, rows[i]] * period_s
+            sums[1, i] += period_s
+            peak[i] = max(peak[i], memory_bytes[report, rows[i]])
+        if taken < len(ends) and report == ends[taken]:
+            for i in range(len(rows)):
+                cores[taken, i], peaks[taken, i] = sums[0, i] / sums[1, i], peak[i]
+                sums[0, i], sums[1, i], peak[i] = 0.0, 0.0, 0
+            taken += 1

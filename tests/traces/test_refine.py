@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import replace
+from math import exp, log, sqrt
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ from traces import load as door
 from traces import parquet
 from traces import refine as module
 from traces.load import RECORDED, shipped
-from traces.refine import DEFAULT, FIT_COARSE_S, Burstiness, aggregate, fit, fit_all, refine
+from traces.refine import DEFAULT, FIT_COARSE_S, Burstiness, Bursts, aggregate, fit, fit_all, refine
 from traces.schema import UsageTrace, validate
 from twinbed import TraceError
 
@@ -49,6 +51,21 @@ def test_every_coarse_mean_is_kept_and_the_result_is_a_valid_trace(
     if max_cores is not None:
         ceiling = np.maximum(trace.cpu_cores, max_cores)
         assert (blocks(fine.cpu_cores, count) <= ceiling[:, None] * (1 + 1e-12)).all()
+
+
+@given(st.integers(1, 5), st.integers(1, 300), st.floats(0.1, 5.0), st.sampled_from([0.0, 0.05, 2.0]))
+@settings(max_examples=30)
+def test_bursts_are_numpys_numbers_through_scipys_filter_to_the_bit(columns, count, cv, correlation_s):
+    mean = np.full((3, columns), 0.5)
+    drawn = Bursts(columns, count, 0.1, seed(), Burstiness(cv, correlation_s), np.inf).draw(mean)
+    random = np.random.Generator(np.random.PCG64(seed()))
+    sigma, keep = sqrt(log(1 + cv**2)), exp(-0.1 / correlation_s) if correlation_s else 0.0
+    before = keep * random.standard_normal((1, columns))
+    shocks = random.standard_normal((3 * count, columns))
+    noise, _ = scipy.signal.lfilter([sigma * sqrt(1 - keep**2)], [1.0, -keep], shocks, axis=0, zi=before)
+    block = np.exp(noise).reshape(3, count, columns)
+    block *= (mean / block.mean(axis=1))[:, None]
+    assert np.array_equal(drawn, block.reshape(-1, columns))
 
 
 @given(usage_traces(), parts, burstiness)

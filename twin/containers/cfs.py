@@ -300,7 +300,7 @@ def advance(
             _advance_host(fleet, hosts, h, offset, demand, row)
 
 
-@package_kernel
+@inlined
 def write_quotas(
     fleet: Fleet,
     hosts: Hosts,
@@ -357,7 +357,7 @@ def write_quotas(
     return changed
 
 
-@package_kernel
+@inlined
 def end_period(
     fleet: Fleet,
     hosts: Hosts,
@@ -422,7 +422,7 @@ def end_period(
     return over_count
 
 
-@kernel
+@inlined
 def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -> None:
     """Write period `row`, which has just ended, into the series and forget the reasons it recorded."""
     for i in range(len(fleet.status)):
@@ -440,7 +440,7 @@ def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -
         fleet.reason[i] = 0
 
 
-@kernel
+@inlined
 def reserve(reserved: Floats, held: Floats, fleet: Fleet, columns: Whole) -> None:
     """Add the recorded quotas of running `columns` to `reserved`; without a quota, `held` (cores)."""
     for i in columns:

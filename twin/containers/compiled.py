@@ -39,8 +39,11 @@ def kernel(function: _Function) -> _Function:
 
 @cache
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a plain function of another package as a `kernel`, the same one for every caller."""
-    return kernel(function)
+    """Return a plain function of another package compiled, the same one for every caller.
+
+    It is inlined into kernels that call it, and cached as long as its own file does not change.
+    """
+    return cast(Callable[..., Any], njit(cache=True, error_model="numpy", forceinline=True)(function))
 
 
 def package_kernel(function: _Function) -> _Function:

@@ -39,6 +39,9 @@ _MOST_WAITING = 8192
 _COLUMNS = 16
 """Containers whose histograms are read at once."""
 
+_ROWS = 64
+"""Periods that are turned at once: those of many containers stay in the cache."""
+
 
 class LatenessInBlocks:
     """The lateness of the work of `count` containers, in periods of period_s."""
@@ -53,11 +56,10 @@ class LatenessInBlocks:
 
     def add(self, demand_cores: NDArray[np.floating], done_cores: NDArray[np.floating]) -> None:
         """Add the work that arrived and the work that was done in the next periods, float[t, N]."""
-        arrived = np.ascontiguousarray(demand_cores.T, np.float64) * self._period_s
-        done = np.ascontiguousarray(done_cores.T, np.float64) * self._period_s
+        arrived, done = np.empty((2, *demand_cores.shape[::-1]))
+        apart = np.zeros(len(arrived), np.bool_)
+        _turn(demand_cores, done_cores, self._period_s, arrived, done, apart)
         times = np.arange(len(demand_cores) + 1.0)
-        late = np.abs(arrived - done) > SAME_CORES * self._period_s
-        apart = np.asarray(late.any(axis=1), np.bool_)
         for column in range(len(arrived)):
             waiting = self._sizes[column]
             if not (apart[column] or len(waiting) or self._behind[column] > 0.0):
@@ -134,6 +136,27 @@ def _add(began_s: float, ended_s: float, weight: float, counts: Floats, density:
     counts[high, column] += share * (far - _EDGES[high])
     density[low + 1, column] += share
     density[high, column] -= share
+
+
+@released
+def _turn(
+    demand_cores: NDArray[np.floating],
+    done_cores: NDArray[np.floating],
+    period_s: float,
+    arrived: Floats,
+    done: Floats,
+    apart: NDArray[np.bool_],
+) -> None:
+    """Write what arrived and was done, float[t, N], as seconds, float64[N, t], and which containers were ever
+    late into `apart`, bool[N]."""
+    rows, columns = demand_cores.shape
+    for first in range(0, rows, _ROWS):
+        for column in range(columns):
+            for row in range(first, min(first + _ROWS, rows)):
+                arriving = np.float64(demand_cores[row, column]) * period_s
+                doing = np.float64(done_cores[row, column]) * period_s
+                arrived[column, row], done[column, row] = arriving, doing
+                apart[column] |= abs(arriving - doing) > SAME_CORES * period_s
 
 
 @released

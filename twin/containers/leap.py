@@ -22,7 +22,7 @@ from twin.containers.asking import Requests
 from twin.containers.cfs import Bytes8, Fleet, Report, Rows, Whole
 from twin.containers.compiled import compiled, kernel, released
 from twin.containers.fluid import Fluid
-from twin.containers.leap_memory import NOTED, ORDER, Memory, go_to, has_room, hold, new_memory
+from twin.containers.leap_memory import NOTED, ORDER, Memory, go_to, has_room, hold, is_due, new_memory
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine
 from twin.containers.recording import Recorder
@@ -221,18 +221,6 @@ class Leaps:
         )
 
 
-def delays_until(at_s: float, now_s: float) -> tuple[float, ...]:
-    """Return the delays of consecutive timeouts, the last of which ends at at_s to the bit.
-
-    The difference of two numbers is exact if the smaller one is at least half of the larger one (Sterbenz).
-    If now_s is less, a first timeout leads to about three quarters of at_s.
-    """
-    if at_s <= 2 * now_s:
-        return (at_s - now_s,)
-    first_s = 0.75 * at_s - now_s
-    return first_s, at_s - (now_s + first_s)
-
-
 @kernel
 def _reach(
     now_s: float,
@@ -297,8 +285,9 @@ def _run(
         if k > 0 and memory.handled and not has_room(memory):
             return k, 0, changed
         if len(told.usage_cores):
-            told.usage_cores[k] = report.usage_cores
-            told.memory_bytes[k] = report.memory_bytes
+            for i in range(len(fleet.status)):
+                told.usage_cores[k, i] = report.usage_cores[i]
+                told.memory_bytes[k, i] = report.memory_bytes[i]
         if deciding:
             for j in range(len(columns)):
                 room.quota[j] = report.quota_cores[columns[j]]
@@ -316,7 +305,7 @@ def _run(
             if decided > 0:
                 for j in range(decided):
                     room.ids[j] = ids[room.rows[j]]
-                if memory.handled:
+                if memory.handled and is_due(memory, times[1, k]):
                     go_to(
                         memory, times[1, k], fleet, hosts, columns, issued, demand, row, start_s,
                         clock.period_s,
@@ -328,7 +317,7 @@ def _run(
                     room.reasons[:decided], memory.counts[ORDER], offset, demand, row, clock.period_s,
                     clock.burst_s,
                 )  # fmt: skip
-        if memory.handled:
+        if memory.handled and is_due(memory, times[0, k]):
             go_to(memory, times[0, k], fleet, hosts, columns, issued, demand, row, start_s, clock.period_s)
         found = cfs.end_period(
             fleet, hosts, demand, want, row, clock.period_s, clock.burst_s, report, over

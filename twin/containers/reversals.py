@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from twin.containers.compiled import kernel, released
 from twin.containers.model import Floats
 
+_COLUMNS = 16
+"""Containers whose limits are collected at once: a line of the cache holds as many float32."""
+
 
 class Reversals:
     """The limits of `count` containers. within: periods after a change that count, ≥ 1."""
@@ -45,17 +48,22 @@ def _go_on(
 ) -> None:
     """Count changes in `counts` of which all is known, and keep the others for later."""
     rows, columns = limits.shape
-    values = np.empty(within + 1 + rows)
-    for column in range(columns):
-        length = kept[column]
-        values[:length] = last[column, :length]
+    values, lengths = np.empty((_COLUMNS, within + 1 + rows)), np.empty(_COLUMNS, np.int64)
+    for first in range(0, columns, _COLUMNS):
+        count = min(_COLUMNS, columns - first)
+        for k in range(count):
+            lengths[k] = kept[first + k]
+            values[k, : lengths[k]] = last[first + k, : lengths[k]]
         for row in range(rows):
-            if up[row, column]:
-                values[length] = limits[row, column]
-                length += 1
-        counts[column] += _taken_back(values[:length], within, length - within)
-        kept[column] = min(length, within + 1)
-        last[column, : kept[column]] = values[length - kept[column] : length]
+            for k in range(count):
+                if up[row, first + k]:
+                    values[k, lengths[k]] = limits[row, first + k]
+                    lengths[k] += 1
+        for k in range(count):
+            column, length = first + k, lengths[k]
+            counts[column] += _taken_back(values[k, :length], within, length - within)
+            kept[column] = min(length, within + 1)
+            last[column, : kept[column]] = values[k, length - kept[column] : length]
 
 
 @kernel
@@ -70,6 +78,10 @@ def _taken_back(limits: Floats, within: int, end: int) -> int:
     high_count, low_count = 0, 0
     for place in range(len(limits)):
         value = limits[place]
+        if place > 0 and value == limits[place - 1]:
+            # It waits in the place of the one before, which is on top of both stacks.
+            highs[high_count - 1] = lows[low_count - 1] = place
+            continue
         while high_count and limits[highs[high_count - 1]] >= value:
             high_count -= 1
             p = highs[high_count] + 1

@@ -12,8 +12,7 @@ and a write that was superseded before it took effect is dropped. These rules ho
 choice:
 
 - Held, killed and restarting containers make no progress.
-- A killed container is down for its back-off and restart_s, so it is killed at most once per start. With
-  restart_cpu_s it is down until its quota has given it that much CPU.
+- A killed container is down until its next start (lives.py), so it is killed at most once per start.
 - The decision of `on_join` takes effect at once, before the newcomers run.
 - Agents sweep by themselves. Only their report crosses the network.
 """
@@ -42,14 +41,15 @@ from control.allocator.model import (
 from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
 from twin.containers.asking import Newcomers, Requests
-from twin.containers.leap import Leapt, Moment, delays_until, new_leaps
+from twin.containers.leap import Leapt, Moment, new_leaps
+from twin.containers.lives import Lives
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
 from twin.containers.recording import Recorder
 from twin.containers.reporting import Counters, shown
-from twin.containers.starting import BackOff, StartUps
 from twin.containers.telling import Progress, Told
+from twin.containers.timers import Timers, delays_until
 from twinbed import InvariantError
 
 
@@ -76,7 +76,8 @@ class ControlLoop:
         self._physics, self._allocator, self._machine = physics, allocator, machine
         self._population, self._fleet = physics.population, physics.fleet
         periods, count, groups = physics.periods, len(physics.group), len(physics.ends_s)
-        self.env = simpy.Environment()
+        self._timers = Timers()
+        self.env = self._timers.env
         self.on_signal: Callable[[], None] = lambda: None
         self._members = Members(physics.group, groups)
         self._recorder = recorder
@@ -84,10 +85,7 @@ class ControlLoop:
         self._limit_changes = 0
         self._order = 0
         self.requests = Requests(physics, self._recorder)
-        # Lives ended so far, by which a late restart timer is recognised.
-        self._starts = np.zeros(count, np.int64)
-        self._back_off = BackOff(count)
-        self._starting = StartUps(physics, machine) if machine.restart_cpu_s > 0.0 else None
+        self._lives = Lives(physics, machine, self._timers, self._note)
         interval_s = self._population.report_interval_s
         self._counters = Counters(physics, interval_s) if interval_s > 0.0 else None
         self._spare: list[cfs.Report] = []
@@ -134,11 +132,11 @@ class ControlLoop:
         if self._allocator.reclaim is not None:
             self._plan_sweep(self._allocator.reclaim.interval_s)
         if isinstance(self._allocator, ServiceAware):
-            self._at(self._allocator.service_interval_s, self._service, self._allocator)
+            self._timers.after(self._allocator.service_interval_s, self._service, self._allocator)
         while ticks.is_alive:
             reached_s = physics.run_until(env.peek())
             if physics.signalled:
-                self._at(reached_s - env.now, self._signalled)
+                self._timers.after(reached_s - env.now, self._signalled)
             env.step()
         if not ticks.ok:
             raise cast(BaseException, ticks.value)
@@ -176,7 +174,7 @@ class ControlLoop:
                     for delay_s in delays_until(leapt.at.now_s, env.now):
                         yield env.timeout(delay_s)
                     if leapt.reclaim_s < np.inf:
-                        self._at_exactly(leapt.reclaim_s, self._reclaim, self._all_apps())
+                        self._timers.exactly(leapt.reclaim_s, self._reclaim, self._all_apps())
                     told.tell(row + 1)
                 if self._counters is None:
                     self._send(report, row, group, end_s)
@@ -196,16 +194,14 @@ class ControlLoop:
         physics = self._physics
         report = self._spare.pop() if self._spare else cfs.new_report(len(physics.group))
         columns = self._members.by_group[group][0]
-        if self._starting is not None:
-            self._starting.burn(columns, end_s)
+        self._lives.burn(columns, end_s)
         over = physics.end_period(row, group, report)
         if self._recorder is not None:
             physics.record(self._recorder.reach(row), row, group, report)
         else:
             cfs.reserve(self._reserved, self.requests.held, self._fleet, columns)
         self.requests.record(row, columns)
-        if self._starting is not None:
-            self._end_starts(columns, end_s, self._starting)
+        self._lives.go_on(columns, end_s)
         return report, over
 
     def _leap(self, row: int, report: cfs.Report, over: Columns) -> Leapt | None:
@@ -229,7 +225,7 @@ class ControlLoop:
         self._last_arrival_s = arrival_s
         everyone = members.in_order and len(members.by_group) == 1
         self._in_flight.append((report, ids, None if everyone else columns, at_s))
-        self._at(arrival_s - self.env.now, self._telemetry)
+        self._timers.after(arrival_s - self.env.now, self._telemetry)
 
     def _telemetry(self) -> None:
         """Deliver the oldest report in flight. (Two that are due at once may differ by rounding.)"""
@@ -255,7 +251,7 @@ class ControlLoop:
         stats = self._physics.service_level(self.env.now)
         if stats is None:
             return
-        self._at(allocator.service_interval_s, self._service, allocator)
+        self._timers.after(allocator.service_interval_s, self._service, allocator)
         self._carry_out(allocator.on_service(self._members.named(stats)))
 
     # --- decisions -------------------------------------------------------------------------------
@@ -267,12 +263,12 @@ class ControlLoop:
         machine = self._machine
         if decision.reclaim.size:
             delay_s = machine.reclaim_delay_s + machine.network_delay_s
-            self._at(delay_s, self._reclaim, decision.reclaim)
+            self._timers.after(delay_s, self._reclaim, decision.reclaim)
         limits = (decision.cpu, decision.memory, decision.requests)
         if any(part.ids.size for part in limits) or decision.restart.size or decision.kill.size:
             delay_s = machine.oom_grant_delay_s if answer else machine.quota_write_delay_s
             self._order += 1
-            self._at(delay_s + machine.network_delay_s, self._apply, decision, self._order, answer)
+            self._timers.after(delay_s + machine.network_delay_s, self._apply, decision, self._order, answer)
 
     def _apply(self, decision: Decision, order: int, answer: bool) -> None:
         """Apply all parts at one instant, so that decreases take effect with increases.
@@ -281,9 +277,9 @@ class ControlLoop:
         counts against it.
         """
         if decision.restart.size:
-            self._take_down(self._members.find(decision.restart)[1], "restart")
+            self._lives.take_down(self._members.find(decision.restart)[1], "restart")
         if decision.kill.size:
-            self._take_down(self._members.find(decision.kill)[1], "kill")
+            self._lives.take_down(self._members.find(decision.kill)[1], "kill")
         if decision.requests.ids.size:
             self.requests.write(self._members, decision.requests, order)
         if decision.memory.ids.size:
@@ -305,7 +301,7 @@ class ControlLoop:
         if written.short.size:
             self._overshoot(written.short)
 
-    # --- memory, kills and restarts --------------------------------------------------------------
+    # --- memory ----------------------------------------------------------------------------------
 
     def _signalled(self) -> None:
         """Handle an early stop of the physics: a memory limit is exceeded, or a watched request has ended."""
@@ -326,9 +322,9 @@ class ControlLoop:
         if self._allocator.traps_oom:
             self._physics.hold(columns)
         else:
-            self._take_down(columns, "kill")
+            self._lives.take_down(columns, "kill")
         if self._machine.network_delay_s > 0.0:
-            self._at(self._machine.network_delay_s, self._ask, event)
+            self._timers.after(self._machine.network_delay_s, self._ask, event)
         else:
             self._ask(event)
 
@@ -338,62 +334,29 @@ class ControlLoop:
         columns = memory.too_much(self._fleet, self._physics.host, self._population.host_memory_bytes)
         event = OomEvents(self._members.issued[columns], np.full(len(columns), PAGE_BYTES), self.env.now)
         self._note("oom", columns)
-        self._take_down(columns, "kill")
+        self._lives.take_down(columns, "kill")
         if columns.size and not self._allocator.traps_oom:
-            self._at(self._machine.network_delay_s, self._ask, event)
+            self._timers.after(self._machine.network_delay_s, self._ask, event)
 
     def _ask(self, event: OomEvents) -> None:
         self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
-
-    def _take_down(self, columns: Columns, why: str) -> None:
-        """Kill or restart containers that are not down. They come back after their back-off and restart_s."""
-        columns = columns[self._fleet.status[columns] <= cfs.HELD]
-        if columns.size == 0:
-            return
-        self._physics.take_down(columns)
-        self._starts[columns] += 1
-        if why == "kill":
-            self._note("kill", columns)
-        waits_s = self._back_off.waits_s(columns, self.env.now, failed=why == "kill")
-        if self._starting is not None:
-            self._starting.begin(columns, self.env.now + waits_s)
-        for wait_s in np.unique(waits_s).tolist():
-            waiting = columns[waits_s == wait_s]
-            self._at(wait_s, self._start, waiting, self._starts[waiting])
-
-    def _start(self, columns: Columns, starts: NDArray[np.int64]) -> None:
-        columns = columns[self._starts[columns] == starts]
-        self._note("restart", columns)
-        if self._starting is None:
-            self._at(self._machine.restart_s, self._come_up, columns, self._starts[columns])
-
-    def _end_starts(self, columns: Columns, now_s: float, starting: StartUps) -> None:
-        for column, delay_s in zip(*starting.ending(columns, now_s), strict=True):
-            starting_now = np.array([column])
-            self._at(delay_s, self._come_up, starting_now, self._starts[starting_now])
-
-    def _come_up(self, columns: Columns, starts: NDArray[np.int64]) -> None:
-        same = (self._starts[columns] == starts) & (self._fleet.status[columns] == cfs.DOWN)
-        if self._starting is not None:
-            self._starting.complete(columns[same])
-        self._physics.release(columns[same])
 
     def _sweep(self) -> None:
         rule = self._allocator.reclaim
         if rule is not None:
             self._plan_sweep(rule.interval_s)
-            self._at(self._machine.reclaim_delay_s, self._reclaim, self._all_apps())
+            self._timers.after(self._machine.reclaim_delay_s, self._reclaim, self._all_apps())
 
     def _plan_sweep(self, delay_s: float) -> None:
         if self._sweeps_late:
             self._sweep_s = self.env.now + delay_s
         else:
-            self._at(delay_s, self._sweep)
+            self._timers.after(delay_s, self._sweep)
 
     def _set_sweep(self, until_s: float) -> None:
         """Set the timer of the next sweep if that is due until then."""
         if self._sweep_s <= until_s:
-            self._at_exactly(self._sweep_s, self._sweep)
+            self._timers.exactly(self._sweep_s, self._sweep)
             self._sweep_s = np.inf
 
     def _all_apps(self) -> NDArray[np.int64]:
@@ -414,7 +377,7 @@ class ControlLoop:
         self._note("reclaim", columns)
         shrunk = Shrunk(apps, ids, limits, self.env.now)
         if self._machine.network_delay_s > 0.0:
-            self._at(self._machine.network_delay_s, self._reclaimed, shrunk)
+            self._timers.after(self._machine.network_delay_s, self._reclaimed, shrunk)
         else:
             self._reclaimed(shrunk)
 
@@ -447,7 +410,7 @@ class ControlLoop:
             if len(cpu.ids) < count or not np.array_equal(ids, limits.ids[len(limits.ids) - count :]):
                 raise InvariantError(f"{self._allocator.name}: newcomers without a CPU and a memory limit")
             self._members.add(columns, ids)
-            self._back_off.begin(columns, self.env.now)
+            self._lives.begin(columns)
             self._physics.admit(
                 columns,
                 cpu.quota_cores[len(cpu.ids) - count :],
@@ -457,27 +420,14 @@ class ControlLoop:
         self._order += 1
         self._apply(decision, self._order, False)
         if decision.reclaim.size:
-            self._at(self._machine.reclaim_delay_s, self._reclaim, decision.reclaim)
+            self._timers.after(self._machine.reclaim_delay_s, self._reclaim, decision.reclaim)
 
     def _dismiss(self, columns: Columns) -> Ids:
         self._physics.dismiss(columns)
-        self._starts[columns] += 1
+        self._lives.end(columns)
         self.requests.forget(columns)
         self._note("leave", columns)
         return self._members.remove(columns)
-
-    def _at(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Call `action(*arguments)` after delay_s of virtual time."""
-        event = self.env.timeout(max(delay_s, 0.0))
-        event.callbacks.append(lambda _: action(*arguments))
-
-    def _at_exactly(self, at_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Call `action(*arguments)` at at_s of virtual time, to the bit."""
-        first_s, *rest_s = delays_until(at_s, self.env.now)
-        if rest_s:
-            self._at(first_s, self._at, *rest_s, action, *arguments)
-        else:
-            self._at(first_s, action, *arguments)
 
     def _note(self, kind: str, columns: Columns) -> None:
         self._events.note(self.env.now, kind, columns, self._fleet.limit_bytes[columns])

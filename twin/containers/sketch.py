@@ -49,31 +49,34 @@ class Sketch:
 
     def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
         """Return those of each container, float64[N, q], and of all numbers, float64[q]; NaN without any."""
-        own, pooled = [], np.zeros(len(self._counts), np.int64)
+        bins = np.flatnonzero(self._counts.any(axis=1))
+        own, pooled = [], np.zeros(len(bins), np.int64)
         for first in range(0, self._counts.shape[1], _COLUMNS):
-            part = self._counts[:, first : first + _COLUMNS]
+            part = self._counts[bins, first : first + _COLUMNS]
             pooled += part.sum(axis=1, dtype=np.int64)
-            own += [_of(below, wanted) for below in np.cumsum(part.T, axis=1, dtype=np.int64)]
-        return np.array(own).reshape(-1, len(wanted)), _of(np.cumsum(pooled), wanted)
+            own += [_of(bins, below, wanted) for below in np.cumsum(part.T, axis=1, dtype=np.int64)]
+        return np.array(own).reshape(-1, len(wanted)), _of(bins, np.cumsum(pooled), wanted)
 
 
-def _of(below: NDArray[np.int64], wanted: Sequence[float]) -> Floats:
-    """Return the quantiles of a cumulated histogram, linear between order statistics as numpy.quantile's."""
-    total = int(below[-1])
+def _of(bins: NDArray[np.int64], below: NDArray[np.int64], wanted: Sequence[float]) -> Floats:
+    """Return the quantiles of a cumulated histogram of some bins, linear between order statistics as
+    numpy.quantile's."""
+    total = int(below[-1]) if len(bins) else 0
     if total == 0:
         return np.full(len(wanted), np.nan)
     position = np.asarray(wanted) * (total - 1)
     low = np.floor(position)
-    least, most = (_value(below, np.minimum(rank, total - 1)) for rank in (low, low + 1))
+    least, most = (_value(bins, below, np.minimum(rank, total - 1)) for rank in (low, low + 1))
     return np.asarray(least + (position - low) * (most - least), np.float64)
 
 
-def _value(below: NDArray[np.int64], rank: Floats) -> Floats:
+def _value(bins: NDArray[np.int64], below: NDArray[np.int64], rank: Floats) -> Floats:
     """Return order statistics (from 0), as if the numbers of a bin were spread evenly over it."""
     place = np.searchsorted(below, rank, side="right")
     before = np.where(place > 0, below[place - 1], 0)
     share = (rank - before + 0.5) / (below[place] - before)
-    return np.asarray(_EDGES[place] + share * (_EDGES[place + 1] - _EDGES[place]), np.float64)
+    low, high = _EDGES[bins[place]], _EDGES[bins[place] + 1]
+    return np.asarray(low + share * (high - low), np.float64)
 
 
 @released

@@ -20,6 +20,8 @@ from control.services import RequestStatus
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, LATENCY_QUANTILES, METRICS, MIB, OSCILLATION_PERIODS, UNLIMITED_BYTES
+from twin.containers import cfs
+from twin.containers.compiled import released
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series, Workload
 from twin.containers.requests.model import RequestLog
@@ -221,25 +223,45 @@ Sums = tuple[int, NDArray[np.int64], NDArray[np.int64], Floats, Floats, NDArray[
 
 def sums(series: Series, workload: Population) -> Sums:
     """Return what is added up over the periods of a series."""
-    bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES)
-    return (
-        len(series.up),
-        series.up.sum(axis=0),
-        (series.throttled & series.up).sum(axis=0),
-        _quotas(series, workload),
-        np.where(bounded, series.limit_bytes, 0).sum(axis=0, dtype=np.float64),
-        np.asarray(bounded.any(axis=0), np.bool_),
-    )
+    length, count = series.up.shape
+    up, throttled = np.zeros((2, count), np.int64)
+    reserved, limit = np.zeros((2, count))
+    limited = np.zeros(count, np.bool_)
+    requests = series.request_cores
+    _sum_up(
+        cfs.rows_of(series), np.empty((0, count), np.float32) if requests is None else requests,
+        workload.host_cores, up, throttled, reserved, limit, limited,
+    )  # fmt: skip
+    return length, up, throttled, reserved, limit, limited
 
 
-def _quotas(series: Series, workload: Population) -> Floats:
-    """Return float64[N]: the sum over the periods of each container's quota; without one, of its request, or
-    of its host's cores."""
-    held = workload.host_cores
-    if series.request_cores is not None:
-        held = np.where(np.isnan(series.request_cores), held, series.request_cores)
-    quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, held)
-    return np.asarray(np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64))
+@released
+def _sum_up(
+    series: cfs.Rows,
+    requests: NDArray[np.float32],
+    host_cores: Floats,
+    up: NDArray[np.int64],
+    throttled: NDArray[np.int64],
+    reserved: Floats,
+    limit: Floats,
+    limited: NDArray[np.bool_],
+) -> None:
+    """Add a series to the fields of Seen. requests: float32[T, N], NaN: none; [0, N]: none in the run."""
+    for t in range(len(series.up)):
+        for i in range(len(host_cores)):
+            if not series.up[t, i]:
+                continue
+            up[i] += 1
+            throttled[i] += series.throttled[t, i]
+            cores = np.float64(series.quota_cores[t, i])
+            if not np.isfinite(cores):
+                cores = host_cores[i]
+                if len(requests) and not np.isnan(requests[t, i]):
+                    cores = np.float64(requests[t, i])
+            reserved[i] += cores
+            if series.limit_bytes[t, i] < UNLIMITED_BYTES:
+                limit[i] += np.float64(series.limit_bytes[t, i])
+                limited[i] = True
 
 
 def _reservations(seen: Seen, replay: Replay, price: Price) -> Pairs:

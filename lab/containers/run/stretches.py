@@ -11,17 +11,15 @@ Throttled time is added up. Backlog and request are those at the row's end, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lab.containers.metrics import UNLIMITED_BYTES
-from twin.containers.model import Floats, Series
-
-_CELLS = 1 << 20
-"""Container-periods that are put together at once, so that memory stays small."""
+from twin.containers import cfs
+from twin.containers.compiled import released
+from twin.containers.model import Series
 
 Counts = dict[str, NDArray[np.int32]]
 
@@ -33,9 +31,15 @@ up."""
 def stretches(series: Series, together: int) -> Stretches:
     """Return the series with so many periods in a row. The last row has what is left."""
     length, count = series.up.shape
-    parts = list(_parts(series, together, max(1, _CELLS // max(1, together * count))))
     last = np.append(np.arange(together, length, together), length)[: -(-length // together)] - 1
-    return last.astype(np.int32), *_joined(parts)
+    made = cfs.new_series(len(last), count)
+    counts = {
+        name: np.zeros(made.up.shape, np.int32) for name in ("periods", "up_periods", "throttled_periods")
+    }
+    _put_together(cfs.rows_of(series), together, cfs.rows_of(made), *counts.values())
+    if series.request_cores is not None:
+        made.request_cores = series.request_cores[last].astype(np.float32)
+    return last.astype(np.int32), made, counts
 
 
 def joined(blocks: Sequence[Stretches]) -> Stretches:
@@ -57,51 +61,51 @@ def _joined(parts: Sequence[tuple[Series, Counts]]) -> tuple[Series, Counts]:
     return Series(**made), {name: np.concatenate([count[name] for _, count in parts]) for name in parts[0][1]}
 
 
-def _parts(series: Series, together: int, rows: int) -> Iterator[tuple[Series, Counts]]:
-    """Yield `rows` rows at a time, and then the remainder for the last row."""
-    length = len(series.up)
-    whole = length // together
-    for first in range(0, whole, rows):
-        count = min(rows, whole - first)
-        yield _together(series, first * together, count, together)
-    if length > whole * together:
-        yield _together(series, whole * together, 1, length - whole * together)
-
-
-def _together(series: Series, first: int, rows: int, together: int) -> tuple[Series, Counts]:
-    def blocks(name: str) -> NDArray[Any]:
-        values: NDArray[Any] = getattr(series, name)[first : first + rows * together]
-        return values.reshape(rows, together, -1)
-
-    up, throttled, reason = blocks("up"), blocks("throttled"), blocks("cpu_reason")
-    changed = together - 1 - np.argmax(reason[:, ::-1] != 0, axis=1)
-    ups = up.sum(axis=1, dtype=np.int32)
-    # For a row in which the container is never up, all periods count.
-    counted = up | (ups == 0)[:, None]
-    unlimited = (counted & (blocks("limit_bytes") == UNLIMITED_BYTES)).any(axis=1)
-    limit = np.where(unlimited, 0.0, np.rint(_mean_where(counted, blocks("limit_bytes"))))
-    made = Series(
-        demand_cores=_mean(blocks("demand_cores")),
-        usage_cores=_mean(blocks("usage_cores")),
-        quota_cores=_mean_where(counted, blocks("quota_cores")).astype(np.float32),
-        backlog_s=blocks("backlog_s")[:, -1].astype(np.float32),
-        throttled=np.asarray(throttled.any(axis=1), np.bool_),
-        throttled_s=blocks("throttled_s").sum(axis=1, dtype=np.float64).astype(np.float32),
-        memory_bytes=np.rint(_mean_where(counted, blocks("memory_bytes"))).astype(np.int64),
-        limit_bytes=np.where(unlimited, UNLIMITED_BYTES, limit.astype(np.int64)),
-        cpu_reason=np.take_along_axis(reason, changed[:, None], axis=1)[:, 0].astype(np.uint8),
-        up=np.asarray(up.any(axis=1), np.bool_),
-    )
-    if series.request_cores is not None:
-        made.request_cores = blocks("request_cores")[:, -1].astype(np.float32)
-    hits = (throttled & up).sum(axis=1, dtype=np.int32)
-    return made, {"periods": np.full_like(ups, together), "up_periods": ups, "throttled_periods": hits}
-
-
-def _mean(values: NDArray[Any]) -> NDArray[np.float32]:
-    return np.asarray(values.mean(axis=1, dtype=np.float64), np.float32)
-
-
-def _mean_where(counted: NDArray[np.bool_], values: NDArray[Any]) -> Floats:
-    total = np.where(counted, values, 0).sum(axis=1, dtype=np.float64)
-    return np.asarray(total / counted.sum(axis=1), np.float64)
+@released
+def _put_together(
+    series: cfs.Rows,
+    together: int,
+    made: cfs.Rows,
+    periods: NDArray[np.int32],
+    ups: NDArray[np.int32],
+    hits: NDArray[np.int32],
+) -> None:
+    """Write the rows of `made`, and how many periods each has, those that are up, and throttled while up."""
+    length, count = series.up.shape
+    for row in range(len(made.up)):
+        begin, end = row * together, min((row + 1) * together, length)
+        sums = np.zeros((6, count))
+        demand, usage, throttled_s, quota, memory, limit = sums
+        unlimited = np.zeros(count, np.bool_)
+        for t in range(begin, end):
+            for i in range(count):
+                ups[row, i] += series.up[t, i]
+        for t in range(begin, end):
+            for i in range(count):
+                demand[i] += series.demand_cores[t, i]
+                usage[i] += series.usage_cores[t, i]
+                throttled_s[i] += series.throttled_s[t, i]
+                up = series.up[t, i]
+                # For a row in which the container is never up, all periods count.
+                if up or ups[row, i] == 0:
+                    quota[i] += series.quota_cores[t, i]
+                    memory[i] += np.float64(series.memory_bytes[t, i])
+                    limit[i] += np.float64(series.limit_bytes[t, i])
+                    unlimited[i] |= series.limit_bytes[t, i] == UNLIMITED_BYTES
+                made.up[row, i] |= up
+                made.throttled[row, i] |= series.throttled[t, i]
+                hits[row, i] += up and series.throttled[t, i]
+                if series.cpu_reason[t, i] != 0:
+                    made.cpu_reason[row, i] = series.cpu_reason[t, i]
+        for i in range(count):
+            counted = ups[row, i] if ups[row, i] > 0 else end - begin
+            periods[row, i] = end - begin
+            made.demand_cores[row, i] = demand[i] / (end - begin)
+            made.usage_cores[row, i] = usage[i] / (end - begin)
+            made.throttled_s[row, i] = throttled_s[i]
+            made.quota_cores[row, i] = quota[i] / counted
+            made.memory_bytes[row, i] = np.int64(np.rint(memory[i] / counted))
+            made.limit_bytes[row, i] = (
+                UNLIMITED_BYTES if unlimited[i] else np.int64(np.rint(limit[i] / counted))
+            )
+            made.backlog_s[row, i] = series.backlog_s[end - 1, i]

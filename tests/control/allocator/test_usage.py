@@ -7,7 +7,7 @@ from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import Application, History, PeriodStats
 from control.allocator.roster import Roster
-from control.allocator.usage import Interval, UsageSamples
+from control.allocator.usage import Interval, UsageSamples, add_up
 from control.allocator.vpa import Vpa
 from control.allocator.vpa_settings import VpaSettings
 from lab.check.driven_fleet import DrivenFleet
@@ -136,7 +136,7 @@ def test_samples_of_many_periods_are_those_of_the_periods_one_by_one(length_s, v
             if interval.over(end_s, PERIOD_S):
                 taken.append((row, *one.take()))
         ends = ahead.ends(at_s, PERIOD_S)
-        slots, means, peaks = other.add_all(ids, History(cores, memory, PERIOD_S), ends)
+        slots, means, peaks = other.add_all(add_up, ids, History(cores, memory, PERIOD_S), ends)
         assert [row for row, *_ in taken] == ends
         for number, (_, *sample) in enumerate(taken):
             for told, wanted in zip((slots, means[number], peaks[number]), sample, strict=True):

@@ -17,7 +17,6 @@ def block(language: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "follow.py").write_text(block("python")[0])
-    (tmp_path / "mine.yaml").write_text(block("yaml")[0])
     return tmp_path
 
 

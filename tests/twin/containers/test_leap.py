@@ -17,8 +17,8 @@ from control.allocator.vpa import Vpa
 from control.allocator.vpa_settings import VpaSettings
 from tests.twin.containers.scripted import PERIOD_S, machine
 from twin.containers import simulate, simulation
-from twin.containers.leap import delays_until
 from twin.containers.model import Outcome, Workload
+from twin.containers.timers import delays_until
 
 MIB = 1 << 20
 
