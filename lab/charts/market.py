@@ -12,7 +12,7 @@ import pandas as pd
 
 from lab.ask.kind import Figure
 from lab.charts.drawing import named
-from lab.charts.palette import USAGE, Shown, shown
+from lab.charts.palette import USAGE, Shown, shown, title
 from lab.runs.labels import labels
 from lab.runs.store import Run
 
@@ -121,7 +121,10 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
 
 
 def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
-    names = labels([look.run for look in looks])
+    runs = [look.run for look in looks]
+    names = [
+        text.replace(run.policy, title(run.policy), 1) for run, text in zip(runs, labels(runs), strict=True)
+    ]
     frame = pd.DataFrame(
         {
             "title": name,

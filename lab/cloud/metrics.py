@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from lab.runs.metric import Better, Metric
 
-from lab.runs.metric import Metric
-
-_ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = (
+_ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("cost_usd", "Cost", "USD", 2, "lower", "Price of all machines, moves and probes of the job."),
     ("egress_usd", "Moving data", "USD", 2, "lower", "Price of moving the checkpoint to other regions."),
     ("probes_usd", "Probes", "USD", 2, "lower",

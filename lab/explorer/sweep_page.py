@@ -119,7 +119,7 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
     shown = [metrics[key] for key in picked]
     section("Means over the seeds")
     table = means(now.frame, sweep.keys, shown)
-    headings = {metric.key: f"{metric.title} ({metric.unit})" for metric in shown}
+    headings = {metric.key: metric.heading for metric in shown}
     spreads = {f"{key}_ci95": f"± {heading}" for key, heading in headings.items()}
     forms = {
         heading: st.column_config.NumberColumn(format=f"%.{max(metric.decimals, 1)}f")

@@ -78,6 +78,17 @@ def test_long_durations_are_in_hours_and_short_ones_in_milliseconds(store):
     assert ">4.22<" in text
 
 
+def test_a_figure_that_judges_nothing_has_no_best(store):
+    metrics = [Metric("latency_p50_s", "p50", "1", 3, "neither", "")]
+    looks = shown(
+        [
+            publish(store, policy, metrics={"latency_p50_s": value})
+            for policy, value in (("vpa", 1.0), ("escra", 2.0))
+        ]
+    )
+    assert 'class="tb-best"' not in html.table(looks, metrics)
+
+
 def test_the_cards_compare_with_static(stored):
     text = html.cards(shown(stored[1]))
     assert text.count("against Static") == 3
