@@ -2,12 +2,11 @@
 
 For: looking at the pages; nothing is asserted, but a page that can be scrolled sideways, that is high without
 a list of its sections, or that cannot be opened again from its address is named. Every page shows an answer.
-Names of looks and pages behind it choose among them. The pictures come into artefacts/pages/, those of `readme`
-into the README.
+Names of looks and pages behind it choose among them. The pictures come into artefacts/pages/, and with
+`readme` into the README.
 """
 
 import sys
-import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -103,12 +102,11 @@ def main(asked: Collection[str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = [name for name in PAGES if name in asked] or list(PAGES)
     looks = [look for look in LOOKS if look in asked] or list(LOOKS)
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        sync_playwright() as driver,
-        serve(Path(scratch) / "runs", Path(scratch)) as address,
-    ):
-        stored(Path(scratch) / "runs")
+    # Kept, so that a second look need not wait for the same runs.
+    scratch = folder.parent / "shots"
+    scratch.mkdir(exist_ok=True)
+    stored(scratch / "runs")
+    with sync_playwright() as driver, serve(scratch / "runs", scratch) as address:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         expect.set_options(timeout=_PATIENCE_S * 1000)
         if "readme" in asked:
