@@ -59,10 +59,12 @@ def shoot(page: Page, name: str, folder: Path) -> None:
     """Takes a picture of all of the page."""
     width, window = page.viewport_size["width"], page.viewport_size["height"]
     page.wait_for_timeout(_SETTLE_MS)
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     for _ in range(2):  # Charts are drawn, and the page grows, once they are in the window.
         height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(12_000, int(height) + 40)})
         page.wait_for_timeout(_SETTLE_MS)
+        expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     page.screenshot(path=folder / f"{name}.png")
     inside = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
     sideways = f", {inside - width} px wider than the window" if inside > width else ""
