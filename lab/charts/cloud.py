@@ -144,12 +144,12 @@ def trials(frame: pd.DataFrame, objective: Objective, take: str) -> alt.LayerCha
     base = alt.Chart(frame.assign(best=frame[key].cummin(), place=place)).encode(
         x=alt.X("trial:Q", title="Trial", axis=alt.Axis(tickMinStep=1, format="d", grid=False))
     )
-    scale = alt.Scale(zero=False)
+    scale, axis = alt.Scale(zero=False), alt.Axis(format=",.3~r")
     line = base.mark_line(interpolate="step-after", color=USAGE, strokeWidth=2)
     names = list(looks)
     colors, shapes, sizes = ([look[part] for look in looks.values()] for part in range(3))
     points = base.mark_point(filled=True, opacity=0.9).encode(
-        y=alt.Y(f"{key}:Q", title=title, scale=scale),
+        y=alt.Y(f"{key}:Q", title=title, scale=scale, axis=axis),
         color=alt.Color("place:N", scale=alt.Scale(domain=names, range=colors), legend=None),
         shape=alt.Shape("place:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
         size=alt.Size("place:N", scale=alt.Scale(domain=names, range=sizes), legend=None),
@@ -163,7 +163,7 @@ def trials(frame: pd.DataFrame, objective: Objective, take: str) -> alt.LayerCha
         ],
     )
     chart: alt.LayerChart = alt.LayerChart(
-        layer=[line.encode(y=alt.Y("best:Q", title=title, scale=scale)), points], height=260
+        layer=[line.encode(y=alt.Y("best:Q", title=title, scale=scale, axis=axis)), points], height=260
     )
     return chart
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lab.ask.kind import Figure
 from lab.charts.drawing import Time, by_title, named
-from lab.charts.palette import SERIES, Shown
+from lab.charts.palette import INK, SERIES, Shown
 from lab.charts.services_drawing import logarithmic_axis
 from lab.charts.words import duration
 
@@ -43,7 +43,7 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
     points = placed.mark_square(size=260, opacity=1, color=SERIES[0])
     above = alt.datum.y > _MIDDLE
     names = [
-        placed.transform_filter(rows).mark_text(dy=away, fontSize=12, color=_WORKS).encode(text="name:N")
+        placed.transform_filter(rows).mark_text(dy=away, fontSize=12, color=INK).encode(text="name:N")
         for rows, away in ((above, -18), (~above, 20))
     ]
     return alt.LayerChart(layer=[lines, points, *names], height=200)

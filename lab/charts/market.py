@@ -18,11 +18,11 @@ from lab.runs.store import Run
 
 _WIDTH = 900
 _LOOKS = {
-    "waiting": "#d9d9d9",
-    "starting": "#f0a830",
-    "working on spot": "#3a87c8",
-    "working on demand": "#c0392b",
-    "leaving": "#8e6bbf",
+    "waiting": "#A9AFB6",
+    "starting": "#E69F00",
+    "working on spot": "#1A7FC4",
+    "working on demand": "#D55E00",
+    "leaving": "#7A4B9E",
 }
 """Colour of each state of a job."""
 _SPAN = (

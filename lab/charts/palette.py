@@ -34,6 +34,8 @@ _DASHES: tuple[tuple[int, ...], ...] = (
 
 THROTTLED = "#D55E00"
 USAGE = "#7F8790"
+INK = "#767D86"
+"""Colour of text inside a chart. Its contrast is 4.2 on the white page and 4.4 on the dark one."""
 
 
 @dataclass(frozen=True, slots=True)

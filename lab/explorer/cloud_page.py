@@ -7,7 +7,7 @@ For: this page. Not for: recommending (lab.explorer.answering), the left side (c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -175,12 +175,14 @@ def _more(share: float) -> str:
 
 def _ranking(question: Question, frame: pd.DataFrame) -> None:
     section("Ranking")
+    # One unit for all rows, so that they can be compared; hours if no time is known.
+    size, unit = words.unit(float((3600 * frame["time_h"]).fillna(7200.0).median()))
     shown = pd.DataFrame(
         {
             "rank": frame["rank"],
             "configuration": frame["configuration"],
-            "time": _spans(3600 * frame[["time_h", "time_low_h", "time_high_h"]], words.interval),
-            "cost (\\$)": _spans(frame[["cost_usd", "cost_low_usd", "cost_high_usd"]], _span),
+            f"time ({unit})": _spans(3600 / size * frame[["time_h", "time_low_h", "time_high_h"]]),
+            "cost (\\$)": _spans(frame[["cost_usd", "cost_low_usd", "cost_high_usd"]]),
             "price (\\$/h)": frame["price_usd_h"].map("{:.3f}".format),
             "it is": charts.places(frame),
             "reason": frame["reason"].map(html.markdown),
@@ -195,9 +197,9 @@ def _ranking(question: Question, frame: pd.DataFrame) -> None:
     downloads.ranking(frame, question.job.name)
 
 
-def _spans(frame: pd.DataFrame, written: Callable[[float, float, float], str]) -> list[str]:
+def _spans(frame: pd.DataFrame) -> list[str]:
     """Return texts of values with their intervals. Columns: the middle, the low and the high end."""
-    return [written(*row) if np.isfinite(row[0]) else ABSENT for row in frame.to_numpy(float)]
+    return [_span(*row) if np.isfinite(row[0]) else ABSENT for row in frame.to_numpy(float)]
 
 
 def _span(middle: float, low: float, high: float) -> str:

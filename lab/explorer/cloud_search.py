@@ -37,9 +37,9 @@ def choose(place: DeltaGenerator) -> tuple[int, float | None]:
         key="cloud_trials", bind="query-params", disabled=busy,
     )  # fmt: skip
     cap_usd: float | None = right.number_input(
-        "Spend at most ($)", 0.01, value=None, placeholder="no bound",
+        "Cap ($)", 0.01, value=None, placeholder="no bound",
         key="cloud_cap", bind="query-params", disabled=busy,
-        help="The price of all trials together. A trial that could exceed it is not begun.",
+        help="The most that all trials may cost together. A trial that could exceed it is not begun.",
     )  # fmt: skip
     return round(min(_MOST_TRIALS, max(1.0, trials))), cap_usd
 
@@ -80,7 +80,7 @@ def _show(answer: Mapping[str, Any]) -> None:
     st.markdown("\n".join(f"- {html.markdown(note)}" for note in answer["notes"]))
     rows = pd.DataFrame(answer["rows"])
     section("Trial by trial")
-    if len(rows):
+    if len(rows) > 1:
         st.altair_chart(
             charts.trials(rows, Objective(answer["by"]), answer["take"]), key="cloud_trials_chart"
         )

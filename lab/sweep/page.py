@@ -90,7 +90,9 @@ def _front(frame: pd.DataFrame, varying: Sequence[str], one: Metric, two: Metric
 
 
 def _labels(frame: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    # Keys are dotted: all begin with the kind of question, which says nothing here.
     texts = [
-        frame[key].astype(str) if key == "policy" else f"{key}=" + frame[key].astype(str) for key in keys
+        ("" if key == "policy" else f"{key.partition('.')[2] or key}=") + frame[key].astype(str)
+        for key in keys
     ]
     return pd.concat(texts, axis=1).agg(" ".join, axis=1)

@@ -40,6 +40,7 @@ def record(number: int, trial: Trial) -> Record:
 def result(searched: Searched, backend: Backend) -> Result:
     """Return the table of a search. Its facts are the cluster to take and the cost of the search."""
     rows = tuple(record(number, trial) for number, trial in enumerate(searched.trials, start=1))
+    count = len(searched.trials)
     problems = any(trial.problem for trial in searched.trials)
     known = f" after {searched.known} trials that were known" if searched.known else ""
     measured = "measured" if searched.tried else "not measured"
@@ -49,7 +50,7 @@ def result(searched: Searched, backend: Backend) -> Result:
         facts={
             "take": str(searched.best),
             "measured": str(searched.tried).lower(),
-            "trials": str(len(searched.trials)),
+            "trials": str(count),
             "spent": f"{searched.spent_usd:.4f} $",
             "stopped": searched.why,
         },
@@ -57,7 +58,8 @@ def result(searched: Searched, backend: Backend) -> Result:
         notes=(
             f"Take: {searched.best} at {searched.price_usd_h:.3f} $/h, {measured}. "
             f"The search ended: {searched.why}.",
-            f"{len(searched.trials)} trials{known} cost {searched.spent_usd:.4f} $ by the price list.",
+            f"{count} {'trial' if count == 1 else 'trials'}{known} cost {searched.spent_usd:.4f} $ by the "
+            "price list.",
             said_of(backend),
             *searched.ready.notes[1:],
         ),
