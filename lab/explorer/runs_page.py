@@ -19,6 +19,7 @@ from lab.containers.metrics import METRICS
 from lab.explorer import html, questions, results, running, services_results, session
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.compare import kind_of
+from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
 from twinbed import StoreError
 
@@ -69,10 +70,10 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _table(matching: pd.DataFrame) -> list[str]:
     """Show the runs, the newest first. Returns the ids of the ticked ones."""
-    # A store with nothing but fabrics has no column of containers' figures.
-    columns = [column for column in _COLUMNS if column in matching]
-    shown = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
-        created_at=pd.to_datetime(matching["created_at"])
+    # Runs of other kinds have none of the containers' figures.
+    columns = [column for column in _COLUMNS if column in matching and matching[column].notna().any()]
+    frame = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
+        created_at=pd.to_datetime(matching["created_at"]), policy=matching["policy"].map(title)
     )
     config = {
         "name": st.column_config.TextColumn("Name"),
@@ -93,14 +94,15 @@ def _table(matching: pd.DataFrame) -> list[str]:
     asked = set(st.query_params.get_all("runs"))
     ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in asked]
     event = st.dataframe(
-        shown,
+        frame,
+        placeholder=ABSENT,
         hide_index=True,
         column_config=config,
         on_select="rerun",
         selection_mode="multi-row",
         selection_default={"selection": {"rows": ticked}},
         key="runs_table",
-        height=min(420, 36 * (len(shown) + 1) + 3),
+        height=min(420, 36 * (len(frame) + 1) + 3),
     )
     rows: list[int] = event["selection"]["rows"]
     return [str(matching["id"].iloc[row]) for row in rows if row < len(matching)]

@@ -96,7 +96,8 @@ def test_trials_are_shown_as_they_come(monkeypatch):
 
 
 def test_a_reload_finds_the_search_again_and_says_if_it_is_of_before():
-    answer = {"asked": -1, "by": "cost", "job": "mine", "rows": [ROW], "take": "x", "notes": ["Take: *it*."]}
+    rows = [ROW, {**ROW, "trial": 2, "job_usd": 0.5}]
+    answer = {"asked": -1, "by": "cost", "job": "mine", "rows": rows, "take": "x", "notes": ["Take: *it*."]}
     name = cloud_search._ANSWERS._shelf.put(answer)
     app = opened(answer=name)
     assert not app.exception
