@@ -21,6 +21,14 @@ _BASE = {
     "autothrottle": "#56B4E9",
     "unlimited": "#8C8C8C",
 }
+_SCHEMES = {
+    "thorn": "escra",
+    "bond": "autopilot",
+    "reroute": "vpa",
+    "none": "unlimited",
+    "thorn-software": "autothrottle",
+}
+"""Schemes of a fabric, and the policy of containers whose look each has: they never stand side by side."""
 _FURTHER = ("#D55E00", "#7A4B9E")
 _LAST = ("#B8A800", "#6B3E26")
 """Colours that are near to some of the others: they come last."""
@@ -73,6 +81,12 @@ def title(policy: str) -> str:
     return " · ".join([name.upper() if name == "vpa" else name.capitalize(), *parameters])
 
 
+def _named(run: Run) -> str:
+    """Return the name under which a run's policy has its look."""
+    name = run.policy.split(":", 1)[0]
+    return _SCHEMES.get(name, name)
+
+
 def shown(runs: Sequence[Run]) -> list[Shown]:
     """Return each run with a unique title. The first run of a policy gets the policy's own colour. Others
     get further colours, then those of policies that are not among the runs."""
@@ -80,10 +94,10 @@ def shown(runs: Sequence[Run]) -> list[Shown]:
     looks: list[Shown] = []
     taken: set[str] = set()
     further = 0
-    names = {run.policy.split(":", 1)[0] for run in runs}
+    names = {_named(run) for run in runs}
     spare = (*_FURTHER, *(color for name, color in _BASE.items() if name not in names), *_LAST)
     for run, text in zip(runs, texts, strict=True):
-        name = run.policy.split(":", 1)[0]
+        name = _named(run)
         full = text.replace(run.policy, title(run.policy), 1)
         if texts.count(text) > 1:
             full += f" · seed {run.seed}"

@@ -12,7 +12,7 @@ _ITERATION = "th percentile of iterations, or of means of `average` consecutive 
 _BUS = "Collectives: bus bandwidth of single operations, percentile"
 
 _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
-    ("outages", "Outages of paths", "1", 0, "lower",
+    ("outages", "Outages of paths", "1", 0, "neither",
      "Number of paths on which flows lost packets, counted for each fault."),
     ("gap_p50_s", "Gap p50", "s", 3, "lower", "Median over outages of the time for which packets are lost."),
     ("gap_max_s", "Gap longest", "s", 3, "lower", "Longest time over outages for which packets are lost."),
