@@ -36,6 +36,7 @@ SERIES = (*_BASE.values(), *_FURTHER, *_LAST)
 """Colours of lines that are no policies."""
 AREAS = (*SERIES, "#C7D59F", "#F3B6C6", "#3D4A8A")
 """Colours of areas on top of each other, all different: as many as a chart of a trace needs."""
+_ACRONYMS = ("vpa", "krr", "hpa", "fifo", "yarn", "las", "nccl")
 _DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0), (8, 3), (3, 2), (8, 3, 2, 3), (12, 4), (5, 2), (2, 4), (14, 3, 3, 3),
 )  # fmt: skip
@@ -78,7 +79,9 @@ def title(policy: str) -> str:
     if "(" in policy or ".py:" in policy:  # a user's own, which stays as it was written
         return policy
     name, *parameters = policy.split(":")
-    return " · ".join([name.upper() if name == "vpa" else name.capitalize(), *parameters])
+    words = [word.upper() if word in _ACRONYMS else word for word in name.split("-")]
+    words[0] = words[0][:1].upper() + words[0][1:]
+    return " · ".join(["-".join(words), *parameters])
 
 
 def _named(run: Run) -> str:

@@ -112,7 +112,7 @@ def test_the_shipped_scenario_is_asked_with_other_servers(open_cluster, clusters
 def test_the_whole_question_stands_in_the_address(open_cluster, clusters, monkeypatch):
     asked: list[Request] = []
     monkeypatch.setattr(cluster_page.running, "start", lambda _owner, request: asked.append(request()))
-    app = open_cluster(clusters[0], cluster_servers_v100="4", cluster_policies=["Fifo", "Gavel"])
+    app = open_cluster(clusters[0], cluster_servers_v100="4", cluster_policies=["FIFO", "Gavel"])
     assert not app.exception
     app.button(key="run").click().run()
     (request,) = asked
