@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from lab.ask.kind import Figure
-from lab.charts.drawing import Time, by_title, named
+from lab.charts.drawing import Time, by_title, legend_px, named
 from lab.charts.palette import INK, SERIES, Shown
 from lab.charts.services_drawing import logarithmic_axis
 from lab.charts.words import duration
@@ -145,7 +145,7 @@ def job(looks: Sequence[Shown], one: str) -> Iterator[Figure]:
     yield Figure(
         f"Every {one} over time",
         f"How long the longest {one} of each stretch took. A peak is a fault that the scheme did not hide.",
-        alt.Chart(frame, height=280)
+        alt.Chart(frame, height=250 + legend_px(looks))
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
             x=Time((0.0, float(frame["at_s"].max()))).of("at_s"),

@@ -102,7 +102,7 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
             x=time,
             x2="end_h:Q",
             y=rows,
-            color=named("what", _LOOKS, columns=len(_LOOKS)),
+            color=named("what", _LOOKS, columns=3),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("what:N", title="it is"),

@@ -18,13 +18,13 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("lost_h", "Lost work", "h", 2, "lower", "Work that was done again because a machine was taken away."),
     ("waiting_h", "Waiting", "h", 2, "lower", "Time without a machine before the end."),
     ("starting_h", "Starting", "h", 2, "lower", "Time with a machine that starts or is being left."),
-    ("spot_h", "On spot", "h", 2, "higher", "Time for which the job held spot machines."),
-    ("on_demand_h", "On demand", "h", 2, "lower", "Time for which the job held on-demand machines."),
-    ("starts", "Starts", "1", 1, "lower", "Number of times that machines were started."),
-    ("moves", "Moves", "1", 1, "lower",
+    ("spot_h", "On spot", "h", 2, "neither", "Time for which the job held spot machines."),
+    ("on_demand_h", "On demand", "h", 2, "neither", "Time for which the job held on-demand machines."),
+    ("starts", "Starts", "1", 1, "neither", "Number of times that machines were started."),
+    ("moves", "Moves", "1", 1, "neither",
      "Starts in another zone than the one before, or on demand instead of spot, or the reverse."),
-    ("region_moves", "Region moves", "1", 1, "lower", "Starts with the checkpoint of another region."),
-    ("revocations", "Revocations", "1", 1, "lower", "Notices that machines would be taken away."),
+    ("region_moves", "Region moves", "1", 1, "neither", "Starts with the checkpoint of another region."),
+    ("revocations", "Revocations", "1", 1, "neither", "Notices that machines would be taken away."),
 )  # fmt: skip
 """Key, title, unit, decimals to print, which way is better, definition."""
 
