@@ -102,7 +102,7 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
             x=time,
             x2="end_h:Q",
             y=rows,
-            color=named("what", _LOOKS, columns=3),
+            color=named("what", _LOOKS, columns=2),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("what:N", title="it is"),
@@ -117,7 +117,7 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
         .mark_point(shape="cross", filled=True, size=90, color="black", stroke="white")
         .encode(x=time, y=rows, tooltip=["title:N", "zone:N", "begin_h:Q"])
     )
-    return alt.LayerChart(layer=[bars, marks], height=38 * len(looks) + 120, width=_WIDTH)
+    return alt.LayerChart(layer=[bars, marks], height=38 * len(looks) + 140, width=_WIDTH)
 
 
 def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
