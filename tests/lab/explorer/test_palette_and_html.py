@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from lab.charts.palette import Shown, shown, title
+from lab.containers.run.savings import signed
 from lab.explorer import html
 from lab.runs.metric import Metric
 from tests.lab.sample_runs import publish
@@ -93,6 +94,10 @@ def test_the_cards_compare_with_static(stored):
     text = html.cards(shown(stored[1]))
     assert text.count("against Static") == 3
     assert text.count('tb-card"') == 4
+
+
+def test_a_change_of_nothing_has_no_sign():
+    assert [signed(change) for change in (-0.004, 0.0, -0.474, 0.2)] == ["0 %", "0 %", "−47 %", "+20 %"]
 
 
 def test_titles_cannot_bring_markup(stored):
