@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from control.jobs import Objective
 from control.recommender.ports import Recommendation
 from lab.charts.palette import SERIES, USAGE
 from lab.cloud.run.table import records
@@ -130,6 +131,41 @@ def _bounds(x: alt.X, y: alt.Y, deadline_h: float, budget_usd: float) -> list[al
             )
             layers.append(rule.encode(**axis))
     return layers
+
+
+def trials(frame: pd.DataFrame, objective: Objective, take: str) -> alt.LayerChart:
+    """Draw the whole job's cost or time on the cluster of each trial, and the best so far.
+
+    Columns: those of lab.cloud.search.table. take: the configuration that the search ended with.
+    """
+    key, title = ("job_usd", "Job's cost ($)") if objective is Objective.COST else ("job_h", "Job's time (h)")
+    place = np.where(frame["configuration"] == take, BEST, "tried")
+    looks = {BEST: _LOOKS[BEST], "tried": _LOOKS[FRONT]}
+    base = alt.Chart(frame.assign(best=frame[key].cummin(), place=place)).encode(
+        x=alt.X("trial:Q", title="Trial", axis=alt.Axis(tickMinStep=1, format="d", grid=False))
+    )
+    scale, axis = alt.Scale(zero=False), alt.Axis(format=",.3~r")
+    line = base.mark_line(interpolate="step-after", color=USAGE, strokeWidth=2)
+    names = list(looks)
+    colors, shapes, sizes = ([look[part] for look in looks.values()] for part in range(3))
+    points = base.mark_point(filled=True, opacity=0.9).encode(
+        y=alt.Y(f"{key}:Q", title=title, scale=scale, axis=axis),
+        color=alt.Color("place:N", scale=alt.Scale(domain=names, range=colors), legend=None),
+        shape=alt.Shape("place:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
+        size=alt.Size("place:N", scale=alt.Scale(domain=names, range=sizes), legend=None),
+        tooltip=[
+            alt.Tooltip("trial:Q", title="trial"),
+            alt.Tooltip("configuration:N", title="configuration"),
+            alt.Tooltip("job_h:Q", title="job's time (h)", format=".3~g"),
+            alt.Tooltip("job_usd:Q", title="job's cost ($)", format=".3~g"),
+            alt.Tooltip("spent_usd:Q", title="trial's cost ($)", format=".3~g"),
+            alt.Tooltip("why:N", title="because"),
+        ],
+    )
+    chart: alt.LayerChart = alt.LayerChart(
+        layer=[line.encode(y=alt.Y("best:Q", title=title, scale=scale, axis=axis)), points], height=260
+    )
+    return chart
 
 
 def moved_prices(frame: pd.DataFrame, chosen: float) -> alt.LayerChart:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from lab.ask.kind import Figure
-from lab.charts.drawing import by_title
+from lab.charts.drawing import by_title, legend_px
 from lab.charts.palette import USAGE, Shown, shown
 from lab.runs.store import Run
 
@@ -93,7 +93,7 @@ def _lines(
 ) -> alt.Chart:
     scale = alt.Scale(type="log") if log else alt.Scale(nice=False)
     chart: alt.Chart = (
-        alt.Chart(frame, height=260, width=_WIDTH)
+        alt.Chart(frame, height=240 + legend_px(looks), width=_WIDTH)
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
             x=alt.X(f"{x}:Q", title=x_title, scale=scale),

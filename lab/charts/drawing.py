@@ -23,8 +23,9 @@ _CLOCK = (
     "utcFormat((datum.value + {start_s}) * 1000, (datum.value + {start_s}) % 86400 < 1 ? '%-d %b' : '%H:%M')"
 )
 """Vega's expression for the label of a time of day: the day at midnight."""
-_IN_A_ROW = 3
-"""Entries of a legend in one row: a phone cuts a fourth."""
+_IN_A_ROW, _WIDEST, _SYMBOL = 3, 48, 6
+"""Entries of a legend in one row, and characters of a row with its symbols: a phone cuts more."""
+_ROW_PX = 18
 LEFT = 56
 """Width of the labels of every y axis, pixels, so that charts below each other share their time axis."""
 
@@ -244,7 +245,7 @@ def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
         symbolStrokeWidth=3,
         symbolSize=300,
         labelLimit=320,
-        columns=min(_IN_A_ROW, len(runs)),
+        columns=_columns(titles),
     )
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     dashes = alt.Scale(domain=titles, range=[list(look.dash) for look in runs])
@@ -252,6 +253,18 @@ def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
         "color": alt.Color("title:N", title=None, sort=titles, scale=colors, legend=legend),
         "strokeDash": alt.StrokeDash("title:N", title=None, sort=titles, scale=dashes, legend=legend),
     }
+
+
+def _columns(titles: Sequence[str]) -> int:
+    """Return how many entries of a legend stand in a row."""
+    fitting = _WIDEST // (max(map(len, titles), default=0) + _SYMBOL)
+    return max(1, min(_IN_A_ROW, len(titles), fitting))
+
+
+def legend_px(runs: Sequence[Shown]) -> int:
+    """Return the height of the legend of `by_title`, which a chart's height includes, px."""
+    titles = [look.title for look in runs]
+    return _ROW_PX * -(-len(titles) // _columns(titles))
 
 
 def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:

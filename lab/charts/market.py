@@ -12,17 +12,17 @@ import pandas as pd
 
 from lab.ask.kind import Figure
 from lab.charts.drawing import named
-from lab.charts.palette import USAGE, Shown, shown
+from lab.charts.palette import USAGE, Shown, shown, title
 from lab.runs.labels import labels
 from lab.runs.store import Run
 
 _WIDTH = 900
 _LOOKS = {
-    "waiting": "#d9d9d9",
-    "starting": "#f0a830",
-    "working on spot": "#3a87c8",
-    "working on demand": "#c0392b",
-    "leaving": "#8e6bbf",
+    "waiting": "#A9AFB6",
+    "starting": "#E69F00",
+    "working on spot": "#1A7FC4",
+    "working on demand": "#D55E00",
+    "leaving": "#7A4B9E",
 }
 """Colour of each state of a job."""
 _SPAN = (
@@ -102,7 +102,7 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
             x=time,
             x2="end_h:Q",
             y=rows,
-            color=named("what", _LOOKS, columns=len(_LOOKS)),
+            color=named("what", _LOOKS, columns=2),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("what:N", title="it is"),
@@ -117,11 +117,14 @@ def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
         .mark_point(shape="cross", filled=True, size=90, color="black", stroke="white")
         .encode(x=time, y=rows, tooltip=["title:N", "zone:N", "begin_h:Q"])
     )
-    return alt.LayerChart(layer=[bars, marks], height=38 * len(looks) + 120, width=_WIDTH)
+    return alt.LayerChart(layer=[bars, marks], height=38 * len(looks) + 140, width=_WIDTH)
 
 
 def _costs(looks: Sequence[Shown]) -> alt.LayerChart:
-    names = labels([look.run for look in looks])
+    runs = [look.run for look in looks]
+    names = [
+        text.replace(run.policy, title(run.policy), 1) for run, text in zip(runs, labels(runs), strict=True)
+    ]
     frame = pd.DataFrame(
         {
             "title": name,

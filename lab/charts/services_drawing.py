@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lab.charts.drawing import LEFT, Time, by_title, left, named
-from lab.charts.palette import THROTTLED, USAGE, Shown
+from lab.charts.palette import INK, THROTTLED, USAGE, Shown
 from lab.charts.services import AT_LEAST
 from lab.charts.words import duration, significant
 
@@ -241,7 +241,7 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
             ],
         )
     )
-    text = alt.Chart(whole).mark_text(align="left", dx=5, color=USAGE).encode(x=x, y=y, text="text:N")
+    text = alt.Chart(whole).mark_text(align="left", dx=5, color=INK).encode(x=x, y=y, text="text:N")
     chart: alt.LayerChart = alt.LayerChart(layer=[bars, text], height=max(_HEIGHT, 30 * len(runs)))
     return chart
 

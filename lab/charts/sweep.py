@@ -9,9 +9,11 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from lab.charts.palette import SERIES, USAGE
+from lab.charts.palette import AREAS, USAGE
 
 _HEIGHT = 280
+_LONG = 12
+"""Characters of a name from which a row of a legend has no room for a second one on a phone."""
 
 
 def lines(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerChart:
@@ -21,11 +23,10 @@ def lines(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerCh
     """
     x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False))
     named = frame.rename(columns={key: "x", metric: "mean"})
-    base = alt.Chart(named, height=_HEIGHT).encode(x=x, color=_by("line"))
-    line = base.mark_line(point=True).encode(
-        y=alt.Y("mean:Q", title=title, scale=alt.Scale(zero=False)), tooltip=["line:N", "x:Q", "mean:Q"]
-    )
-    interval = base.mark_rule().encode(y="low:Q", y2="high:Q")
+    base = alt.Chart(named, height=_HEIGHT).encode(x=x, color=_by(named))
+    y = alt.Y("mean:Q", title=title, scale=_scale(named))
+    line = base.mark_line(point=True).encode(y=y, tooltip=["line:N", "x:Q", "mean:Q"])
+    interval = base.mark_rule(clip=True).encode(y="low:Q", y2="high:Q")
     return alt.LayerChart(layer=[interval.transform_filter(alt.datum.high > alt.datum.low), line])
 
 
@@ -33,12 +34,10 @@ def bars(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerCha
     """Draw a metric over a key of names, with intervals. Columns as in `lines`."""
     named = frame.rename(columns={key: "x", metric: "mean"})
     base = alt.Chart(named, height=_HEIGHT).encode(
-        x=alt.X("x:N", title=key, sort=None), xOffset="line:N", color=_by("line")
+        x=alt.X("x:N", title=key, sort=None), xOffset="line:N", color=_by(named)
     )
-    points = base.mark_point(filled=True, size=70).encode(
-        y=alt.Y("mean:Q", title=title, scale=alt.Scale(zero=False))
-    )
-    interval = base.mark_rule().encode(y="low:Q", y2="high:Q")
+    points = base.mark_point(filled=True, size=70).encode(y=alt.Y("mean:Q", title=title, scale=_scale(named)))
+    interval = base.mark_rule(clip=True).encode(y="low:Q", y2="high:Q")
     return alt.LayerChart(layer=[interval.transform_filter(alt.datum.high > alt.datum.low), points])
 
 
@@ -49,7 +48,7 @@ def heat(frame: pd.DataFrame, across: str, down: str, metric: str, title: str) -
         alt.Chart(named, height=_HEIGHT)
         .mark_rect()
         .encode(
-            x=alt.X("x:O", title=across),
+            x=alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("y:O", title=down, sort="descending"),
             color=alt.Color("mean:Q", title=title, scale=alt.Scale(scheme="viridis")),
             tooltip=["x:N", "y:N", "mean:Q"],
@@ -70,13 +69,29 @@ def pareto(frame: pd.DataFrame, one: str, two: str, titles: tuple[str, str]) -> 
     )
     front = base.transform_filter("datum.best").mark_line(color=USAGE, strokeDash=[4, 3])
     dots = base.mark_point(filled=True, size=70).encode(
-        color=_by("line"),
+        color=_by(named),
         opacity=alt.when(alt.datum.best).then(alt.value(1.0)).otherwise(alt.value(0.35)),
         tooltip=["label:N", "one:Q", "two:Q"],
     )
     return alt.LayerChart(layer=[front.encode(order="one:Q"), dots])
 
 
-def _by(field: str) -> alt.Color:
-    legend = alt.Legend(orient="top", columns=2, labelLimit=420)
-    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(range=list(SERIES)), legend=legend)
+def _scale(frame: pd.DataFrame) -> alt.Scale:
+    """Return a scale of the means, with as much room again on each side for their intervals: those of few
+    seeds are so wide that no line could be told from another."""
+    low, high = float(frame["mean"].min()), float(frame["mean"].max())
+    if not high >= low:  # No mean is known.
+        return alt.Scale(zero=False)
+    room = (high - low) or abs(high) or 1.0
+    return alt.Scale(
+        domain=[max(low - room, float(frame["low"].min())), min(high + room, float(frame["high"].max()))]
+    )
+
+
+def _by(frame: pd.DataFrame) -> alt.Color:
+    """Return the colours of the column `line`, all different. A phone cuts a second column of long names."""
+    names = list(dict.fromkeys(frame["line"]))
+    columns = 1 if max(map(len, names), default=0) > _LONG else 3
+    legend = alt.Legend(orient="top", columns=columns, labelLimit=420)
+    scale = alt.Scale(domain=names, range=list(AREAS))
+    return alt.Color("line:N", title=None, sort=None, scale=scale, legend=legend)

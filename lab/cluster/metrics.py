@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from lab.runs.metric import Metric
+from lab.runs.metric import Better, Metric
 
 _RANK = "It is the value at rank ⌈share · jobs⌉, counted from 1, over the watched jobs."
 _RHO = "JCT divided by the JCT of the same job where every job has an equal part of every type, "
 
-_ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = (
+_ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("jct_mean_s", "JCT mean", "s", 0, "lower",
      "Mean over the watched jobs of the time from submission to the end. No value if the queue still grew."),
     ("jct_p50_s", "JCT p50", "s", 0, "lower", "Median time from submission to the end. " + _RANK),

@@ -6,6 +6,7 @@ For: these widgets and the request that they make. Not for: making the advice (l
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import streamlit as st
 
@@ -21,6 +22,7 @@ TYPES = ("csv", "parquet", "json", "txt", "om")
 
 _OWN, _SERVER = "upload", "server"
 _TITLES = {_OWN: "Upload a history…", _SERVER: "Ask a Prometheus…"}
+_BIND: Literal["query-params"] = "query-params"
 _LEAST_RISK, _MOST_RISK = 0.5, 25.0
 
 
@@ -37,7 +39,7 @@ def choose(*, running: bool) -> AdviceRequest | None:
         format_func=lambda name: _TITLES.get(name, name.replace("_", " ")),
         placeholder="Choose a history",
         key="advice_source",
-        bind="query-params",
+        bind=_BIND,
         disabled=running,
         help="A recording that comes with twinbed, a file of your own, or a Prometheus that the explorer's "
         "machine reaches.",
@@ -51,7 +53,7 @@ def choose(*, running: bool) -> AdviceRequest | None:
         step=0.5,
         format="%.1f",
         key="advice_risk",
-        bind="query-params",
+        bind=_BIND,
         disabled=running,
         help="Largest accepted share of CFS periods in which a container is throttled by its CPU limit. A "
         "smaller risk gives larger limits.",
@@ -89,7 +91,7 @@ def _hosts(running: bool) -> tuple[int | None, float | None]:
         format="%.0f",
         placeholder="one for each",
         key="advice_hosts",
-        bind="query-params",
+        bind=_BIND,
         disabled=running,
         help="Let the containers share N hosts in the rehearsal, placed in turn. Empty: a host for "
         "each container.",
@@ -101,7 +103,7 @@ def _hosts(running: bool) -> tuple[int | None, float | None]:
         step=1.0,
         format="%g",
         key="advice_host_cores",
-        bind="query-params",
+        bind=_BIND,
         disabled=running,
     )
     return None if count is None else round(count), cores
@@ -147,17 +149,18 @@ def main_of(given: list[Upload]) -> Upload:
 
 def _server(request: AdviceRequest, running: bool) -> AdviceRequest | None:
     url = st.text_input(
-        "Address", placeholder="http://localhost:9090", key="advice_url", disabled=running
+        "Address", placeholder="http://localhost:9090", key="advice_url", bind=_BIND, disabled=running
     ).strip()
     selector = st.text_input(
         "Which containers",
         placeholder='namespace="shop",pod=~"web-.*"',
         key="advice_selector",
+        bind=_BIND,
         disabled=running,
         help="Matchers as in PromQL; empty for all.",
     )
     back, interval = st.columns(2)
-    since = back.text_input("How far back", "7d", key="advice_since", disabled=running)
-    step = interval.text_input("Interval", "30s", key="advice_step", disabled=running)
+    since = back.text_input("How far back", "7d", key="advice_since", bind=_BIND, disabled=running)
+    step = interval.text_input("Interval", "30s", key="advice_step", bind=_BIND, disabled=running)
     st.caption("For a server that requires a token: `twinbed advise --prometheus URL --token-file FILE`.")
     return replace(request, url=url, selector=selector, since=since, step=step) if url else None

@@ -7,7 +7,7 @@ For: this page. Not for: recommending (lab.explorer.answering), the left side (c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from lab.charts import words
 from lab.cloud.input.price_list import in_use
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Answer, Question
-from lab.explorer import answering, cloud_question, downloads, html, session
+from lab.explorer import answering, cloud_question, cloud_search, downloads, html, running, session
 from lab.explorer.cloud_question import Choices
 from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
@@ -31,6 +31,7 @@ from traces.catalogue.catalogue import Catalogue
 from twinbed import TwinbedError
 
 _KEPT, _ASKED = "cloud_answered", "cloud_asked"
+_RANKING, _SEARCH = "Ranking", "Search"
 _FACTORS = (
     0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 5.0,
 )  # fmt: skip
@@ -55,11 +56,26 @@ def ask() -> None:
 
 def page() -> None:
     """Draw the page."""
-    st.title("Cloud", anchor=False)
+    running.take_finished()
     catalogue = in_use()
     with st.sidebar:
+        wanted = st.segmented_control(
+            "Answer",
+            [_RANKING, _SEARCH],
+            default=_RANKING,
+            required=True,
+            key="cloud_ask",
+            bind="query-params",
+            help="Ranking: every cluster with its predicted time and cost. Search: clusters tried one after "
+            "another, on the twin.",
+        )
         chosen, below = cloud_question.choose(catalogue)
+    st.title("Cloud", anchor=False)
     question = _question(chosen)
+    if wanted == _SEARCH:
+        cloud_search.page(chosen, question, below)
+        return
+    running.show()
     pressed = below.button(
         "Recommend", type="primary", width="stretch", disabled=question is None, key="cloud_recommend"
     )
@@ -159,12 +175,14 @@ def _more(share: float) -> str:
 
 def _ranking(question: Question, frame: pd.DataFrame) -> None:
     section("Ranking")
+    # One unit for all rows, so that they can be compared; hours if no time is known.
+    size, unit = words.unit(float((3600 * frame["time_h"]).fillna(7200.0).median()))
     shown = pd.DataFrame(
         {
             "rank": frame["rank"],
             "configuration": frame["configuration"],
-            "time": _spans(3600 * frame[["time_h", "time_low_h", "time_high_h"]], words.interval),
-            "cost (\\$)": _spans(frame[["cost_usd", "cost_low_usd", "cost_high_usd"]], _span),
+            f"time ({unit})": _spans(3600 / size * frame[["time_h", "time_low_h", "time_high_h"]]),
+            "cost (\\$)": _spans(frame[["cost_usd", "cost_low_usd", "cost_high_usd"]]),
             "price (\\$/h)": frame["price_usd_h"].map("{:.3f}".format),
             "it is": charts.places(frame),
             "reason": frame["reason"].map(html.markdown),
@@ -179,9 +197,9 @@ def _ranking(question: Question, frame: pd.DataFrame) -> None:
     downloads.ranking(frame, question.job.name)
 
 
-def _spans(frame: pd.DataFrame, written: Callable[[float, float, float], str]) -> list[str]:
+def _spans(frame: pd.DataFrame) -> list[str]:
     """Return texts of values with their intervals. Columns: the middle, the low and the high end."""
-    return [written(*row) if np.isfinite(row[0]) else ABSENT for row in frame.to_numpy(float)]
+    return [_span(*row) if np.isfinite(row[0]) else ABSENT for row in frame.to_numpy(float)]
 
 
 def _span(middle: float, low: float, high: float) -> str:

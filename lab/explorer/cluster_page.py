@@ -62,14 +62,18 @@ def _ask() -> None:
     scenario = load(_SCENARIO)
     policies = questions.policies("cluster", scenario, list(POLICIES))
     counts = {
-        name: int(
+        # A whole number in an address may overflow inside the framework; another number may not.
+        name: round(
             st.number_input(
                 f"Servers with {servers.gpus} {name}",
-                0,
-                _MOST_SERVERS,
-                servers.count,
+                0.0,
+                float(_MOST_SERVERS),
+                float(servers.count),
+                1.0,
+                "%.0f",
                 disabled=busy,
                 key=f"cluster_servers_{name}",
+                bind="query-params",
             )
         )
         for name, servers in cluster_of(scenario).servers.items()

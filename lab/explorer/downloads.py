@@ -87,3 +87,8 @@ def ranking(frame: pd.DataFrame, job: str) -> None:
     writes it."""
     name = f"{job}-ranking.csv"
     _button(st, "Ranking (CSV)", lambda: frame.to_csv(index=False), name, "ranking")
+
+
+def trials(frame: pd.DataFrame, job: str) -> None:
+    """Show a button for the trials of a search with every digit."""
+    _button(st, "Trials (CSV)", lambda: frame.to_csv(index=False), f"{job}-trials.csv", "trials")

@@ -185,15 +185,15 @@ def _timeline(chosen: _Chosen) -> None:
     story = with_queue_pairs(story, chosen.fault, calibrated.queue_pair, rate_bps=calibrated.rate_bps)
     rows = pd.DataFrame(
         {
-            "ms after the fault": np.round(1000 * (story.at_s - chosen.fault.at_s), 1),
-            "where": story.where,
+            "ms": np.round(1000 * (story.at_s - chosen.fault.at_s), 1),
             "step": [str(step) for step in story.step],
+            "where": story.where,
             "what": story.what,
         }
     )
     section("What follows")
     st.dataframe(rows, hide_index=True, height=min(_HIGHEST, 36 * (len(rows) + 1) + 3))
-    st.caption(html.markdown(f"One fault under {title(chosen.scheme)}, step by step; 0 ms is its begin."))
+    st.caption(html.markdown(f"One fault under {title(chosen.scheme)}, step by step, in ms after its begin."))
 
 
 def _timers(chosen: _Chosen) -> None:

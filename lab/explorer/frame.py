@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 _STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-top: 4rem; padding-bottom: 4rem; max-width: 100rem; }
 [data-testid="stSidebarUserContent"] { padding-top: 0; }
-[data-testid="stMainBlockContainer"] h1 { font-size: 1.75rem; padding: 0; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 1.75rem; padding: 0 0 0.4rem; }
 [data-testid="stMainBlockContainer"] h3 { font-size: 1.2rem; padding: 1.2rem 0 0.2rem; }
 .tb-phone { display: none; opacity: 0.72; font-size: 0.875rem; }
 @media (max-width: 640px) { .tb-phone { display: block; } }

@@ -189,7 +189,7 @@ def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: 
     texts = [_text(metric, value, bound) for value, bound in zip(values, bounds, strict=True)]
     known = [text for text, value in zip(texts, values, strict=True) if not math.isnan(value)]
     # Equal texts count as equally good, so that readers need not look for hidden digits.
-    differ = len(set(known)) > 1
+    differ = len(set(known)) > 1 and metric.better != "neither"
     able = [value for value in values if not math.isnan(value)]
     best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ else None
     cells = [(text, text == best) for text in texts]

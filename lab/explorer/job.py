@@ -92,15 +92,16 @@ class Status:
     """The progress of a job.
 
     phase; place: place in the queue while it waits, 1 for the next; label: policy that is being simulated;
-    fraction: share of the whole request that is done, 0 to 1; runs: ids, when done; answer: further results
-    of the child, when done; message: one line, when failed; elapsed_s: time since the job was started, up to
-    its end, s.
+    fraction: share of the whole request that is done, 0 to 1; rows: parts of the answer that have come so
+    far, in order; runs: ids, when done; answer: further results of the child, when done; message: one line,
+    when failed; elapsed_s: time since the job was started, up to its end, s.
     """
 
     phase: Phase = "waiting"
     place: int = 0
     label: str = ""
     fraction: float = 0.0
+    rows: tuple[dict[str, Any], ...] = ()
     runs: tuple[str, ...] = ()
     answer: dict[str, Any] = field(default_factory=dict)
     message: str = ""
@@ -281,6 +282,8 @@ def _follow(
             message = json.loads(line)
             if "label" in message:
                 work.change(label=message["label"], fraction=message["fraction"])
+            elif "row" in message:
+                work.change(rows=(*work.read().rows, message["row"]))
             else:
                 outcome.update(message)
     process.wait()

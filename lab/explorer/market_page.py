@@ -26,7 +26,7 @@ _SCENARIO = "market"
 """The shipped scenario that the Run button runs."""
 _LONGEST_H = 200.0
 """Longest work and deadline that a visitor may enter, h."""
-_LARGEST_SEED = 10_000
+_LARGEST_SEED = 10_000.0
 _QUESTION = "market_question"
 _KEEPER = questions.Keeper("market")
 
@@ -57,18 +57,22 @@ def _ask() -> None:
     scenario = load(_SCENARIO)
     job = cloud_of(scenario).job
     policies = questions.policies("market", scenario, list(POLICIES))
-    hours, deadline = (
-        float(st.number_input(label, 1.0, _LONGEST_H, value, step=1.0, disabled=busy, key=f"market_{key}"))
-        for label, value, key in (
-            ("Work (h)", job.hours, "hours"),
-            ("Deadline (h)", job.deadline_hours, "deadline"),
+    # A whole number in an address may overflow inside the framework; another number may not.
+    hours, deadline, seed = (
+        st.number_input(
+            label, least, most, value, 1.0, form, disabled=busy, key=f"market_{key}", bind="query-params"
+        )
+        for label, least, most, value, form, key in (
+            ("Work (h)", 1.0, _LONGEST_H, job.hours, "%g", "hours"),
+            ("Deadline (h)", 1.0, _LONGEST_H, job.deadline_hours, "%g", "deadline"),
+            ("Seed", 0.0, _LARGEST_SEED, 0.0, "%.0f", "seed"),
         )
     )
-    seed = int(st.number_input("Seed", 0, _LARGEST_SEED, 0, disabled=busy, key="market_seed"))
     about = "Runs the shipped job on a drawn market under each policy, and stores the runs."
     if running.button(st.container(), about, ready=bool(policies)):
         running.start(
-            _KEEPER, lambda: Request.of(_changed(scenario, policies, hours, deadline, seed), RunStore().root)
+            _KEEPER,
+            lambda: Request.of(_changed(scenario, policies, hours, deadline, round(seed)), RunStore().root),
         )
 
 
@@ -82,7 +86,7 @@ def _changed(
         [
             f"cloud.job.hours={min(hours, _LONGEST_H)}",
             f"cloud.job.deadline_hours={min(deadline, _LONGEST_H)}",
-            f"seeds=[{min(seed, _LARGEST_SEED)}]",
+            f"seeds=[{min(seed, round(_LARGEST_SEED))}]",
             f"policies=[{', '.join(policies)}]",
         ],
     )

@@ -112,6 +112,7 @@ def policies(page: str, scenario: Scenario, known: Sequence[str]) -> list[str]:
         format_func=title,
         disabled=session.job() is not None,
         key=f"{page}_policies",
+        bind="query-params",
     )
     return [policy for policy in chosen if policy in known][:MAX_POLICIES]
 

@@ -113,10 +113,10 @@ def take_finished() -> None:
         st.session_state[_CANCELLED] = "Cancelled. Policies that were finished are stored, half a run is not."
 
 
-def show() -> None:
-    """Show the session's job, or why the last one failed."""
+def show(so_far: Callable[[Status], object] = lambda _status: None) -> None:
+    """Show the session's job, or why the last one failed. so_far: draws what has come of its answer."""
     if session.job() is not None:
-        _follow()
+        _follow(so_far)
     elif failed := st.session_state.get(_FAILURE):
         st.error(html.markdown(failed))
     elif cancelled := st.session_state.get(_CANCELLED):
@@ -135,7 +135,7 @@ def fail(message: str) -> None:
 
 
 @st.fragment(run_every=_EVERY_S)
-def _follow() -> None:
+def _follow(so_far: Callable[[Status], object]) -> None:
     """Follow the job without redrawing the rest of the page."""
     job = session.job()
     if job is None:
@@ -148,6 +148,7 @@ def _follow() -> None:
     if button.button("Cancel", key="cancel", width="stretch"):
         job.cancel()
         st.rerun()
+    so_far(status)
 
 
 def _text(status: Status) -> str:
@@ -157,4 +158,4 @@ def _text(status: Status) -> str:
         )
     if not status.label:
         return f"Preparing… {status.elapsed_s:.0f} s"
-    return f"{title(status.label)}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"
+    return f"{title(status.label)}: {status.fraction:.0%} of the whole, {status.elapsed_s:.0f} s"

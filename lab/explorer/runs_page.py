@@ -13,13 +13,13 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from lab.charts.palette import title
+from lab.charts.palette import shown, title
 from lab.containers.kind import Containers
 from lab.containers.metrics import METRICS
-from lab.explorer import html, results, running, services_results, session
+from lab.explorer import html, questions, results, running, services_results, session
 from lab.explorer.selection import MAX_POLICIES
-from lab.runs.compare import as_result
-from lab.runs.formats import grid
+from lab.runs.compare import kind_of
+from lab.runs.formats import ABSENT
 from lab.runs.store import Run, RunStore
 from twinbed import StoreError
 
@@ -59,19 +59,21 @@ def _damaged(stored: pd.DataFrame) -> None:
 
 def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
     text, names = st.columns([3, 2])
-    wanted = text.text_input("Name or id contains", key="runs_text").strip().lower()
+    wanted = text.text_input("Name or id contains", key="runs_text", bind="query-params").strip().lower()
     kinds = runs["policy"].str.split(":").str[0]
-    chosen = names.multiselect("Policy", sorted(kinds.unique()), format_func=title, key="runs_policies")
+    chosen = names.multiselect(
+        "Policy", sorted(kinds.unique()), format_func=title, key="runs_policies", bind="query-params"
+    )
     inside = runs["id"].str.lower().str.contains(wanted, regex=False)
     return runs[inside & (kinds.isin(chosen) if chosen else True)].reset_index(drop=True)
 
 
 def _table(matching: pd.DataFrame) -> list[str]:
     """Show the runs, the newest first. Returns the ids of the ticked ones."""
-    # A store with nothing but fabrics has no column of containers' figures.
-    columns = [column for column in _COLUMNS if column in matching]
-    shown = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
-        created_at=pd.to_datetime(matching["created_at"])
+    # Runs of other kinds have none of the containers' figures.
+    columns = [column for column in _COLUMNS if column in matching and matching[column].notna().any()]
+    frame = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
+        created_at=pd.to_datetime(matching["created_at"]), policy=matching["policy"].map(title)
     )
     config = {
         "name": st.column_config.TextColumn("Name"),
@@ -92,14 +94,15 @@ def _table(matching: pd.DataFrame) -> list[str]:
     asked = set(st.query_params.get_all("runs"))
     ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in asked]
     event = st.dataframe(
-        shown,
+        frame,
+        placeholder=ABSENT,
         hide_index=True,
         column_config=config,
         on_select="rerun",
         selection_mode="multi-row",
         selection_default={"selection": {"rows": ticked}},
         key="runs_table",
-        height=min(420, 36 * (len(shown) + 1) + 3),
+        height=min(420, 36 * (len(frame) + 1) + 3),
     )
     rows: list[int] = event["selection"]["rows"]
     return [str(matching["id"].iloc[row]) for row in rows if row < len(matching)]
@@ -155,17 +158,19 @@ def _compare(store: RunStore, picked: list[str]) -> None:
         except StoreError as error:
             st.error(html.markdown(str(error)))
     if any(not isinstance(run.kind, Containers) for run in runs):
-        _as_table(runs)
+        _as_reported(runs)
     elif runs and all("requests" in run.tables for run in runs):
         services_results.show(runs)
     elif runs:
         results.show(runs)
 
 
-def _as_table(runs: list[Run]) -> None:
-    """Show runs of another kind than containers as a table; runs of several kinds are an error."""
-    header, _, lines = grid(as_result(runs))
-    st.dataframe(pd.DataFrame(lines, columns=["Figure", *header[1:]]), hide_index=True)
+def _as_reported(runs: list[Run]) -> None:
+    """Show runs of another kind than containers as their report does. Raise StoreError for several kinds."""
+    kind = kind_of(runs)
+    questions.side_by_side(shown(runs), kind.metrics())
+    for number, figure in enumerate(kind.charts(runs)):
+        questions.draw(figure, f"runs-{number}")
 
 
 def _runs(count: int) -> str:

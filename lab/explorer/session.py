@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import streamlit as st
 from streamlit import runtime
+from streamlit.errors import StreamlitAPIException
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from lab.explorer import limits
@@ -22,7 +24,10 @@ from lab.explorer.shelf import Shelf
 from lab.explorer.uploads import SHELF as UPLOADS
 from lab.explorer.uploads import Upload
 
+Answer = TypeVar("Answer")
+
 _UPLOAD, _JOB, _KEPT_JOB = "upload", "job", "kept_job"
+_ANSWER = "answer"
 _NAMED = (_UPLOAD, _JOB)
 """Parts of an address that name objects kept by a server. Every page has them."""
 
@@ -88,13 +93,49 @@ SERVICES = Kept(ServiceChoices)
 """Selection of the page "Services"."""
 
 
+class Answers(Generic[Answer]):
+    """The last answer of a page whose jobs store no runs: in the session, and by its name in the address.
+
+    page: prefix of its name in the session; read: makes an answer of a child's plain data.
+    """
+
+    def __init__(self, page: str, read: Callable[[dict[str, Any]], Answer]) -> None:
+        self._key, self._read = f"{page}_answer", read
+        self._shelf: Shelf[Answer] = Shelf(limits.SHELF, limits.SHELF_S)
+
+    def take(self, status: Status) -> None:
+        """Keep the answer of a job that is done."""
+        answer = self._read(status.answer)
+        st.session_state[self._key] = self._shelf.put(answer), answer
+
+    def kept(self) -> Answer | None:
+        """Return the last answer; after a reload the one that the address names, or a line on the page if it
+        is gone."""
+        if self._key not in st.session_state and (name := st.query_params.get(_ANSWER)):
+            st.session_state[self._key] = name, self._shelf.get(name)
+            if st.session_state[self._key][1] is None:
+                st.warning("The answer of this address is not kept here any more: ask again.")
+        name, answer = st.session_state.get(self._key, (None, None))
+        if answer is not None:
+            _name(_ANSWER, name)
+        found: Answer | None = answer
+        return found
+
+
 def write_address(wanted: Mapping[str, str | list[str]]) -> None:
     """Write a page's parameters into the address if they differ: each write is a message to the browser.
-    What names a job or an upload stays."""
-    shown = {key: st.query_params.get_all(key) for key in st.query_params}
-    whole = dict(wanted) | {key: value[-1] for key, value in shown.items() if key in _NAMED}
-    if shown != {key: value if isinstance(value, list) else [value] for key, value in whole.items()}:
-        st.query_params.from_dict(whole)
+    What names a job or an upload stays, and so do the values of widgets that keep theirs in the address; such
+    widgets come before."""
+    for key in set(st.query_params) - {*wanted, *_NAMED}:
+        with suppress(StreamlitAPIException):  # A widget's own, which nobody else may remove.
+            del st.query_params[key]
+    changed = {
+        key: value
+        for key, value in wanted.items()
+        if st.query_params.get_all(key) != (value if isinstance(value, list) else [value])
+    }
+    if changed:
+        st.query_params.update(changed)
 
 
 def _name(key: str, name: str | None) -> None:

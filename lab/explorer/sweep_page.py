@@ -6,7 +6,8 @@ For: this page, which reads the store only. Not for: making sweeps (`twinbed swe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
@@ -15,9 +16,12 @@ import streamlit as st
 
 from lab import kinds
 from lab.ask.kind import Kind
+from lab.charts import words
+from lab.charts.palette import title
 from lab.charts.sweep import pareto
 from lab.explorer import html, running, session
 from lab.explorer.sections import section
+from lab.runs.metric import Metric
 from lab.runs.store import RunStore
 from lab.sweep.book import Course, Noted, Tuning, course, sweeps, tunings
 from lab.sweep.page import figures
@@ -90,6 +94,18 @@ def _show_tuning(root: Path, drawn: Tuning) -> None:
         st.caption("Every trial with all seeds. No trial beats those on the line in both.")
 
 
+def _readable(frame: pd.DataFrame, metrics: Sequence[Metric]) -> tuple[pd.DataFrame, list[Metric]]:
+    """Return runs and metrics as people read them: policies by their titles, long durations in h or d."""
+    told, frame = [], frame.assign(policy=frame["policy"].map(title))
+    for metric in metrics:
+        size, unit = words.unit(float(frame[metric.key].max()))
+        if metric.unit == "s" and size > 1:
+            frame[metric.key] /= size
+            metric = replace(metric, unit=unit, decimals=2)
+        told.append(metric)
+    return frame, told
+
+
 def _course(root: Path, sweep: Noted, kind: Kind) -> Course:
     return course(root, sweep, [metric.key for metric in kind.metrics()])
 
@@ -118,8 +134,9 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
     )
     shown = [metrics[key] for key in picked]
     section("Means over the seeds")
-    table = means(now.frame, sweep.keys, shown)
-    headings = {metric.key: f"{metric.title} ({metric.unit})" for metric in shown}
+    frame, shown = _readable(now.frame, shown)
+    table = means(frame, sweep.keys, shown)
+    headings = {metric.key: metric.heading for metric in shown}
     spreads = {f"{key}_ci95": f"± {heading}" for key, heading in headings.items()}
     forms = {
         heading: st.column_config.NumberColumn(format=f"%.{max(metric.decimals, 1)}f")
@@ -128,7 +145,7 @@ def _show(root: Path, sweep: Noted, kind: Kind, whole: bool) -> None:
     }
     st.dataframe(table.rename(columns=headings | spreads), hide_index=True, column_config=forms)
     st.caption(html.markdown(INTERVALS))
-    for number, (heading, figure) in enumerate(figures(now.frame, sweep.keys, shown)):
+    for number, (heading, figure) in enumerate(figures(frame, sweep.keys, shown)):
         section(heading)
         assert isinstance(figure.chart, alt.Chart | alt.LayerChart)
         st.altair_chart(figure.chart, key=f"sweep-{number}")

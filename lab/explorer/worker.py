@@ -122,7 +122,8 @@ def carry_out(read: Callable[[str], Asked], work: Callable[[Asked, Channel], dic
             os.chdir(folder)
         with own.forbidden("your own code does not run in the explorer"):
             channel.send(**work(request, channel))
-    except _CancelledError:
+    except (_CancelledError, KeyboardInterrupt):
+        # Work that tidies up by itself (testbed.containers.interrupts) has SIGTERM raise the latter.
         return 1
     except TwinbedError as error:
         channel.send(error=" ".join(str(error).split()))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from lab.runs.metric import Metric
+from lab.runs.metric import Better, Metric
 
 _RANK = (
     "It is the value at rank ⌈share · messages⌉ counted from 0, as perftest prints it. A message that an "
@@ -13,8 +11,8 @@ _RANK = (
 _ITERATION = "th percentile of iterations, or of means of `average` consecutive ones."
 _BUS = "th percentile of the bus bandwidth of single operations."
 
-_ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = (
-    ("outages", "Outages of paths", "1", 0, "lower",
+_ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
+    ("outages", "Outages of paths", "1", 0, "neither",
      "Number of paths on which flows lost packets, counted for each fault."),
     ("gap_p50_s", "Gap p50", "s", 3, "lower", "Median over outages of the time for which packets are lost."),
     ("gap_max_s", "Gap longest", "s", 3, "lower", "Longest time over outages for which packets are lost."),
@@ -77,9 +75,9 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
     ("lost_gpu_h", "Lost GPU-hours", "h", 0, "lower",
      "Fleets: GPU-hours not spent on training progress that was kept, at the pace of a healthy fleet."),
     ("lost_cost", "Lost money", "USD", 0, "lower", "Fleets: price of the lost GPU-hours."),
-    ("edge_faults", "Edge faults", "1", 0, "lower",
+    ("edge_faults", "Edge faults", "1", 0, "neither",
      "Fleets: number of faults of cables, ports and adapters."),
-    ("checkpoint_interval_s", "Checkpoint interval", "s", 0, "higher",
+    ("checkpoint_interval_s", "Checkpoint interval", "s", 0, "neither",
      "Fleets: work between two saves, as given or as Daly's optimum."),
 )  # fmt: skip
 """Key, title, unit, decimals to print, which way is better, definition."""

@@ -12,6 +12,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+Better = Literal["lower", "higher", "neither"]
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -20,7 +22,7 @@ class Metric:
     key: its name in tables
     title, unit: for people
     decimals: digits after the point
-    better: whether lower or higher values are better
+    better: whether lower or higher values are better; neither: it describes the run, and judges nothing
     definition: its meaning, in one or two sentences
     section: metrics of one section are shown together in a table
     per_container: whether the table `containers` has it, too
@@ -31,11 +33,16 @@ class Metric:
     title: str
     unit: str
     decimals: int
-    better: Literal["lower", "higher"]
+    better: Better
     definition: str
     section: str = ""
     per_container: bool = False
     may_be_bound: bool = False
+
+    @property
+    def heading(self) -> str:
+        """Title with the unit, where there is one."""
+        return self.title if self.unit == "1" else f"{self.title} ({self.unit})"
 
 
 def censored_key(key: str) -> str:

@@ -58,7 +58,7 @@ def figures(
     varying = [key for key in keys if frame[key].nunique() > 1]
     numeric = [key for key in varying if pd.api.types.is_numeric_dtype(frame[key])]
     for metric in metrics:
-        title = f"{metric.title} ({metric.unit})"
+        title = metric.heading
         for key in (numeric or varying)[:1]:
             others = [name for name in varying if name != key]
             half = frame[f"{metric.key}_ci95"].fillna(0.0)
@@ -83,14 +83,16 @@ def _front(frame: pd.DataFrame, varying: Sequence[str], one: Metric, two: Metric
     signs = [1.0 if metric.better == "lower" else -1.0 for metric in (one, two)]
     best = unbeaten(frame[[one.key, two.key]].to_numpy(float) * signs)
     looks = frame.assign(line=frame["policy"], label=_labels(frame, [*varying, "policy"]), best=best)
-    titles = f"{one.title} ({one.unit})", f"{two.title} ({two.unit})"
+    titles = one.heading, two.heading
     drawn = charts.pareto(looks[[one.key, two.key, "line", "label", "best"]], one.key, two.key, titles)
     caption = "Every point by two figures. No point beats those on the line in both."
     return "What one figure costs in the other", Figure("Pareto front", caption, drawn)
 
 
 def _labels(frame: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    # Keys are dotted: all begin with the kind of question, which says nothing here.
     texts = [
-        frame[key].astype(str) if key == "policy" else f"{key}=" + frame[key].astype(str) for key in keys
+        ("" if key == "policy" else f"{key.partition('.')[2] or key}=") + frame[key].astype(str)
+        for key in keys
     ]
     return pd.concat(texts, axis=1).agg(" ".join, axis=1)

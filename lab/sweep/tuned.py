@@ -111,7 +111,7 @@ def noted(
         header,
         lines,
         shown.notes,
-        [f"{metric.title} ({metric.unit})" for metric in metrics[:2]] if points else [],
+        [metric.heading for metric in metrics[:2]] if points else [],
         points,
     )
 

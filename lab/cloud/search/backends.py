@@ -20,7 +20,7 @@ from lab.cloud.input.store import Measurements
 from lab.cloud.run import expected
 from lab.cloud.run.recommending import Question
 from lab.cloud.search import Backend
-from lab.cloud.search.loop import Limits, Search, Searched
+from lab.cloud.search.loop import Limits, Search, Searched, Trial
 from testbed.cloud.emulated import SCALE
 from testbed.cloud.gcloud import Gcloud
 from testbed.cloud.provisioner import emulated_instances
@@ -53,8 +53,8 @@ def opened(backend: Backend, job: Job, paying: Paying) -> Iterator[Provisioner]:
     elif backend is Backend.TWIN:
         if job.local_run is None:
             raise ScenarioError(
-                f"job {job.name}: --backend twin needs a local run, which shows the time of a step; make "
-                "one with twinbed profile"
+                f"job {job.name}: a search on the twin needs a local run, which shows the time of a step; "
+                "make one with twinbed profile"
             )
         yield Virtual(lambda order: modelled_step_s(job, order))
     else:
@@ -88,6 +88,30 @@ def searched(
             stored=backend is not Backend.TWIN,
             say=say,
             source=f"search on {backend}",
+        ).run()
+
+
+def rehearsed(
+    question: Question,
+    catalogue: Catalogue,
+    measurements: Measurements,
+    limits: Limits,
+    heard: Callable[[Trial], object],
+) -> Searched:
+    """Return the result of a search on the twin, which runs no command and stores nothing.
+
+    heard: called with each trial that has ended. Raises ScenarioError as `opened` and Search do.
+    """
+    with opened(Backend.TWIN, question.job, Paying()) as provisioner:
+        return Search(
+            question,
+            catalogue,
+            measurements,
+            provisioner,
+            lambda _batch: ("true",),
+            limits=limits,
+            stored=False,
+            heard=heard,
         ).run()
 
 

@@ -132,6 +132,7 @@ class Search:
     limits: limits of the search.
     stored: whether trials are added to the measurements; a rehearsal's are not.
     say: function called with a line when a trial begins and when it ends.
+    heard: function called with each trial that has ended.
     source: source that trials are stored with.
     owner: mark of all instances of this search.
     """
@@ -145,6 +146,7 @@ class Search:
     limits: Limits = field(default_factory=Limits)
     stored: bool = True
     say: Callable[[str], object] = str
+    heard: Callable[[Trial], object] = str
     source: str = "search"
     owner: str = field(default_factory=lambda: f"twinbed-{secrets.token_hex(4)}")
 
@@ -185,6 +187,7 @@ class Search:
                 self.say(f"trial {len(trials) + 1}: {trial.said()}")
                 spent, failures = spent + trial.spent_usd, failures + 1 if trial.problem else 0
                 trials.append(trial)
+                self.heard(trial)
                 time_s = trial.held_s if trial.problem else trial.job_s
                 if self.stored:
                     self.measurements.add([self._as_run(trial, time_s, ready.used)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.cloud.search import Backend
 from lab.cloud.search.backends import said_of
-from lab.cloud.search.loop import Searched
+from lab.cloud.search.loop import Searched, Trial
 from lab.runs.formats import Column, Record, Result
 
 _COLUMNS = (
@@ -21,23 +21,26 @@ _COLUMNS = (
 )
 
 
+def record(number: int, trial: Trial) -> Record:
+    """Return the row of a trial. number: its place, from 1."""
+    return {
+        "trial": number,
+        "configuration": str(trial.configuration),
+        "step_ms": 1000 * trial.step_s,
+        "job_h": trial.job_s / 3600,
+        "job_usd": trial.job_usd,
+        "held_s": trial.held_s,
+        "spent_usd": trial.spent_usd,
+        "price_usd_h": trial.price_usd_h,
+        "why": trial.why,
+        "problem": trial.problem,
+    }
+
+
 def result(searched: Searched, backend: Backend) -> Result:
     """Return the table of a search. Its facts are the cluster to take and the cost of the search."""
-    rows: tuple[Record, ...] = tuple(
-        {
-            "trial": number,
-            "configuration": str(trial.configuration),
-            "step_ms": 1000 * trial.step_s,
-            "job_h": trial.job_s / 3600,
-            "job_usd": trial.job_usd,
-            "held_s": trial.held_s,
-            "spent_usd": trial.spent_usd,
-            "price_usd_h": trial.price_usd_h,
-            "why": trial.why,
-            "problem": trial.problem,
-        }
-        for number, trial in enumerate(searched.trials, start=1)
-    )
+    rows = tuple(record(number, trial) for number, trial in enumerate(searched.trials, start=1))
+    count = len(searched.trials)
     problems = any(trial.problem for trial in searched.trials)
     known = f" after {searched.known} trials that were known" if searched.known else ""
     measured = "measured" if searched.tried else "not measured"
@@ -47,7 +50,7 @@ def result(searched: Searched, backend: Backend) -> Result:
         facts={
             "take": str(searched.best),
             "measured": str(searched.tried).lower(),
-            "trials": str(len(searched.trials)),
+            "trials": str(count),
             "spent": f"{searched.spent_usd:.4f} $",
             "stopped": searched.why,
         },
@@ -55,7 +58,8 @@ def result(searched: Searched, backend: Backend) -> Result:
         notes=(
             f"Take: {searched.best} at {searched.price_usd_h:.3f} $/h, {measured}. "
             f"The search ended: {searched.why}.",
-            f"{len(searched.trials)} trials{known} cost {searched.spent_usd:.4f} $ by the price list.",
+            f"{count} {'trial' if count == 1 else 'trials'}{known} cost {searched.spent_usd:.4f} $ by the "
+            "price list.",
             said_of(backend),
             *searched.ready.notes[1:],
         ),

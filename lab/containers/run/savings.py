@@ -74,7 +74,9 @@ def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
 
 def signed(change: float) -> str:
     """Return a relative change with a true minus sign: −54 %."""
-    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
+    rounded = round(change, 2) + 0.0  # Without the sign of a zero.
+    text = f"{rounded:+.0%}" if rounded else "0%"
+    return text.replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def _changes(run: Run, base: Run) -> tuple[list[float], float]:

@@ -70,7 +70,20 @@ def open_stored(monkeypatch):
     return open_page
 
 
-def _imitate(store: RunStore, run: Run, repeat: int) -> None:
+TEA = {
+    "name": "tea",
+    "services": {
+        "app": "teastore",
+        "arrivals": {"kind": "fixed", "rate_rps": 40},
+        "duration_s": 4,
+        "hosts": 1,
+    },
+    "policies": ["escra", "static:factor=1.5"],
+}
+"""A short question about services."""
+
+
+def imitate(store: RunStore, run: Run, repeat: int) -> None:
     """The run again, as if this machine had carried it out."""
     run_id = f"{run.id}{repeat}"
     manifest = {**run.manifest, "id": run_id, "backend": "testbed", "repeat": repeat, "testbed": MANIFEST}
@@ -81,11 +94,9 @@ def _imitate(store: RunStore, run: Run, repeat: int) -> None:
 def validated(tmp_path_factory):
     """TeaStore under two policies, and each run three times as if it had been carried out here."""
     store = RunStore(tmp_path_factory.mktemp("validated"))
-    services = {"app": "teastore", "arrivals": {"kind": "fixed", "rate_rps": 40}, "duration_s": 4, "hosts": 1}
-    question = build({"name": "tea", "services": services, "policies": ["escra", "static:factor=1.5"]})
-    for run in run_scenario(question, store, jobs=1):
+    for run in run_scenario(build(TEA), store, jobs=1):
         for repeat in range(3):
-            _imitate(store, run, repeat)
+            imitate(store, run, repeat)
     return store
 
 

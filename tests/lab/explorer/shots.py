@@ -1,130 +1,138 @@
-"""Takes a screenshot of every page, light, dark and on a phone: `python -m tests.lab.explorer.shots [LOOK]`.
+"""Takes a screenshot of every page, light, dark and on a phone: `python -m tests.lab.explorer.shots`.
 
-For: looking at the pages; nothing is asserted, but a page that can be scrolled sideways on a phone is named.
-Every page shows an answer. The pictures come into artefacts/pages/; those of `readme` are the README's.
+For: looking at the pages; nothing is asserted, but a page that can be scrolled sideways, that is high without
+a list of its sections, or that cannot be opened again from its address is named. Every page shows an answer.
+Names of looks and pages behind it choose among them. The pictures come into artefacts/pages/, and with
+`readme` into the README.
 """
 
-import re
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from playwright.sync_api import TimeoutError as TooLate
 
+from lab.ask.scenario import build
 from lab.engine.local import Local
+from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from lab.sweep.sweep import sweep
-from tests.lab.explorer.journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
+from tests.lab.explorer.conftest import TEA, imitate
+from tests.lab.explorer.journey import CHROMIUM, FLAGS, ROOT, serve
 from tests.lab.explorer.test_sweep_page import plan
 
-LOOKS = {
-    "light": ("light", 1440, 900),
-    "dark": ("dark", 1440, 900),
-    "phone": ("light", 390, 844),
-    "readme": ("light", 1400, 1000),
-}
+LOOKS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("light", 390, 844)}
 """Colour scheme, width and height of the window, px."""
-QUESTIONS = {
-    "containers": ("Replay a training job", "All figures"),
-    "fabric": ("Break a link", "What follows"),
-    "cloud": ("Recommend a cluster", "Why this one"),
-    "cluster": ("Schedule a queue of jobs", "Side by side"),
+PAGES = {
+    "home": ("", "What if your infrastructure", ""),
+    "containers": ("?ask=containers", "All figures", ""),
+    "advise": ("advise?advice_source=ddp_training", "Take it away", "Run"),
+    "services": ("services?app=teastore&duration_s=20", "All figures", "Run"),
+    "fabric": ("?ask=fabric", "What follows", ""),
+    "training": ("fabric?fabric_ask=Training+job", "Every iteration over time", "Run"),
+    "collective": ("fabric?fabric_ask=Collective", "Every operation over time", "Run"),
+    "fleet": ("fabric?fabric_ask=Fleet", "All stored fleets", "Run"),
+    "cluster": ("?ask=cluster", "Side by side", ""),
+    "cloud": ("?ask=cloud", "Why this one", ""),
+    "search": ("cloud?cloud_ask=Search", "Trial by trial", "Search"),
+    "market": ("market", "What the job holds and does", "Run"),
+    "sweep": ("sweep", "Means over the seeds", ""),
+    "validation": ("validation", "Error of the twin", ""),
+    "runs": ("runs", "Runs", ""),
+    "containers-empty": ("containers", "Containers", ""),
+    "advise-empty": ("advise", "Advise", ""),
+    "services-empty": ("services", "Services", ""),
+    "cloud-empty": ("cloud", "Cloud", ""),
 }
-"""The home page's button, and a heading of the answer, by page."""
-RUN = {
-    "services": ("services?duration_s=20", "All figures"),
-    "advise": ("advise?advice_source=ddp_training", "Take it away"),
-    "market": ("market", "What the job holds and does"),
-    "training": ("fabric?fabric_ask=Training+job", "Every iteration over time"),
-    "fleet": ("fabric?fabric_ask=Fleet", "All stored fleets"),
-}
-"""The address, and a heading of the answer to a press of Run, by picture."""
-OTHERS = ("", "advise", "sweep", "validation", "runs")
+"""The address, a heading of the answer, and the button that asks for it, by picture."""
 README = {"containers": "explorer", "cloud": "cloud"}
 """Pictures in docs/pictures/, by page; they show the window alone."""
+_README_PX = (1400, 1000)
+_PATIENCE_S = 600
 _SETTLE_MS = 1000
+_SCREENS = 3
+"""Most screens of a page without a list of its sections."""
 
 
 def shoot(page: Page, name: str, folder: Path) -> None:
     """Takes a picture of all of the page."""
-    width = page.viewport_size["width"]
+    width, window = page.viewport_size["width"], page.viewport_size["height"]
     page.wait_for_timeout(_SETTLE_MS)
+    expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     for _ in range(2):  # Charts are drawn, and the page grows, once they are in the window.
         height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
         page.set_viewport_size({"width": width, "height": min(12_000, int(height) + 40)})
         page.wait_for_timeout(_SETTLE_MS)
+        expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     page.screenshot(path=folder / f"{name}.png")
     inside = page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth")
     sideways = f", {inside - width} px wider than the window" if inside > width else ""
-    print(f"{name}: {height} px high{sideways}", flush=True)
+    unlisted = height > _SCREENS * window and not page.get_by_text("On this page:").count()
+    print(f"{name}: {height} px high{sideways}{', without contents' if unlisted else ''}", flush=True)
 
 
-def asked(context: BrowserContext, address: str, names: Iterable[str]) -> Iterator[tuple[str, Page]]:
-    """Yields the name and the page of the answers to questions of the home page."""
-    for name in names:
-        button, heading = QUESTIONS[name]
-        page = context.new_page()
-        page.goto(address)
-        page.get_by_role("button", name=button).click()
-        expect(page.get_by_role("heading", name=heading)).to_be_visible()
-        yield name, page
+def answered(context: BrowserContext, address: str, name: str) -> Page:
+    """Returns the page with its answer."""
+    path, heading, button = PAGES[name]
+    page = context.new_page()
+    page.goto(f"{address}/{path}")
+    if button:
+        page.get_by_role("button", name=button, exact=True).click()
+    expect(page.get_by_role("heading", name=heading).first).to_be_visible()
+    return page
 
 
-def answers(context: BrowserContext, address: str) -> Iterator[tuple[str, Page]]:
-    """Yields the name and the page of each answer."""
-    yield from asked(context, address, QUESTIONS)
-    for name, (path, heading) in RUN.items():
-        page = context.new_page()
-        page.goto(f"{address}/{path}")
-        heard = page.get_by_role("heading", name=heading)
-        try:
-            page.get_by_role("button", name="Run", exact=True).click(timeout=4 * _SETTLE_MS)
-        except TooLate:  # A phone folds the left side away.
-            page.get_by_test_id("stExpandSidebarButton").click()
-            page.get_by_role("button", name="Run", exact=True).click()
-            page.get_by_test_id("stSidebarCollapseButton").locator("button").click()
-        expect(heard).to_be_visible()
-        yield name, page
-    for name in OTHERS:
-        page = context.new_page()
-        page.goto(f"{address}/{name}")
-        expect(page.get_by_role("heading", name=re.compile(".")).first).to_be_visible()
-        yield f"{name}-empty" if name == "advise" else name or "home", page
+def opened(chromium: Browser, scheme: str, width: int, height: int) -> BrowserContext:
+    """Returns a window of this look."""
+    context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    context.set_default_timeout(_PATIENCE_S * 1000)
+    return context
 
 
-def readme(context: BrowserContext, address: str) -> None:
-    """Takes the pictures of the README."""
-    for name, page in asked(context, address, README):
-        page.wait_for_timeout(3 * _SETTLE_MS)
-        page.screenshot(path=ROOT / "docs" / "pictures" / f"{README[name]}.png")
+def stored(root: Path) -> None:
+    """Makes what no page makes: a sweep, and runs of both backends."""
+    store = RunStore(root)
+    sweep(plan(), store, Local(1))
+    for run in run_scenario(build(TEA), store, jobs=1):
+        for repeat in range(3):
+            imitate(store, run, repeat)
 
 
-def main(looks: Sequence[str], folder: Path) -> None:
-    """Takes the pictures of every page, in these looks."""
+def main(asked: Collection[str], folder: Path) -> None:
+    """Takes the pictures of these pages in these looks, of all where none is named."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        sync_playwright() as driver,
-        serve(Path(scratch) / "runs", Path(scratch)) as address,
-    ):
-        sweep(plan(), RunStore(Path(scratch) / "runs"), Local(1))
+    names = [name for name in PAGES if name in asked] or list(PAGES)
+    looks = [look for look in LOOKS if look in asked] or list(LOOKS)
+    # Kept, so that a second look need not wait for the same runs.
+    scratch = folder.parent / "shots"
+    scratch.mkdir(exist_ok=True)
+    stored(scratch / "runs")
+    with sync_playwright() as driver, serve(scratch / "runs", scratch) as address:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        expect.set_options(timeout=PATIENCE_S * 1000)
-        for look in looks:
-            scheme, width, height = LOOKS[look]
-            context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-            context.set_default_timeout(PATIENCE_S * 1000)
-            if look == "readme":
-                readme(context, address)
-                continue
-            for name, page in answers(context, address):
-                shoot(page, f"{name}-{look}", folder)
-                page.close()
-            context.close()
+        expect.set_options(timeout=_PATIENCE_S * 1000)
+        if "readme" in asked:
+            for name, picture in README.items():
+                page = answered(opened(chromium, "light", *_README_PX), address, name)
+                page.wait_for_timeout(3 * _SETTLE_MS)
+                page.screenshot(path=ROOT / "docs" / "pictures" / f"{picture}.png")
+            return
+        for name in names:
+            try:
+                first = answered(opened(chromium, *LOOKS["light"]), address, name)
+                first.wait_for_timeout(_SETTLE_MS)
+                for look in looks:
+                    # What was asked once stands in the address.
+                    page = opened(chromium, *LOOKS[look]).new_page()
+                    page.goto(first.url)
+                    expect(page.get_by_role("heading", name=PAGES[name][1]).first).to_be_visible()
+                    shoot(page, f"{name}-{look}", folder)
+                    page.context.close()
+            except (AssertionError, TooLate) as problem:
+                print(f"{name}: {str(problem)[:300]}", flush=True)
+            first.context.close()
         chromium.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(LOOKS)[:3], ROOT / "artefacts" / "pages")
+    main(sys.argv[1:], ROOT / "artefacts" / "pages")

@@ -104,6 +104,18 @@ def test_the_shipped_scenario_is_asked_with_other_servers(open_cluster, clusters
     assert request.scenario["policies"] == ["fifo", "gavel"]
 
 
+def test_the_whole_question_stands_in_the_address(open_cluster, clusters, monkeypatch):
+    asked: list[Request] = []
+    monkeypatch.setattr(cluster_page.running, "start", lambda _owner, request: asked.append(request()))
+    app = open_cluster(clusters[0], cluster_servers_v100="4", cluster_policies=["FIFO", "Gavel"])
+    assert not app.exception
+    app.button(key="run").click().run()
+    (request,) = asked
+    assert request.scenario["cluster"]["servers"]["v100"]["count"] == 4
+    assert request.scenario["policies"] == ["fifo", "gavel"]
+    assert {"question", "cluster_servers_v100", "cluster_policies"} <= set(app.query_params)
+
+
 def test_schedulers_have_colours_of_their_own(clusters):
     looks = shown(clusters[1])
     assert len({look.color for look in looks}) == len(looks) == 6

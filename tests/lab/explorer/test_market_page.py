@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 
+from lab.charts import market as charts
+from lab.charts.palette import shown
 from lab.explorer import market_page, questions
 from lab.explorer.worker import Request
 from lab.runs.runner import run_scenario
@@ -58,6 +60,31 @@ def test_the_shipped_scenario_is_asked_with_another_deadline(open_market, tmp_pa
     (request,) = asked
     assert request.scenario["cloud"]["job"]["deadline_hours"] == 48.0
     assert (request.scenario["policies"], request.scenario["seeds"]) == (["greedy"], [0])
+
+
+def test_the_whole_question_stands_in_the_address(open_market, markets, monkeypatch):
+    asked: list[Request] = []
+    monkeypatch.setattr(market_page.running, "start", lambda _owner, request: asked.append(request()))
+    told = {
+        "market_deadline": "48",
+        "market_seed": "7",
+        "market_hours": "1e400",
+        "market_policies": ["Greedy"],
+    }
+    app = open_market(markets, **told)
+    assert not app.exception
+    app.button(key="run").click().run()
+    (request,) = asked
+    assert request.scenario["cloud"]["job"]["deadline_hours"] == 48.0
+    assert (request.scenario["policies"], request.scenario["seeds"]) == (["greedy"], [7])
+    assert {"question", "market_deadline", "market_seed", "market_policies"} <= set(app.query_params)
+
+
+def test_a_policy_has_one_name_in_every_chart(markets):
+    looks = shown([markets.open(run_id) for run_id in markets.ids()])
+    *_, costs = charts.over_all(looks)
+    named = costs.chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]["domain"]
+    assert sorted(named) == ["Greedy", "On-demand"]
 
 
 class TestWithABrowser:

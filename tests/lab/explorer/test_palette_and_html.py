@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from lab.charts.palette import Shown, shown, title
+from lab.containers.run.savings import signed
 from lab.explorer import html
 from lab.runs.metric import Metric
 from tests.lab.sample_runs import publish
@@ -78,10 +79,25 @@ def test_long_durations_are_in_hours_and_short_ones_in_milliseconds(store):
     assert ">4.22<" in text
 
 
+def test_a_figure_that_judges_nothing_has_no_best(store):
+    metrics = [Metric("latency_p50_s", "p50", "1", 3, "neither", "")]
+    looks = shown(
+        [
+            publish(store, policy, metrics={"latency_p50_s": value})
+            for policy, value in (("vpa", 1.0), ("escra", 2.0))
+        ]
+    )
+    assert 'class="tb-best"' not in html.table(looks, metrics)
+
+
 def test_the_cards_compare_with_static(stored):
     text = html.cards(shown(stored[1]))
     assert text.count("against Static") == 3
     assert text.count('tb-card"') == 4
+
+
+def test_a_change_of_nothing_has_no_sign():
+    assert [signed(change) for change in (-0.004, 0.0, -0.474, 0.2)] == ["0 %", "0 %", "−47 %", "+20 %"]
 
 
 def test_titles_cannot_bring_markup(stored):

@@ -118,5 +118,5 @@ def test_an_advice_that_is_gone_is_asked_for_again():
     app.query_params["answer"] = "nothing"
     app.run()
     assert not app.exception
-    assert "press Run to make it again" in app.warning[0].value
-    assert advise_page._SHELF.get("nothing") is None
+    assert "not kept here any more" in app.warning[0].value
+    assert advise_page._ANSWERS.kept() is None

@@ -69,7 +69,7 @@ def test_a_sweep_has_a_table_lines_heat_maps_and_a_front(open_sweep, swept):
     assert "JCT mean over cluster.synthetic.per\\_hour" in headings or any(
         "over" in text for text in headings
     )
-    assert any(text.startswith("JCT mean: fifo") for text in headings)
+    assert any(text.startswith("JCT mean: FIFO") for text in headings)
     assert headings[-1] == "What one figure costs in the other"
     assert len(app.dataframe[0].value) == 8
     app.multiselect(key=f"sweep_figures_{plan().id}").set_value(["cost_usd"]).run()

@@ -45,7 +45,7 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page):
     upload(page, "long.csv", csv_of(20_000))
     expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
     press_run(page)
-    expect(page.get_by_text("of all policies")).to_be_visible()
+    expect(page.get_by_text("of the whole")).to_be_visible()
     begun = workers() - before
     assert begun
     page.close()
