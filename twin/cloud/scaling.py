@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.jobs import Flags, Real, Whole
-from twin.cloud.intervals import conformal
+from twin.cloud.intervals import conformal_by_group
 from twinbed import InvariantError, ScenarioError
 
 Names = NDArray[np.object_]
@@ -391,11 +391,11 @@ def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan
     scores = [float(part.mean()) if part.size else np.inf for part in relative]
     ranking = tuple(int(position) for position in np.argsort(scores, kind="stable"))
     followed = [[_first([job[row] for row in ranking]) for job in group] for group in off]
-    pooled = [np.concatenate([*group, _NONE]) for group in followed]
-    if not any(part.size for part in pooled):
+    groups = [part for group in followed if (part := np.concatenate([*group, _NONE])).size]
+    if not groups:
         raise ScenarioError("no plan suits any other job; measure one on one GPU and elsewhere")
-    error = float(np.mean([np.median(np.abs(np.expm1(part))) for part in pooled if part.size]))
-    return Choice(shape, ranking, error, conformal(np.abs(np.concatenate(pooled))))
+    error = float(np.mean([np.median(np.abs(np.expm1(part))) for part in groups]))
+    return Choice(shape, ranking, error, conformal_by_group([np.abs(part) for part in groups]))
 
 
 _NONE = np.empty(0)
