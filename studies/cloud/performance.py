@@ -1,8 +1,9 @@
 """How well the twin predicts job performance, on public measurements: each workload is left out in turn.
 
 For: the error of twin.cloud.scaling (step times over GPUs and nodes), twin.cloud.transfer (a step on another
-accelerator) and a forest over submitted runs; the page's part and `python -m studies job-performance`. Not
-for: the models, nor for reading tables (traces.readers.training). The targets are aims of this project.
+accelerator), twin.cloud.speedup (a submitted run on more accelerators) and a forest over submitted runs; the
+page's part and `python -m studies job-performance`. Not for: the models, nor for reading tables
+(traces.readers.training). The targets are aims of this project.
 
 Scaling: the model knows a job's step times with all batch sizes on one GPU of one accelerator, and ONE
 further point (the probe: the middle batch size at one placement). It predicts all other points without seeing
@@ -32,6 +33,7 @@ from traces.readers import training
 from traces.readers.training import MeasuredSteps, Profiled, Submissions
 from twin.cloud.intervals import conformal
 from twin.cloud.scaling import SHAPES, Plan, Scaling, Shape, Steps, apart, choose, suits
+from twin.cloud.speedup import SpeedUps, Systems
 from twin.cloud.transfer import Forest, Profiles, across
 from twinbed import ScenarioError
 
@@ -158,18 +160,30 @@ def speed_ups(table: Submissions) -> Errors:
     """Return the predictions of speed-ups by benchmark, submitters left out.
 
     In each round, a submitter's systems with the same accelerator form a group. The smallest system of a
-    group is known, and the speed-ups of the others over it are predicted.
+    group is known, and the speed-ups of the others over it are predicted. An interval is as wide as the
+    logarithm of the growth, since the error is one of an exponent.
     """
-    off, part = _off(table, "submitter")
-    columns = (table.round, table.submitter, table.benchmark, table.accelerator)
-    keys = np.array(["/".join(row) for row in zip(*columns, strict=True)], dtype=np.object_)
-    asked = np.zeros(keys.size, dtype=np.bool_)
-    for key in set(keys):
-        rows = np.flatnonzero(keys == key)
-        least = table.accelerators[rows] == table.accelerators[rows].min()
-        asked[rows[~least]] = True
-        off[rows] -= np.median(off[rows[least]])
-    return _by_benchmark(table, -off, np.where(asked, part, PARTS))
+    keys = zip(table.round, table.submitter, table.benchmark, table.accelerator, strict=True)
+    runs = Systems(
+        table.benchmark,
+        np.array(["/".join(key) for key in keys], dtype=np.object_),
+        table.accelerators,
+        np.maximum(table.nodes, 1),
+        np.nan_to_num(table.batch, nan=1.0),
+        table.time_s,
+    )
+    start, more = runs.steps_up()
+    part = _parts(table.submitter)
+    off, growth = np.zeros(len(runs)), np.ones(len(runs))
+    for number in sorted(set(part[more])):
+        model = SpeedUps(runs.take(part != number))
+        for row in set(more[part[more] == number]):
+            first, asked = runs.take(start[more == row]), runs.take(more[more == row])
+            told = model.log_speed_up(first, asked)
+            off[row] = np.median(told - np.log(first.time_s / asked.time_s))
+            growth[row] = np.log(asked.gpus[0] / first.gpus[0])
+    asked_part = np.where(np.isin(np.arange(len(runs)), more), part, PARTS)
+    return _by_benchmark(table, off, asked_part, growth)
 
 
 def _off(table: Submissions, by: str) -> tuple[Real, NDArray[np.int64]]:
@@ -178,10 +192,7 @@ def _off(table: Submissions, by: str) -> tuple[Real, NDArray[np.int64]]:
     if by == "submission":
         keys = zip(table.round, table.submitter, table.system, strict=True)
         groups = np.array(["/".join(key) for key in keys], dtype=np.object_)
-    names = np.array(sorted(set(groups)), dtype=np.object_)
-    shuffled = names[np.random.default_rng(0).permutation(names.size)]
-    parts = {name: position % PARTS for position, name in enumerate(shuffled)}
-    part = np.array([parts[name] for name in groups])
+    part = _parts(groups)
     known = features(table)
     work = np.log(table.time_s * table.accelerators)
     predicted = np.empty(work.size)
@@ -191,12 +202,26 @@ def _off(table: Submissions, by: str) -> tuple[Real, NDArray[np.int64]]:
     return predicted - work, part
 
 
-def _by_benchmark(table: Submissions, off: Real, part: NDArray[np.int64]) -> Errors:
-    """Return the predictions of all rows by benchmark. A row's interval comes from the other parts."""
-    width = np.full(off.size, np.inf)
+def _parts(groups: Names) -> NDArray[np.int64]:
+    """Return the part of each row, the same for all rows of a group."""
+    names = np.array(sorted(set(groups)), dtype=np.object_)
+    shuffled = names[np.random.default_rng(0).permutation(names.size)]
+    parts = {name: position % PARTS for position, name in enumerate(shuffled)}
+    return np.array([parts[name] for name in groups])
+
+
+def _by_benchmark(
+    table: Submissions, off: Real, part: NDArray[np.int64], scale: float | Real = 1.0
+) -> Errors:
+    """Return the predictions of all rows by benchmark. A row's interval comes from the other parts.
+
+    scale: expected size of each row's error, in any unit; intervals are proportional to it.
+    """
+    size, width = np.abs(off) / scale, np.full(off.size, np.inf)
     for number in range(PARTS):
-        others = np.abs(off[(part != number) & (part < PARTS)])
+        others = size[(part != number) & (part < PARTS)]
         width[part == number] = conformal(others) if others.size else np.inf
+    width = width * scale
     rows = {str(name): (table.benchmark == name) & (part < PARTS) for name in sorted(set(table.benchmark))}
     return {name: judged(off[mine], width[mine]) for name, mine in rows.items() if mine.any()}
 

@@ -7,9 +7,10 @@ For: a job that was run on one GPU and measured once or twice elsewhere. Not for
 The model is `step^γ = compute^γ + sync^γ`. A run on one GPU shows compute. Synchronisation partly overlaps
 with it (γ = 1: no overlap; γ → ∞: the longer of the two counts). Other jobs on the same cluster show how
 synchronisation changes with the placement, and compute with the accelerator. A probe of the job shows how
-much synchronisation the job has. `choose` selects γ, the smoothing over placements, the order of plans and an
-interval on the other jobs. A job uses the best plan that suits it. Sources: Pollux (OSDI 2021) §3.2 for the
-composition; Nadaraya–Watson smoothing over placements.
+much synchronisation the job has. Where a job never ran on one GPU of an accelerator, its compute there comes
+from the ratio of other jobs, and no measured step takes less than its compute. `choose` selects γ, the
+smoothing over placements, the order of plans and an interval on the other jobs. A job uses the best plan that
+suits it. Sources: Pollux (OSDI 2021) §3.2 for the composition; Nadaraya–Watson smoothing over placements.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.jobs import Flags, Real, Whole
-from twin.cloud.intervals import conformal
+from twin.cloud.intervals import conformal_by_group
 from twinbed import InvariantError, ScenarioError
 
 Names = NDArray[np.object_]
@@ -187,21 +188,18 @@ class Scaling:
 
     def __init__(self, others: Steps, shape: Shape) -> None:
         self.shape = shape
-        self._past = [self._learn(steps) for steps in others.by_job() if steps.alone.any()]
-        if not self._past:
+        jobs = [steps for steps in others.by_job() if steps.alone.any()]
+        if not jobs:
             raise ScenarioError("no other job was measured on one GPU; measure at least one before asking")
-        slopes = np.concatenate([past.compute.slope() for past in self._past])
+        self._alone = [_Compute.of(steps) for steps in jobs]
+        slopes = np.concatenate([compute.slope() for compute in self._alone])
         self._slope = float(np.median(slopes)) if slopes.size else 1.0
+        self._past = [self._learn(*pair) for pair in zip(jobs, self._alone, strict=True)]
 
-    def _learn(self, steps: Steps) -> _Past:
-        compute = _Compute.of(steps)
-        measured = np.array([name in compute.curves for name in steps.accelerator], dtype=np.bool_)
-        spread = steps.take(~steps.alone & measured)
-        alone_s = np.empty(len(spread))
-        for name, rows in _by_name(spread.accelerator):
-            alone_s[rows] = np.exp(compute.log_s(name, np.log(spread.batch[rows]), 1.0))
-        log_sync, precision = _sync(spread.step_s, alone_s, self.shape.overlap)
-        return _Past.of(compute, spread, log_sync, precision)
+    def _learn(self, steps: Steps, compute: _Compute) -> _Past:
+        spread = steps.take(~steps.alone & self._told(compute, steps))
+        compute_s = self._compute_s(compute, spread, spread)
+        return _Past.of(compute, spread, *_sync(spread.step_s, compute_s, self.shape.overlap))
 
     def predict(self, known: Steps, asked: Steps) -> Real:
         """Return the predicted seconds per step of one job, float64[n]. known: its measured steps.
@@ -213,7 +211,7 @@ class Scaling:
         compute = _Compute.of(known)
         if not compute.curves:
             raise ScenarioError("the job was not run on one GPU; profile it there first")
-        compute_s = self._compute_s(compute, asked)
+        compute_s = self._compute_s(compute, known, asked)
         rows = np.flatnonzero(~asked.alone)
         if rows.size:
             spread = asked.take(rows)
@@ -222,7 +220,20 @@ class Scaling:
             compute_s[rows] = (compute_s[rows] ** power + np.exp(power * sync)) ** (1 / power)
         return compute_s
 
-    def _compute_s(self, compute: _Compute, asked: Steps) -> Real:
+    def _compute_s(self, compute: _Compute, known: Steps, asked: Steps) -> Real:
+        """Return the compute of steps, s, float64[n].
+
+        Where an accelerator's speed comes from other jobs, no known step of the job there takes less than its
+        compute.
+        """
+        log_s = self._log_compute(compute, asked)
+        for name, rows in _by_name(asked.accelerator):
+            own = known.take(known.accelerator == name)
+            if name not in compute.curves and len(own):
+                log_s[rows] += min(0.0, (np.log(own.step_s) - self._log_compute(compute, own)).min())
+        return np.exp(log_s)
+
+    def _log_compute(self, compute: _Compute, asked: Steps) -> Real:
         log_s = np.empty(len(asked))
         for name, rows in _by_name(asked.accelerator):
             log_batch = np.log(asked.batch[rows])
@@ -237,14 +248,20 @@ class Scaling:
             if not guesses:
                 raise ScenarioError(f"no job ran on one GPU of {name} and of {', '.join(compute.curves)}")
             log_s[rows] = np.mean(guesses, axis=0)
-        return np.exp(log_s)
+        return log_s
 
     def tells(self, known: Steps, asked: Steps) -> Flags:
         """Return bool[n]: whether known steps give the speed of each asked step's accelerator."""
-        curves = _Compute.of(known).curves
+        return self._told(_Compute.of(known), asked)
+
+    def _told(self, compute: _Compute, asked: Steps) -> Flags:
         names = set(map(str, asked.accelerator))
-        told = {name for name in names if any(self._log_ratio(mine, name) is not None for mine in curves)}
-        return np.array([name in told or name in curves for name in asked.accelerator], dtype=np.bool_)
+        told = {
+            name for name in names if any(self._log_ratio(mine, name) is not None for mine in compute.curves)
+        }
+        return np.array(
+            [name in told or name in compute.curves for name in asked.accelerator], dtype=np.bool_
+        )
 
     def _log_ratio(self, mine: str, other: str) -> float | None:
         """Return the mean log ratio of compute on two accelerators, through a third one if no job used
@@ -253,17 +270,17 @@ class Scaling:
         direct = self._direct_ratio(mine, other)
         if direct is not None:
             return direct
-        used = sorted({name for past in self._past for name in past.compute.curves} - {mine, other})
+        used = sorted({name for compute in self._alone for name in compute.curves} - {mine, other})
         steps = [(self._direct_ratio(mine, third), self._direct_ratio(third, other)) for third in used]
         sums = [first + second for first, second in steps if first is not None and second is not None]
         return float(np.mean(sums)) if sums else None
 
     def _direct_ratio(self, mine: str, other: str) -> float | None:
         ratios = []
-        for past in self._past:
-            if mine in past.compute.curves and other in past.compute.curves:
-                x, y = past.compute.curves[other]
-                ratios.append(np.mean(y - past.compute.log_s(mine, x, self._slope)))
+        for compute in self._alone:
+            if mine in compute.curves and other in compute.curves:
+                x, y = compute.curves[other]
+                ratios.append(np.mean(y - compute.log_s(mine, x, self._slope)))
         return float(np.mean(ratios)) if ratios else None
 
     def _log_size(self, mine: _Compute, other: _Compute) -> float:
@@ -278,7 +295,8 @@ class Scaling:
     def _log_sync(self, known: Steps, compute: _Compute, asked: Steps) -> Real:
         probes = known.take(~known.alone)
         if len(probes):
-            level, precision = _sync(probes.step_s, self._compute_s(compute, probes), self.shape.overlap)
+            compute_s = self._compute_s(compute, known, probes)
+            level, precision = _sync(probes.step_s, compute_s, self.shape.overlap)
             share = precision / precision.sum()
         first, cell = _cells(asked)
         accelerator, place = asked.accelerator[first], _places(asked)[first]
@@ -391,11 +409,11 @@ def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan
     scores = [float(part.mean()) if part.size else np.inf for part in relative]
     ranking = tuple(int(position) for position in np.argsort(scores, kind="stable"))
     followed = [[_first([job[row] for row in ranking]) for job in group] for group in off]
-    pooled = [np.concatenate([*group, _NONE]) for group in followed]
-    if not any(part.size for part in pooled):
+    groups = [part for group in followed if (part := np.concatenate([*group, _NONE])).size]
+    if not groups:
         raise ScenarioError("no plan suits any other job; measure one on one GPU and elsewhere")
-    error = float(np.mean([np.median(np.abs(np.expm1(part))) for part in pooled if part.size]))
-    return Choice(shape, ranking, error, conformal(np.abs(np.concatenate(pooled))))
+    error = float(np.mean([np.median(np.abs(np.expm1(part))) for part in groups]))
+    return Choice(shape, ranking, error, conformal_by_group([np.abs(part) for part in groups]))
 
 
 _NONE = np.empty(0)

@@ -16,6 +16,7 @@ from traces.readers import training
 from traces.readers.training import MeasuredSteps, Submissions
 from twin.cloud import scaling
 from twin.cloud.scaling import Shape, Steps
+from twin.cloud.speedup import Systems
 from twinbed import ScenarioError
 
 Data = Callable[[str], Path]
@@ -139,24 +140,28 @@ def test_jobs_without_a_common_placement_follow_a_plan_of_their_own():
     assert np.median(np.abs(performance.pooled(errors).error)) < 0.2
 
 
-def test_a_speed_up_is_asked_over_the_smallest_system(monkeypatch: pytest.MonkeyPatch):
+def test_a_speed_up_is_asked_over_the_smallest_system_and_its_submitter_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+):
     count = 40
     same = np.full(count, "x", dtype=np.object_)
     submitters = np.array([f"s{row // 2}" for row in range(count)], dtype=np.object_)
     gpus = np.tile([8.0, 16.0], count // 2)
+    learned: list[int] = []
 
-    class Mean:
-        def __init__(self, known: np.ndarray, target: np.ndarray, seed: int = 0) -> None:
-            self.mean = target.mean()
+    class Linear:
+        def __init__(self, others: Systems) -> None:
+            learned.append(len(others))
 
-        def predict(self, known: np.ndarray) -> np.ndarray:
-            return np.full(known.shape[0], self.mean)
+        def log_speed_up(self, start: Systems, asked: Systems) -> np.ndarray:
+            return np.log(asked.gpus / start.gpus)
 
-    monkeypatch.setattr(performance, "Forest", Mean)
+    monkeypatch.setattr(performance, "SpeedUps", Linear)
     # All scale perfectly, and the work does not depend on the number.
     systems = Submissions(same, submitters, same, same, same, gpus, gpus, gpus, gpus, 100 / gpus)
     errors = performance.speed_ups(systems)
     assert errors["x"].error == pytest.approx(np.zeros(count // 2))
+    assert learned == [count - 4] * performance.PARTS
 
 
 def test_fc2s_network_uses_less_of_a_server_with_larger_batches_and_slower_types():

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -179,6 +181,34 @@ def test_an_accelerator_is_reached_over_a_third_one():
     # Six times the old one's speed: three times to the new one, twice to the newest.
     assert model.predict(known, asked) == pytest.approx(known.step_s / 6)
     assert not model.tells(known, on(mine, "unknown")).any()
+
+
+def test_a_job_without_a_run_on_one_gpu_of_an_accelerator_still_tells_its_placements():
+    """On the new accelerator all wait four times as long, and only `bb` ran there on four nodes."""
+
+    def waiting(own: Steps) -> Steps:
+        key = list(zip(own.accelerator, own.batch, strict=True))
+        alone = {k: s for k, s, one in zip(key, own.step_s, own.alone, strict=True) if one}
+        compute = np.array([alone[k] for k in key])
+        sync = np.sqrt(own.step_s**2 - compute**2) * np.where(own.accelerator == "new", 4.0, 1.0)
+        return replace(own, step_s=np.hypot(compute, sync))
+
+    a, bb, mine = (waiting(job(*of)) for of in (("a", 0.01, 0.2), ("bb", 0.002, 0.3), ("mine", 0.02, 0.5)))
+    others = together(a.take(a.nodes < 4), bb.take(~(bb.alone & (bb.accelerator == "new"))))
+    asked = mine.take((mine.accelerator == "new") & (mine.gpus == 16))
+    told = Scaling(others, Shape(2.0, 0.1)).predict(mine.take(alone_and(mine, 2, 8)), asked.hidden())
+    assert np.allclose(told, asked.step_s, rtol=0.02)
+
+
+def test_compute_is_at_most_a_measured_step():
+    """The others gain a factor of three on the new accelerator, and this job twenty, as its probe says."""
+    mine = job("mine", 0.02, 0.01)
+    mine = replace(mine, step_s=np.where(mine.accelerator == "new", mine.step_s * 3 / 20, mine.step_s))
+    probe = (mine.accelerator == "new") & (mine.gpus == 8) & (mine.nodes == 2) & (mine.batch == 16)
+    known = (mine.alone & (mine.accelerator == "old")) | probe
+    told = Scaling(OTHERS, Shape(2.0, 0.1)).predict(mine.take(known), mine.hidden())
+    alone = mine.alone & (mine.accelerator == "new") & (mine.batch == 16)
+    assert told[alone] <= mine.step_s[probe] * (1 + 1e-12)
 
 
 def test_nothing_to_learn_from_is_refused():
