@@ -6,7 +6,8 @@ is to share (budget.py), nor the rehearsal, which the caller passes as a functio
 Requests: the CPU is shared out so that the least work is late. A rehearsal returns how much of a row's work
 is late under a quota. Late work delays the work after it. The curve is therefore flat where a container never
 catches up, steep where it begins to catch up, and flat again. CPU goes where the next core saves most work,
-on the curves' convex hulls, which is the optimal division.
+on the curves' convex hulls, which is the optimal division. What ran lately tells most of what comes, and the
+whole history tells what is rare. So a curve is the mean of the curves of windows that end with the history.
 
 Limits: the least quota that throttles within the risk on the first part of the history, times a margin. The
 margin is the factor by which the next part needs more.
@@ -14,7 +15,7 @@ margin is the factor by which the next part needs more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,12 +23,22 @@ from control.advice.model import LEAST_CORES, Usage
 from control.allocator.model import Floats
 
 Rehearse = Callable[[Floats], Floats]
-"""Rehearsal: quotas (float64[R], cores) → a result (float64[R]). For requests, the result is late CPU work,
-s. For limits, it is the share of periods in which the quota does not suffice. A larger quota never gives a
+"""Rehearsal: quotas (float64[R], cores) → a result (float64[R]). For requests, the result is late CPU work
+per time, cores. For limits, it is the share of periods in which the quota does not suffice. A larger quota never gives a
 worse result."""
 
-LEVELS = 10
+LEVELS = 24
 """Number of quotas per row that are rehearsed."""
+
+WINDOWS = (0.0, 0.5, 0.75)
+"""Begins of the windows that count alike, as shares of the history's length."""
+
+_LOWEST = 0.5
+"""Share of the mean use at which the levels begin, above the first one: below it, nearly all work is late."""
+
+LEFT = 0.25
+"""First level: this share of the use that 95 % of the samples exceed. It is what is left to a container that
+the fleet cannot serve in time. Less serves the others better only as long as the future is like the past."""
 
 HALVINGS = 12
 """Bisection steps of the search for a quota: its range shrinks to 1/4096."""
@@ -51,21 +62,29 @@ def percentile(usage: Usage, share: float) -> Floats:
     return values
 
 
-def late_work(usage: Usage, highest: Floats, late: Rehearse) -> tuple[Floats, Floats]:
-    """Return (quotas in ascending order, late work in s), float64[LEVELS, R] each. The last quotas always
-    suffice.
+def late_work(
+    usage: Usage, highest: Floats, windows: Sequence[Rehearse], left: float = LEFT
+) -> tuple[Floats, Floats]:
+    """Return (quotas in ascending order, late work), float64[LEVELS, R] each.
+
+    highest: float64[R], quotas that always suffice, which are the last ones. windows: rehearsals, whose mean
+    counts. left: as LEFT.
     """
-    low = np.maximum(percentile(usage, 0.05), LEAST_CORES)
+    least = np.maximum(left * percentile(usage, 0.05), LEAST_CORES)
+    mean = usage.by_row(usage.cores.sum(axis=1)) / np.maximum(usage.samples(), 1)
+    low = np.maximum(_LOWEST * mean, least * 1.01)
     high = np.maximum(highest, low * 1.01)
-    levels = low * (high / low) ** np.linspace(0.0, 1.0, LEVELS)[:, None]
-    return levels, np.minimum.accumulate(np.stack([late(quota) for quota in levels]), axis=0)
+    levels = low * (high / low) ** np.linspace(0.0, 1.0, LEVELS - 1)[:, None]
+    levels = np.vstack([least, levels])
+    late = np.stack([np.mean([window(quota) for window in windows], axis=0) for quota in levels])
+    return levels, np.minimum.accumulate(late, axis=0)
 
 
-def least_late(levels: Floats, late_s: Floats, replicas: Floats, total: float) -> Floats:
+def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> Floats:
     """Return the quotas, float64[R] cores, that leave the least work late among all that sum to at most
     `total`.
 
-    levels: float64[L, R], ascending. late_s: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
+    levels: float64[L, R], ascending. late: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
     cores; the lowest level is given even if it costs more. Each row climbs the corners of its curve's convex
     hull. The steps of all rows are taken in the order of the late work saved per core. The first step that
     costs too much is taken in part (the continuous knapsack problem: Dantzig 1957).
@@ -77,7 +96,7 @@ def least_late(levels: Floats, late_s: Floats, replicas: Floats, total: float) -
     steps = []
     while True:
         price = np.maximum(cost - cost[at, rows], 1e-12)
-        saved = np.where(above > at, (late_s[at, rows] - late_s) / price, 0.0)
+        saved = np.where(above > at, (late[at, rows] - late) / price, 0.0)
         best = saved.argmax(axis=0)
         gain = saved[best, rows]
         climbs = gain > 0
