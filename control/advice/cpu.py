@@ -24,8 +24,8 @@ from control.allocator.model import Floats
 
 Rehearse = Callable[[Floats], Floats]
 """Rehearsal: quotas (float64[R], cores) → a result (float64[R]). For requests, the result is late CPU work
-per time, cores. For limits, it is the share of periods in which the quota does not suffice. A larger quota never gives a
-worse result."""
+per time, cores. For limits, it is the share of periods in which the quota does not suffice. A larger quota
+never gives a worse result."""
 
 LEVELS = 24
 """Number of quotas per row that are rehearsed."""

@@ -4,8 +4,9 @@ For: the effect of requests and limits on many containers over many days, withou
 for: policies that change limits, nor hosts that containers share (steady_hosts.py). An interval is refined
 while it is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not grow with
 its length. Intervals without possible events are skipped in one step, and so are those in which a container
-cannot catch up. The others are stepped period by period, by the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits as in
-starting.BackOff, and work that arrives meanwhile joins its backlog.
+cannot catch up. The others are stepped period by period, by the same rules as in cfs.py and memory.py: work
+arrives evenly, a killed container waits as in starting.BackOff, and work that arrives meanwhile joins its
+backlog.
 """
 
 from __future__ import annotations

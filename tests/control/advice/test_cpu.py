@@ -40,9 +40,8 @@ def test_as_much_cpu_as_percentiles_take_goes_where_it_saves_most_work():
 
 def test_what_ran_lately_counts_more_than_what_ran_before():
     # Both used as much, but the first is over, and the second has begun.
-    own = usage(
-        np.stack([np.where(np.arange(400) < 200, 2.0, 0.0), np.where(np.arange(400) < 200, 0.0, 2.0)])
-    )
+    early = np.where(np.arange(400) < 200, 2.0, 0.0)
+    own = usage(np.stack([early, early[::-1]]))
     windows = [late_of(own.part(int(begin * 400), 400)) for begin in cpu.WINDOWS]
     levels, late = cpu.late_work(own, np.full(2, 2.1), windows)
     found = cpu.least_late(levels, late, np.ones(2), 2.2)
