@@ -85,7 +85,7 @@ def judge(trace: UsageTrace, source: str) -> dict[str, Sums] | None:
     known = early.usage.memory_known & late.usage.memory_known
     counted = np.all([~np.isnan(own.cpu_request) for own in made.values()], axis=0)
     shared = _shared(made, counted, late, replay)
-    informed = shares.requests(replay, early.usage, RISK, lambda rehearse: rehearse, (0.0,), 0.0)
+    informed = shares.requests(replay, early.usage, RISK, lambda rehearse: rehearse, (0.0,))
     oracle = replay.fates(replace(made[REQUESTS_ONLY], cpu_request=informed))
     sums = {}
     for name, sizes in made.items():

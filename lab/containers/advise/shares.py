@@ -25,18 +25,16 @@ def requests(
     risk: float,
     tell: Callable[[Rehearse], Rehearse],
     windows: Sequence[float] = cpu.WINDOWS,
-    left: float = cpu.LEFT,
 ) -> Floats:
     """Return CPU requests, float64[R] cores.
 
     known: history from which the rivals and memory are sized, mostly the rehearsal's own. tell: shows
-    progress of a rehearsal. windows: begins of the windows that are rehearsed, as shares of the length. left:
-    as cpu.LEFT.
+    progress of a rehearsal. windows: begins of the windows that are rehearsed, as shares of the length.
     """
     parts = [part for begin in windows if (part := rehearsal.window(begin, 1)) is not None]
     replicas = np.mean([part.running for part in parts], axis=0)
     rates = budget.Rates(*rehearsal.rates)
     most = budget.ceiling(known, risk, replicas, memory.sizes(known)[0], rates)
     rehearsals = [tell(part.late()) for part in parts]
-    levels, late = cpu.late_work(rehearsal.usage, rehearsal.highest, rehearsals, left)
+    levels, late = cpu.late_work(rehearsal.usage, rehearsal.highest, rehearsals)
     return cpu.least_late(levels, late, replicas, most)
