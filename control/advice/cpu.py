@@ -7,8 +7,9 @@ Requests: the CPU is shared out so that the least work is late. A rehearsal retu
 is late under a quota. Late work delays the work after it. The curve is therefore flat where a container never
 catches up, steep where it begins to catch up, and flat again. CPU goes where the next core saves most work,
 on the curves' convex hulls. What is left at the end is worth little in part, because half of a steep step
-saves nothing. So the rows near the end are shared out anew, by trying their combinations. What ran lately tells most of what comes, and the
-whole history tells what is rare. So a curve is the mean of the curves of windows that end with the history.
+saves nothing. So the rows near the end are shared out anew, by trying their combinations. What ran lately
+tells most of what comes, and the whole history tells what is rare. So a curve is the mean of the curves of
+windows that end with the history.
 
 Limits: the least quota that throttles within the risk on the first part of the history, times a margin. The
 margin is the factor by which the next part needs more.
@@ -88,7 +89,8 @@ def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> 
     levels: float64[L, R], ascending. late: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
     cores; the lowest level is given even if it costs more. The choice of levels is optimal for at most CORE
     rows, to a part of the GRID for each row, and nearly optimal for more (multiple-choice knapsack: Kellerer,
-    Pferschy, Pisinger 2004, chapter 11). CPU that is left is given to all rows above their lowest level, in whole millicores.
+    Pferschy, Pisinger 2004, chapter 11). CPU that is left is given to all rows above their lowest level, in
+    whole millicores.
     """
     cost = levels * replicas
     at, near = _by_hulls(cost, late, total)
