@@ -41,6 +41,10 @@ RECORDED = Path(__file__).parent / "recorded"
 _HEAD_BYTES = 512
 """Number of bytes at a text's beginning by which its format is recognised."""
 
+_MANY_CORES = 200.0
+"""CPU use of a container above which its unit is doubted, cores: few hosts have more, and a fifth of a core
+in millicores is a common use."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reader:
@@ -163,7 +167,7 @@ def load(
     path, reader = _chosen(source, format)
     made = _read(reader, path, options)
     trace = made.trace if isinstance(made, ClusterHistory) else made
-    validate(trace, str(path))
+    trace = _checked(trace, path)
     if max_containers is not None and containers is None:
         if max_containers < 1:
             raise TraceError(f"max_containers is {max_containers}, expected at least 1")
@@ -187,9 +191,23 @@ def load_history(
         reader = replace(reader, read=kept.read)
     made = _read(reader, path, options)
     if isinstance(made, ClusterHistory):
-        return made
-    validate(made, str(path))
-    return ClusterHistory(made, tuple(Owner("", "", name, "", name) for name in made.containers), {})
+        return replace(made, trace=_checked(made.trace, path))
+    trace = _checked(made, path)
+    return ClusterHistory(trace, tuple(Owner("", "", name, "", name) for name in trace.containers), {})
+
+
+def _checked(trace: UsageTrace, path: Path) -> UsageTrace:
+    """Return the valid trace, with a note if its CPU is probably in millicores. Raise TraceError."""
+    validate(trace, str(path))
+    most = trace.cpu_cores.max(initial=0.0)
+    if most <= _MANY_CORES:
+        return trace
+    name = trace.containers[int(trace.cpu_cores.max(axis=0).argmax())]
+    note = (
+        f"Container {name} uses up to {most:.4g} cores, which few hosts have. If these are millicores, name "
+        "the column cpu_millicores (a wide table: NAME.cpu_millicores; Grafana: quantity=cpu_millicores)."
+    )
+    return replace(trace, notes=(*trace.notes, note))
 
 
 def _chosen(source: str | Path, name: str | None) -> tuple[Path, Reader]:

@@ -1,18 +1,13 @@
-"""The total CPU that the requests of a fleet may sum to: cheaper than rival recommenders, and no more than
-useful.
+"""The total CPU that the requests of a fleet may sum to: cheaper than rival recommenders.
 
-For: `rivals`, `ceiling` and `needed`. Not for: sharing the CPU out among containers (cpu.py), nor rehearsals.
+For: `rivals` and `ceiling`. Not for: sharing the CPU out among containers (cpu.py), nor rehearsals.
 
 The requests together must cost less than two rivals would reserve: krr's percentile of use, and the VPA.
-Money that is saved on memory may be spent on CPU. Splits of the history show how much of the money is needed:
-at each split, requests are computed from the part before it and rehearsed on the part after it. They must
-leave no more work late than either rival's requests. The split that needs most decides. If no amount
-suffices, all the money is spent.
+Money that is saved on memory may be spent on CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,18 +16,8 @@ from control.advice import candidates, cpu
 from control.advice.model import Usage
 from control.allocator.model import Floats
 
-SPLITS = (0.5, 0.75)
-"""Points at which the history is split, as shares of its length. A single split would see a single rise of
-load."""
-
-HALVINGS = 5
-"""Bisection steps of the search for the least part of the money: the result is exact to 1/64 of it."""
-
 _BELOW = 0.99
 """Share of the cheaper rival's cost that may be spent. The rest covers the rounding up of settings."""
-
-_LEAST = 0.5
-"""Smallest share of the money that is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +63,3 @@ def ceiling(usage: Usage, risk: float, replicas: Floats, own_bytes: Floats, rate
         return least
     money = [own * rates.core + memory(rival.bytes) for own, rival in zip(cores, others, strict=True)]
     return max((_BELOW * min(money) - memory(own_bytes)) / rates.core, least)
-
-
-def needed(
-    divide: Callable[[float], Floats], late: Callable[[Floats], float], most: float, aim: float
-) -> float:
-    """Return the least share of `most` cores at which no more work is late than `aim`; 1 if none is enough.
-
-    divide: cores in total → requests, float64[R]. late: requests → work late after the split, s. The search
-    assumes that more cores leave less work late.
-    """
-    if late(divide(most)) > aim:
-        return 1.0
-    low, high = _LEAST, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if late(divide(middle * most)) <= aim else (middle, high)
-    return high

@@ -6,7 +6,10 @@ is to share (budget.py), nor the rehearsal, which the caller passes as a functio
 Requests: the CPU is shared out so that the least work is late. A rehearsal returns how much of a row's work
 is late under a quota. Late work delays the work after it. The curve is therefore flat where a container never
 catches up, steep where it begins to catch up, and flat again. CPU goes where the next core saves most work,
-on the curves' convex hulls, which is the optimal division.
+on the curves' convex hulls. What is left at the end is worth little in part, because half of a steep step
+saves nothing. So the rows near the end are shared out anew, by trying their combinations. What ran lately
+tells most of what comes, and the whole history tells what is rare. So a curve is the mean of the curves of
+windows that end with the history.
 
 Limits: the least quota that throttles within the risk on the first part of the history, times a margin. The
 margin is the factor by which the next part needs more.
@@ -14,20 +17,33 @@ margin is the factor by which the next part needs more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from control.advice.model import LEAST_CORES, Usage
+from control.advice.model import LEAST_CORES, MILLICORE, Usage
 from control.allocator.model import Floats
 
 Rehearse = Callable[[Floats], Floats]
-"""Rehearsal: quotas (float64[R], cores) → a result (float64[R]). For requests, the result is late CPU work,
-s. For limits, it is the share of periods in which the quota does not suffice. A larger quota never gives a
-worse result."""
+"""Rehearsal: quotas (float64[R], cores) → a result (float64[R]). For requests, the result is late CPU work
+per time, cores. For limits, it is the share of periods in which the quota does not suffice. A larger quota
+never gives a worse result."""
 
-LEVELS = 10
+LEVELS = 24
 """Number of quotas per row that are rehearsed."""
+
+WINDOWS = (0.0, 0.5, 0.75)
+"""Begins of the windows that count alike, as shares of the history's length."""
+
+CORE = 100
+"""Most rows that are shared out by trying combinations: those whose steps decide last."""
+
+GRID = 20_000
+"""Parts into which the CPU of these rows is divided for that."""
+
+_LOWEST = 0.5
+"""Share of the mean use at which the levels begin, above the first one: below it, nearly all work is late."""
 
 HALVINGS = 12
 """Bisection steps of the search for a quota: its range shrinks to 1/4096."""
@@ -51,50 +67,101 @@ def percentile(usage: Usage, share: float) -> Floats:
     return values
 
 
-def late_work(usage: Usage, highest: Floats, late: Rehearse) -> tuple[Floats, Floats]:
-    """Return (quotas in ascending order, late work in s), float64[LEVELS, R] each. The last quotas always
-    suffice.
+def late_work(usage: Usage, highest: Floats, windows: Sequence[Rehearse]) -> tuple[Floats, Floats]:
+    """Return (quotas in ascending order, whole millicores, and late work), float64[LEVELS, R] each.
+
+    highest: float64[R], quotas that always suffice, which are the last ones. windows: rehearsals, whose mean
+    counts. The first quotas are LEAST_CORES.
     """
-    low = np.maximum(percentile(usage, 0.05), LEAST_CORES)
+    mean = usage.by_row(usage.cores.sum(axis=1)) / np.maximum(usage.samples(), 1)
+    low = np.maximum(_LOWEST * mean, LEAST_CORES * 1.01)
     high = np.maximum(highest, low * 1.01)
-    levels = low * (high / low) ** np.linspace(0.0, 1.0, LEVELS)[:, None]
-    return levels, np.minimum.accumulate(np.stack([late(quota) for quota in levels]), axis=0)
+    levels = low * (high / low) ** np.linspace(0.0, 1.0, LEVELS - 1)[:, None]
+    levels = np.vstack([np.full_like(low, LEAST_CORES), np.ceil(levels / MILLICORE) * MILLICORE])
+    late = np.stack([np.mean([window(quota) for window in windows], axis=0) for quota in levels])
+    return levels, np.minimum.accumulate(late, axis=0)
 
 
-def least_late(levels: Floats, late_s: Floats, replicas: Floats, total: float) -> Floats:
+def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> Floats:
     """Return the quotas, float64[R] cores, that leave the least work late among all that sum to at most
     `total`.
 
-    levels: float64[L, R], ascending. late_s: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
-    cores; the lowest level is given even if it costs more. Each row climbs the corners of its curve's convex
-    hull. The steps of all rows are taken in the order of the late work saved per core. The first step that
-    costs too much is taken in part (the continuous knapsack problem: Dantzig 1957).
+    levels: float64[L, R], ascending. late: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
+    cores; the lowest level is given even if it costs more. The choice of levels is optimal for at most CORE
+    rows, to a part of the GRID for each row, and nearly optimal for more (multiple-choice knapsack: Kellerer,
+    Pferschy, Pisinger 2004, chapter 11). CPU that is left is given to all rows above their lowest level, in
+    whole millicores.
     """
     cost = levels * replicas
+    at, near = _by_hulls(cost, late, total)
     rows = np.arange(levels.shape[1])
-    at = np.zeros(levels.shape[1], np.int64)
-    above = np.arange(len(levels))[:, None]
-    steps = []
+    room = total - float(cost[at, rows].sum() - cost[at, rows][near].sum())
+    if len(near):
+        at[near] = _by_combinations(cost[:, near], late[:, near], room)
+    quota = levels[at, rows]
+    left, served = total - float(cost[at, rows].sum()), at > 0
+    if served.any() and left > 0:
+        more = quota * (1 + left / float(cost[at, rows][served].sum()))
+        quota = np.where(served, np.maximum(np.floor(more / MILLICORE) * MILLICORE, quota), quota)
+    return np.asarray(np.maximum(quota, LEAST_CORES), np.float64)
+
+
+def _by_hulls(cost: Floats, late: Floats, total: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each row's level, int64[R], and the rows whose steps lie nearest to the end of the money.
+
+    Each row climbs the corners of its curve's convex hull. The steps of all rows are taken in the order of
+    the late work saved per core, until one costs too much (Dantzig 1957).
+    """
+    rows = np.arange(cost.shape[1])
+    at = np.zeros(cost.shape[1], np.int64)
+    above = np.arange(len(cost))[:, None]
+    steps = [np.zeros((4, 0))]
     while True:
         price = np.maximum(cost - cost[at, rows], 1e-12)
-        saved = np.where(above > at, (late_s[at, rows] - late_s) / price, 0.0)
+        saved = np.where(above > at, (late[at, rows] - late) / price, 0.0)
         best = saved.argmax(axis=0)
         gain = saved[best, rows]
         climbs = gain > 0
         if not climbs.any():
             break
-        steps.append(np.stack([gain, rows, at, best])[:, climbs])
+        steps.append(np.stack([gain, rows, best, price[best, rows]])[:, climbs])
         at = np.where(climbs, best, at)
-    quota = levels[0].copy()
-    if steps:
-        gain, *whole = np.concatenate(steps, axis=1)
-        order = np.argsort(-gain, kind="stable")
-        row, begin, end = (values[order].astype(np.int64) for values in whole)
-        price = cost[end, row] - cost[begin, row]
-        left = total - float(cost[0].sum()) - (np.cumsum(price) - price)
-        part = np.clip(left / np.maximum(price, 1e-12), 0.0, 1.0)
-        np.add.at(quota, row, part * (levels[end, row] - levels[begin, row]))
-    return np.asarray(np.maximum(quota, LEAST_CORES), np.float64)
+    gain, row, end, price = np.concatenate(steps, axis=1)
+    order = np.argsort(-gain, kind="stable")
+    row, end = row[order].astype(np.int64), end[order].astype(np.int64)
+    taken = int(np.searchsorted(np.cumsum(price[order]), total - float(cost[0].sum()), side="right"))
+    at = np.zeros(cost.shape[1], np.int64)
+    np.maximum.at(at, row[:taken], end[:taken])
+    nearest = row[np.argsort(np.abs(np.arange(len(row)) - taken), kind="stable")]
+    return at, np.sort(np.array(list(dict.fromkeys(nearest.tolist()))[:CORE], np.int64))
+
+
+def _by_combinations(cost: Floats, late: Floats, room: float) -> NDArray[np.int64]:
+    """Return the levels, int64[R], with the least late work among all that cost at most `room` together.
+
+    Dynamic programming over rows and parts of the room; each row's cost is rounded up to a whole part.
+    """
+    spare = room - float(cost[0].sum())
+    if not spare > 0:
+        return np.zeros(cost.shape[1], np.int64)
+    parts = np.ceil((cost - cost[0]) * (GRID / spare) - 1e-6).astype(np.int64)
+    least = np.zeros(GRID + 1)
+    picked = np.zeros((cost.shape[1], GRID + 1), np.int64)
+    for row in range(cost.shape[1]):
+        before, least = least, least + late[0, row]
+        for level in range(1, len(cost)):
+            need = int(parts[level, row])
+            if need > GRID:
+                break
+            other = before[: GRID + 1 - need] + late[level, row]
+            better = other < least[need:]
+            least[need:][better] = other[better]
+            picked[row, need:][better] = level
+    at, left = np.zeros(cost.shape[1], np.int64), GRID
+    for row in reversed(range(cost.shape[1])):
+        at[row] = picked[row, left]
+        left -= int(parts[at[row], row])
+    return at
 
 
 def limits(highest: Floats, risk: float, first: Rehearse, following: Rehearse, whole: Rehearse) -> Floats:

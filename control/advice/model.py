@@ -16,6 +16,8 @@ from twinbed import InvariantError
 
 MIB = 1 << 20
 DAY_S = 86_400.0
+MILLICORE = 0.001
+"""Unit in which all forms of an advice can express CPU, cores."""
 LEAST_CORES = 0.01
 """Least CPU request and limit, cores: a quota of 1 ms in 100 ms, the kernel's minimum."""
 

@@ -365,6 +365,7 @@ def _stitched(series: Iterable[Series]) -> list[Series]:
             own[0].labels,
             np.concatenate([chunk.times_s for chunk in own]),
             np.concatenate([chunk.values for chunk in own]),
+            sum(chunk.dropped for chunk in own),
         )
         for own in chunks.values()
     ]

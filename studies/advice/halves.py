@@ -15,6 +15,7 @@ import numpy as np
 from control.advice.candidates import KRR, LIMITS, REQUESTS_ONLY, VPA
 from control.advice.model import Sizes
 from control.allocator.model import Flags
+from lab.containers.advise import shares
 from lab.containers.advise.advising import settings
 from lab.containers.advise.histories import Told, of_cluster
 from lab.containers.advise.rehearsal import Hosts, Rehearsal
@@ -40,6 +41,8 @@ class Sums:
     an OOM event. cpu_money, memory_money: price of what is reserved, per day. limited, throttled: containers
     with a CPU limit, and their throttled shares added up. late_s, arrived_s: CPU work late on a full host,
     and all of it, core-seconds. shared_late_s: work late on hosts that containers share, core-seconds.
+    oracle_late_s: work late on a full host if the CPU were shared out knowing the second half, with the money
+    that the advice may cost at most, core-seconds.
     reserved_bytes, limit_bytes: memory requests, and limits where there are any.
     """
 
@@ -53,6 +56,7 @@ class Sums:
     late_s: float
     arrived_s: float
     shared_late_s: float
+    oracle_late_s: float
     reserved_bytes: float
     limit_bytes: float
 
@@ -81,6 +85,8 @@ def judge(trace: UsageTrace, source: str) -> dict[str, Sums] | None:
     known = early.usage.memory_known & late.usage.memory_known
     counted = np.all([~np.isnan(own.cpu_request) for own in made.values()], axis=0)
     shared = _shared(made, counted, late, replay)
+    informed = shares.requests(replay, early.usage, RISK, lambda rehearse: rehearse, (0.0,))
+    oracle = replay.fates(replace(made[REQUESTS_ONLY], cpu_request=informed))
     sums = {}
     for name, sizes in made.items():
         fates = replay.fates(sizes)
@@ -99,6 +105,7 @@ def judge(trace: UsageTrace, source: str) -> dict[str, Sums] | None:
             late_s=float(fates.late_s.mean(axis=0)[counted].sum()),
             arrived_s=float(fates.arrived_s.mean(axis=0)[counted].sum()),
             shared_late_s=shared[name],
+            oracle_late_s=float(oracle.late_s.mean(axis=0)[counted].sum()),
             reserved_bytes=float(memory[counted].sum()),
             limit_bytes=float(
                 np.where(np.isfinite(sizes.memory_limit), sizes.memory_limit, 0.0)[counted & known].sum()

@@ -64,10 +64,12 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
         f"at most {HOST_CORES} cores each, and together as many as the dearest candidate requests. "
         "Requests are weights there, memory limits kill, and one seed is replayed. On full hosts: containers "
         "get their requests and no more, however much they request; this is an upper bound. Shares are "
-        "compared to a tenth of a percent. The size of the hosts matters and was chosen after a probe on a "
-        "history that was seen, SURF day 1: on hosts of 16 cores, which is what its largest container uses, "
-        "placement left two thirds of the work late with every candidate, and twinbed's advice was not ahead "
-        "there.",
+        "compared to a tenth of a percent. If the second half were known: the CPU is shared out in the same "
+        "way, but by what the second half will need, and for at most 99 % of the cheaper rival's money there. "
+        "Where even that leaves more late than the VPA's requests, no advice as cheap can be expected to keep "
+        "up with them. The size of the hosts matters and was chosen after a probe on a history that was seen, "
+        "SURF day 1: on hosts of 16 cores, which is what its largest container uses, placement left two "
+        "thirds of the work late with every candidate, and twinbed's advice was not ahead there.",
         "The method was chosen on the histories that were seen. It replaced methods whose figures on this "
         "page were known, but nothing else of the other histories was looked at. None of those seen "
         "is of model serving, so its leaps of memory were not there to learn from. CPU of the Google set "
@@ -102,7 +104,9 @@ def _answer(judged: list[Judged]) -> Iterator[str]:
     }
     yield (
         f"On the same shared hosts for all, {said['shared_late_s']}; on hosts without any CPU to spare, "
-        f"where each container gets its request and no more, at most {said['late_s']}."
+        f"where each container gets its request and no more, at most {said['late_s']}. "
+        f"With the second half known, requests that cost less than both rivals' would leave "
+        f"{_late(own, 'oracle_late_s')} late there."
     )
 
 
@@ -118,17 +122,20 @@ def _aims(judged: list[Judged]) -> Iterator[str]:
         free = f"{_word(_oom_free(own) >= _AIM)}, {100 * _oom_free(own):.1f} %" if own.with_memory else "–"
         late = [_compared(own, others, key) if own.arrived_s else "–" for key in ("shared_late_s", "late_s")]
         cheaper = ", ".join(f"{100 * change:+.1f} %" for change in dearest)
-        rows.append((title, free, f"{_word(max(dearest) < 0)}, {cheaper}", *late))
+        informed = _compared(own, others, "oracle_late_s", "late_s") if own.arrived_s else "–"
+        rows.append((title, free, f"{_word(max(dearest) < 0)}, {cheaper}", *late, informed))
     header = (
         "set", "no OOM event in 95 %", "less money than krr's, the VPA's", "no later on shared hosts",
-        "no later on full hosts",
+        "no later on full hosts", "nor if the second half were known",
     )  # fmt: skip
-    yield harness.table(header, rows, left=5)
+    yield harness.table(header, rows, left=6)
 
 
-def _compared(own: Sums, others: list[Sums], key: str) -> str:
+def _compared(own: Sums, others: list[Sums], key: str, rivals_key: str | None = None) -> str:
     """Return whether no more work is late than with any rival, to a tenth of a percent, and the shares."""
-    shares = [round(100 * getattr(sums, key) / sums.arrived_s, 1) for sums in (own, *others)]
+    keys = (key, *[rivals_key or key] * len(others))
+    late = [getattr(sums, name) / sums.arrived_s for name, sums in zip(keys, (own, *others), strict=True)]
+    shares = [round(100 * share, 1) for share in late]
     return f"{_word(shares[0] <= min(shares[1:]))}, {shares[0]:g} against {shares[1]:g} and {shares[2]:g} %"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from traces import load as door
 from traces import parquet
-from traces.load import FORMATS, load, shipped
+from traces.load import FORMATS, load, load_history, shipped
 from traces.schema import UsageTrace
 from twinbed import TraceError
 
@@ -48,6 +48,18 @@ def test_a_shipped_recording_is_found_by_name(recording: Path, monkeypatch: pyte
     assert load("mine").shape == (5, 2)
     with pytest.raises(TraceError, match=r"yours: no such file or folder, and no shipped recording \(mine\)"):
         load("yours")
+
+
+def test_cores_that_look_like_millicores_are_doubted(csv: Path) -> None:
+    def doubts() -> list[str]:
+        return [note for own in (load(csv), load_history(csv).trace) for note in own.notes if "milli" in note]
+
+    assert doubts() == []
+    csv.write_text("time,a,b\n0,1,250\n1,4,500\n")
+    assert len(doubts()) == 2
+    assert doubts()[0].startswith("Container b uses up to 500 cores")
+    csv.write_text("time,a.cpu_millicores\n0,250\n1,500\n")
+    assert doubts() == []
 
 
 def test_selection_works_for_every_format(csv: Path) -> None:

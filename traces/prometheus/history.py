@@ -73,6 +73,7 @@ class Part:
     """Some of the containers, before they are put together. Arrays are [containers, T].
 
     has: the metrics that there were
+    dropped: number of samples that are no number
     """
 
     keys: list[Key]
@@ -82,6 +83,7 @@ class Part:
     present: NDArray[np.bool_]
     facts: dict[str, Entries]
     has: frozenset[str]
+    dropped: int = 0
 
 
 def part(
@@ -96,8 +98,10 @@ def part(
     Raises TraceError, which begins with `source`, for containers that only another label distinguishes.
     """
     told: dict[Key, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
+    dropped = 0
     for entry in series:
         key = _key(entry)
+        dropped += entry.dropped if key is not None else 0
         if key is not None and entry.times_s.size:
             told[key][entry.metric].append(entry)
     keys = sorted(key for key, own in told.items() if names.CPU in own)
@@ -128,7 +132,7 @@ def part(
             entries[name].append((row, changes))
     facts = {name: _together(changes) for name, changes in entries.items()}
     has = frozenset(metric for own in told.values() for metric in own)
-    return Part(keys, cpu, memory, throttled_s, present, facts, has)
+    return Part(keys, cpu, memory, throttled_s, present, facts, has, dropped)
 
 
 def assembled(
@@ -153,6 +157,7 @@ def assembled(
             "are the time range and the step right?"
         )
     has = frozenset[str]().union(*(piece.has for piece in parts))
+    dropped = sum(piece.dropped for piece in parts)
 
     def dense(name: str) -> Floats:
         values = np.zeros((window.intervals, len(keys)))
@@ -176,7 +181,7 @@ def assembled(
         metadata={"source": source, "format": "Prometheus"},
     )
     validate(trace, source)
-    trace = replace(trace, notes=(*notes, *_notes(trace, owners, of_pods, has)))
+    trace = replace(trace, notes=(*notes, *_notes(trace, owners, of_pods, has, dropped)))
     return ClusterHistory(trace, tuple(owners), _joined(parts, kept))
 
 
@@ -281,7 +286,11 @@ def _joined(parts: Sequence[Part], kept: Sequence[NDArray[np.int64]]) -> dict[st
 
 
 def _notes(
-    trace: UsageTrace, owners: Sequence[Owner], known: Mapping[tuple[str, str], object], has: Collection[str]
+    trace: UsageTrace,
+    owners: Sequence[Owner],
+    known: Mapping[tuple[str, str], object],
+    has: Collection[str],
+    dropped: int,
 ) -> list[str]:
     workloads = {(owner.namespace, owner.workload, owner.container) for owner in owners}
     notes = [
@@ -300,6 +309,9 @@ def _notes(
     guessed = len({(own.namespace, own.pod) for own in owners} - set(known))
     if guessed:
         notes.append(f"{guessed} pods have no kube_pod_owner; their workloads follow from the pods' names.")
+    if dropped:
+        were = "sample is" if dropped == 1 else "samples are"
+        notes.append(f"{dropped} {were} NaN or infinite, and left out as if nothing had been scraped.")
     if names.MEMORY not in has:
         notes.append(f"There is no {names.MEMORY}: memory is 0 throughout.")
     return notes

@@ -32,12 +32,17 @@ _NO_HOLE = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One time series. metric: its name; labels: the others; times_s: s since 1970, increasing; values."""
+    """One time series.
+
+    metric: its name; labels: the others; times_s: s since 1970, increasing; values; dropped: number of
+    samples that were left out because they are no number
+    """
 
     metric: str
     labels: Mapping[str, str]
     times_s: Floats
     values: Floats
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class Samples:
 def series_of(
     source: str, labels: Mapping[str, str], times_s: Floats, values: Floats, metric: str = ""
 ) -> Series:
-    """Return a checked series without its samples that are NaN (Prometheus' own sign of "no value").
+    """Return a checked series without its samples that are NaN (Prometheus' own sign of "no value"), counted.
 
     metric: its name; "": the one in its labels. Raises TraceError, which begins with `source`, for a series
     without a name, a negative or infinite value, and times that do not increase.
@@ -100,7 +105,8 @@ def series_of(
             f"{source}: {printable(metric[:80])}{_shown(labels)} has times that do not increase; "
             "save the series once more, in order of time"
         )
-    return Series(metric, {key: text for key, text in labels.items() if key != NAME}, times_s, values)
+    others = {key: text for key, text in labels.items() if key != NAME}
+    return Series(metric, others, times_s, values, int((~kept).sum()))
 
 
 def merged(

@@ -3,9 +3,10 @@
 For: the effect of requests and limits on many containers over many days, without competition for CPUs. Not
 for: policies that change limits, nor hosts that containers share (steady_hosts.py). An interval is refined
 while it is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not grow with
-its length. Intervals without possible events are skipped in one step. The others are stepped period by
-period, by the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits as in
-starting.BackOff, and work that arrives meanwhile joins its backlog.
+its length. Intervals without possible events are skipped in one step, and so are those in which a container
+cannot catch up. The others are stepped period by period, by the same rules as in cfs.py and memory.py: work
+arrives evenly, a killed container waits as in starting.BackOff, and work that arrives meanwhile joins its
+backlog.
 """
 
 from __future__ import annotations
@@ -169,6 +170,14 @@ def _live(
                 if mean * period_s > 0.0 and quota[i] < np.inf:
                     lived.periods[i] += parts
                 pool = full
+                continue
+            behind = backlog >= (parts + 1) * full and pool <= full and full + NANOSECOND < cap[i] * period_s
+            if behind and down_until < 0.0 and max(start, held) <= limit[i]:
+                # The backlog outlasts the interval, so that all that arrives in it is late.
+                lived.periods[i] += parts
+                lived.throttled[i] += parts
+                lived.late_s[i] += mean * parts * period_s
+                backlog += parts * (mean * period_s - full)
                 continue
             for k in range(parts):
                 arriving = mean * bursts[shape[i, t], k] * period_s

@@ -189,7 +189,7 @@ def settings(
     request, limit_request, limit = np.zeros(0), np.zeros(0), np.zeros(0)
     if set(names) - {KRR, VPA, CURRENT}:
         tell = _Counted(progress, shares.REHEARSALS + 3 * cpu.HALVINGS * (LIMITS in names))
-        request = shares.requests(rehearsal, risk, tell)
+        request = shares.requests(rehearsal, usage, risk, tell)
         limit_request, limit = memory.sizes(usage)
     for name in names:
         if name == KRR:

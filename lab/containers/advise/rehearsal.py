@@ -137,12 +137,14 @@ class Rehearsal:
         return np.array([asked[first::count].sum(axis=0).max(initial=0.0) for first in range(count)])
 
     def late(self) -> Callable[[Floats], Floats]:
-        """Return a rehearsal of the whole history for searches: quotas by row → late CPU work, s."""
+        """Return a rehearsal of the whole history for searches: quotas by row → late CPU work per time,
+        cores."""
         load = self._searched(0, 1)
+        length_s = load.cores.shape[1] * load.interval_s
 
         def late(quota: Floats) -> Floats:
             lived = self._live(load, quota, np.full_like(quota, np.inf))
-            return self._told.usage.by_row(lived.late_s)
+            return self._told.usage.by_row(lived.late_s) / length_s
 
         return late
 

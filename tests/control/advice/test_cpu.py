@@ -19,12 +19,12 @@ def short_of(own):
 
 
 def late_of(own):
-    """A rehearsal without bursts or backlog: the work above the quota, s."""
+    """A rehearsal without bursts or backlog: the work above the quota."""
     return lambda quota: np.maximum(own.cores - quota[:, None], 0.0).sum(axis=1) * own.interval_s
 
 
 def shared_out(own, total, highest):
-    return cpu.least_late(*cpu.late_work(own, highest, late_of(own)), np.ones(own.rows), total)
+    return cpu.least_late(*cpu.late_work(own, highest, [late_of(own)]), np.ones(own.rows), total)
 
 
 def test_as_much_cpu_as_percentiles_take_goes_where_it_saves_most_work():
@@ -33,9 +33,20 @@ def test_as_much_cpu_as_percentiles_take_goes_where_it_saves_most_work():
     own = usage(np.stack([flat, spiky]))
     budget = cpu.percentile(own, 0.95)
     found = shared_out(own, budget.sum(), np.array([1.2, 3.1]))
-    assert found.sum() == pytest.approx(budget.sum())
+    assert budget.sum() * 0.99 < found.sum() <= budget.sum()
     assert found[1] < budget[1]
     assert late_of(own)(found).sum() < late_of(own)(np.full(2, budget.sum() / 2)).sum()
+
+
+def test_what_ran_lately_counts_more_than_what_ran_before():
+    # Both used as much, but the first is over, and the second has begun.
+    early = np.where(np.arange(400) < 200, 2.0, 0.0)
+    own = usage(np.stack([early, early[::-1]]))
+    windows = [late_of(own.part(int(begin * 400), 400)) for begin in cpu.WINDOWS]
+    levels, late = cpu.late_work(own, np.full(2, 2.1), windows)
+    found = cpu.least_late(levels, late, np.ones(2), 2.2)
+    assert found[1] > 1.9
+    assert found[0] < 0.1
 
 
 @settings(max_examples=60, deadline=None)
@@ -44,31 +55,37 @@ def test_no_division_of_as_much_cpu_on_the_levels_leaves_less_work_late(data, ro
     count = 4
     draw = st.lists(st.floats(0.01, 5), min_size=count * rows, max_size=count * rows)
     levels = np.cumsum(np.reshape(data.draw(draw), (count, rows)), axis=0)
-    late_s = np.cumsum(np.reshape(data.draw(draw), (count, rows)), axis=0)[::-1]
+    late = np.cumsum(np.reshape(data.draw(draw), (count, rows)), axis=0)[::-1]
     replicas = np.array(data.draw(st.lists(st.floats(0.1, 3), min_size=rows, max_size=rows)))
     least, most = ((line * replicas).sum() for line in (levels[0], levels[-1]))
     total = float(least + share * (most - least))
-    found = cpu.least_late(levels, late_s, replicas, total)
-    assert (found * replicas).sum() == pytest.approx(total)
-    hulls = [lower_hull(levels[:, row], late_s[:, row]) for row in range(rows)]
-    best = sum(np.interp(quota, *hull) for quota, hull in zip(found, hulls, strict=True))
+    found = cpu.least_late(levels, late, replicas, total)
+    assert (found >= levels[0]).all()
+    assert (found * replicas).sum() <= total * (1 + 1e-9)
+    left = sum(
+        late[max(np.flatnonzero(levels[:, row] <= found[row] * (1 + 1e-9))), row] for row in range(rows)
+    )
+    cost = levels * replicas
+    # Each row's cost counts as a whole part of the grid.
+    room = total - rows * (total - least) / cpu.GRID
     for choice in itertools.product(range(count), repeat=rows):
         picked = np.array(choice), np.arange(rows)
-        if (levels[picked] * replicas).sum() <= total:
-            assert best <= late_s[picked].sum() + 1e-6
+        if cost[picked].sum() <= room:
+            assert left <= late[picked].sum() + 1e-6
 
 
-def lower_hull(x, y):
-    """The lowest of all chords at each x."""
-    low = [
-        min(
-            y[a] + (y[b] - y[a]) * (x[i] - x[a]) / max(x[b] - x[a], 1e-12)
-            for a in range(i + 1)
-            for b in range(i, len(x))
-        )
-        for i in range(len(x))
-    ]
-    return x, np.array(low)
+def test_of_many_rows_the_choice_is_nearly_as_good_as_the_hulls_allow():
+    random = np.random.default_rng(1)
+    levels = np.cumsum(random.uniform(0.01, 1, (6, 300)), axis=0)
+    late = np.cumsum(random.uniform(0, 1, (6, 300)), axis=0)[::-1]
+    total = float(levels.mean(axis=0).sum())
+    found = cpu.least_late(levels, late, np.ones(300), total)
+    assert found.sum() <= total
+    rows = np.arange(300)
+    left = late[(levels <= found * (1 + 1e-9)).sum(axis=0) - 1, rows].sum()
+    # The bound of Lagrange: for any price of a core, no division within the total leaves less late.
+    bound = max((late + price * levels).min(axis=0).sum() - price * total for price in np.linspace(0, 3, 301))
+    assert bound <= left <= 1.01 * bound
 
 
 @settings(max_examples=40, deadline=None)
@@ -80,9 +97,8 @@ def test_requests_are_positive_and_within_what_they_get_together(cores, total):
     own = usage(cores)
     highest = own.peak_cores() * 1.1
     found = shared_out(own, total, highest)
-    least = np.maximum(cpu.percentile(own, 0.05), cpu.LEAST_CORES)
     assert (found >= cpu.LEAST_CORES).all()
-    assert found.sum() <= max(total, least.sum()) * (1 + 1e-9)
+    assert found.sum() <= max(total, own.rows * cpu.LEAST_CORES) * (1 + 1e-9)
 
 
 def test_a_limit_stays_inside_the_risk_and_foresees_the_growth_it_has_seen():

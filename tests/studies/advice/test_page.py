@@ -17,6 +17,7 @@ def test_what_leaps_in_the_second_half_is_counted_as_an_oom_event_of_those_that_
     assert (own.without_oom, krr.without_oom, vpa.without_oom) == (1, 1, 2)
     assert own.cpu_money + own.memory_money < krr.cpu_money + krr.memory_money
     assert (own.limited, sums["limits"].limited) == (0, 2)
+    assert own.oracle_late_s <= own.late_s
 
 
 def test_containers_of_one_half_only_do_not_count():
@@ -26,15 +27,16 @@ def test_containers_of_one_half_only_do_not_count():
 
 
 def test_the_page_says_what_was_reached_and_names_what_is_not_there():
-    whole = Sums(100, 100, 97, 5.0, 5.0, 0, 0.0, 10.0, 100.0, 1.0, 1e9, 1.5e9)
-    dear = Sums(100, 100, 90, 8.0, 4.0, 0, 0.0, 8.0, 100.0, 2.0, 1e9, 1e9)
+    whole = Sums(100, 100, 97, 5.0, 5.0, 0, 0.0, 10.0, 100.0, 1.0, 7.5, 1e9, 1.5e9)
+    dear = Sums(100, 100, 90, 8.0, 4.0, 0, 0.0, 8.0, 100.0, 2.0, 7.5, 1e9, 1e9)
     table = {name: whole if name in ("requests-only", "limits") else dear for name in JUDGED}
     page = document([(History("Some set", "", False, "", {}), table)], ["Other set"])
     assert "97.0 % had no OOM event with twinbed's advice (aim: 95 %, reached), 90.0 % with krr's" in page
     assert "16.7 % less money than krr's" in page
     assert "1.0 % of the work is late, against 2.0 % with krr's" in page
     aims = "yes, 97.0 % | yes, -16.7 %, -16.7 % | yes, 1 against 2 and 2 % | **no**, 10 against 8 and 8 %"
-    assert f"| Some set | {aims} |" in page
+    assert f"| Some set | {aims} | yes, 7.5 against 8 and 8 % |" in page
+    assert "With the second half known, requests that cost less than both rivals' would leave 7.5 %" in page
     assert "Not replayed: Other set." in page
     assert added([whole, whole]).containers == 200
 

@@ -140,7 +140,20 @@ def test_pieces_of_any_size_give_the_same_series(size: int) -> None:
         assert found.series[0].labels == {"path": tricky["path"]}
         assert found.series[0].times_s.tolist() == [1, 3]
         assert found.series[0].values.tolist() == [2, 4.5]
+        assert [entry.dropped for entry in found.series] == [2, 0]
         assert found.warnings == ("slow",)
+
+
+def test_samples_that_are_no_number_are_counted_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "shop.json"
+    for changed, words in ((0, []), (1, ["1 sample is"]), (3, ["3 samples are"])):
+        answers = matrices(usage_trace())
+        values = answers[0]["data"]["result"][0]["values"]  # type: ignore[index]
+        for number, text in enumerate(("NaN", "+Inf", "-Inf")[:changed]):
+            values[number + 1][1] = text
+        path.write_text("\n".join(map(json.dumps, answers)))
+        told = [note for note in load(path).notes if "NaN or infinite" in note]
+        assert [note.split(" NaN")[0] for note in told] == words
 
 
 CPU = "container_cpu_usage_seconds_total"

@@ -1,8 +1,9 @@
 """Drop-ins for systemd units: UNIT.d/50-twinbed.conf, for /etc/systemd/system.
 
-For: services, slices and scopes; a name without such an ending counts as a service. CPUWeight is 100 for a
-requested core, which is a unit's default. MemoryHigh, above which the kernel takes pages back, lies halfway
-between the request and the limit. Source: systemd.resource-control(5), systemd.unit(5).
+For: services, slices and scopes; a name without such an ending counts as a service. CPUWeight is what the
+kubelet and `twinbed apply` give the request, by Kubernetes' formula. MemoryHigh, above which the kernel takes
+pages back, lies halfway between the request and the limit. Source: systemd.resource-control(5),
+systemd.unit(5).
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
+from control.allocator.shares import shares, weight
 from lab.containers.advise.model import Row
 
 _KINDS = {".service": "Service", ".slice": "Slice", ".scope": "Scope"}
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.@-")
-_WEIGHT_OF_A_CORE, _MOST_WEIGHT = 100, 10_000
 _LONGEST_NAME = 200
 _CUT_ESCAPE = re.compile(r"\\(x[0-9a-f]?)?\Z")
 
@@ -37,8 +40,7 @@ def _drop_in(row: Row, unit: str) -> str:
     elif advised.cpu_limit_cores is not None:
         lines.append(f"CPUQuota={100 * advised.cpu_limit_cores:.1f}%")
     if advised.cpu_request_cores is not None:
-        weight = round(advised.cpu_request_cores * _WEIGHT_OF_A_CORE)
-        lines.append(f"CPUWeight={min(max(weight, 1), _MOST_WEIGHT)}")
+        lines.append(f"CPUWeight={weight(shares(np.array([advised.cpu_request_cores])))[0]}")
     limit, request = advised.memory_limit_bytes, advised.memory_request_bytes
     if limit == "none":
         lines.append("MemoryMax=infinity")

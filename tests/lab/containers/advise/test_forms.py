@@ -165,7 +165,7 @@ def test_systemd_units_get_drop_ins_of_their_kind():
     )
     texts = forms.texts(own, "systemd")
     assert texts["web.service.d/50-twinbed.conf"].splitlines() == [
-        "[Service]", "CPUQuota=50.0%", "CPUWeight=12", "MemoryMax=209715200", "MemoryHigh=157286400",
+        "[Service]", "CPUQuota=50.0%", "CPUWeight=5", "MemoryMax=209715200", "MemoryHigh=157286400",
     ]  # fmt: skip
     assert texts["jobs.slice.d/50-twinbed.conf"].startswith("[Slice]\nCPUQuota=\n")
     assert all(name.count("/") == 1 and not name.startswith((".", "/")) for name in texts)
