@@ -64,12 +64,12 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
         f"at most {HOST_CORES} cores each, and together as many as the dearest candidate requests. "
         "Requests are weights there, memory limits kill, and one seed is replayed. On full hosts: containers "
         "get their requests and no more, however much they request; this is an upper bound. Shares are "
-        "compared to a tenth of a percent. If the second half were known: the CPU is shared out in the same "
-        "way, but by what the second half will need, and for at most 99 % of the cheaper rival's money there. "
-        "Where even that leaves more late than the VPA's requests, no advice as cheap can be expected to keep "
-        "up with them. The size of the hosts matters and was chosen after a probe on a history that was seen, "
-        "SURF day 1: on hosts of 16 cores, which is what its largest container uses, placement left two "
-        "thirds of the work late with every candidate, and twinbed's advice was not ahead there.",
+        "compared to a tenth of a percent. If the second half were known: the CPU is shared out in the "
+        "same way, but by what the second half will need, and for at most 99 % of the cheaper rival's money "
+        "there. Where even that leaves more late than the VPA's requests, no advice as cheap can be expected "
+        "to keep up with them. The size of the hosts matters and was chosen after a probe on a history that "
+        "was seen, SURF day 1: on hosts of 16 cores, which is what its largest container uses, placement "
+        "left two thirds of the work late with every candidate, and twinbed's advice was not ahead there.",
         "The method was chosen on the histories that were seen. It replaced methods whose figures on this "
         "page were known, but nothing else of the other histories was looked at. None of those seen "
         "is of model serving, so its leaps of memory were not there to learn from. CPU of the Google set "

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from lab.charts import market as charts
+from lab.charts.market import over_all
 from lab.charts.palette import shown
 from lab.explorer import market_page, questions
 from lab.explorer.worker import Request
@@ -82,7 +82,7 @@ def test_the_whole_question_stands_in_the_address(open_market, markets, monkeypa
 
 def test_a_policy_has_one_name_in_every_chart(markets):
     looks = shown([markets.open(run_id) for run_id in markets.ids()])
-    *_, costs = charts.over_all(looks)
+    *_, costs = over_all(looks)
     named = costs.chart.to_dict()["layer"][0]["encoding"]["color"]["scale"]["domain"]
     assert sorted(named) == ["Greedy", "On-demand"]
 
