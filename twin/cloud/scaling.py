@@ -409,11 +409,11 @@ def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan
     scores = [float(part.mean()) if part.size else np.inf for part in relative]
     ranking = tuple(int(position) for position in np.argsort(scores, kind="stable"))
     followed = [[_first([job[row] for row in ranking]) for job in group] for group in off]
-    groups = [part for group in followed if (part := np.concatenate([*group, _NONE])).size]
-    if not groups:
+    judged = [part for group in followed if (part := np.concatenate([*group, _NONE])).size]
+    if not judged:
         raise ScenarioError("no plan suits any other job; measure one on one GPU and elsewhere")
-    error = float(np.mean([np.median(np.abs(np.expm1(part))) for part in groups]))
-    return Choice(shape, ranking, error, conformal_by_group([np.abs(part) for part in groups]))
+    error = float(np.mean([np.median(np.abs(np.expm1(part))) for part in judged]))
+    return Choice(shape, ranking, error, conformal_by_group([np.abs(part) for part in judged]))
 
 
 _NONE = np.empty(0)
