@@ -14,17 +14,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lab.cloud.input.price_list import in_use
 from lab.cloud.input.store import Measurements
 from lab.cloud.run.recommending import Question
-from lab.cloud.search import Backend
-from lab.cloud.search.backends import rehearsed
-from lab.cloud.search.loop import Limits, Trial
-from lab.cloud.search.table import record, result
 from lab.explorer import limits
 from lab.explorer.worker import Channel, carry_out
+
+if TYPE_CHECKING:
+    from lab.cloud.search.loop import Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,12 @@ class SearchRequest:
 
 
 def _work(request: SearchRequest, channel: Channel) -> dict[str, Any]:
+    # Only the child loads the backends of searches, the testbed's among them; the server has no use for them.
+    from lab.cloud.search import Backend
+    from lab.cloud.search.backends import rehearsed
+    from lab.cloud.search.loop import Limits
+    from lab.cloud.search.table import record, result
+
     question: Question = pickle.loads(base64.b64decode(request.pickled))
     rows: list[Mapping[str, Any]] = []
 

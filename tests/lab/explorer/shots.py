@@ -27,7 +27,7 @@ LOOKS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "phone": ("
 PAGES = {
     "home": ("", "What if your infrastructure", ""),
     "containers": ("?ask=containers", "All figures", ""),
-    "advise": ("advise?advice_source=ddp_training", "Take it away", "Run"),
+    "advise": ("advise?advice_source=ddp+training", "Take it away", "Run"),
     "services": ("services?app=teastore&duration_s=20", "All figures", "Run"),
     "fabric": ("?ask=fabric", "What follows", ""),
     "training": ("fabric?fabric_ask=Training+job", "Every iteration over time", "Run"),
