@@ -13,7 +13,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -166,7 +166,8 @@ def _usage(error: Exception, arguments: Sequence[str]) -> str:
 
 def _verb(arguments: Sequence[str]) -> str:
     """Return the verb that was called, with the groups before it."""
-    command, words = typer.main.get_command(app), ["twinbed"]
+    command: Any = typer.main.get_command(app)
+    words = ["twinbed"]
     for word in arguments:
         command = getattr(command, "commands", {}).get(word)
         if command is None:

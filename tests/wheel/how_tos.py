@@ -34,7 +34,7 @@ NOT_HERE = {
 SERVER = "http://localhost:9090"
 """The address of Prometheus on the pages."""
 
-_SAVED_S, _SCRAPED_S, _PERIOD_S = (1_714_550_000, 1_714_560_000), 7200.0, 600
+_SAVED_S, _SCRAPED_S, _PERIOD_S = (1_714_550_000, 1_714_553_600), 7200.0, 600
 """Time that a page saves to a file; how long the server has scraped until now; time between two bursts."""
 
 _SPOT = "t_s,available\n0,1\n14400,0\n43200,2\n108000,0\n129600,1\n216000,0\n244800,1\n432000,1\n"

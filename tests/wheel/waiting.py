@@ -5,6 +5,7 @@ Not for: how the program starts, which other tests of the wheel see. `python wai
 CLIENT, as a program `twinbed`, hands over its words, folder, environment and files.
 """
 
+import gc
 import json
 import os
 import socket
@@ -41,13 +42,19 @@ def carry_out(argv: list[str], folder: str, environment: dict[str, str], files: 
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = argv
-    main()
+    try:
+        main()
+    except SystemExit as end:
+        sys.stdout.flush()
+        # The end of the interpreter would touch, and so copy, all that the packages hold.
+        os._exit(end.code if isinstance(end.code, int) else 1)
 
 
 def serve(path: str) -> None:
     """Carry out one command after the other."""
     for name in PACKAGES:
         import_module(name)
+    gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{path}.new")
         listener.listen()
