@@ -66,8 +66,8 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
         "get their requests and no more, whoever pays for how much; this is an upper bound. No more: to a "
         "tenth of a percent. If the second half were known: the CPU is shared out in the same way, but by "
         "what the second half needs with one of the seeds, and for at most 99 % of the cheaper rival's money "
-        "there. Where even that leaves more late than the VPA's requests, no advice as cheap can be expected to keep up "
-        "with them: they buy what is not late. The size of the hosts matters and was chosen after a probe "
+        "there. Where even that leaves more late than the VPA's requests, no advice as cheap can be expected "
+        "to keep up with them: they buy what is not late. The size of the hosts matters and was chosen after a probe "
         "on a history that was seen, SURF day 1: on hosts of 16 cores, which is what its largest container "
         "uses, placement left two thirds of the work late with every candidate, and twinbed's advice was not "
         "ahead there.",
