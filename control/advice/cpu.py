@@ -90,7 +90,7 @@ def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> 
     cores; the lowest level is given even if it costs more. The choice of levels is optimal for at most CORE
     rows, to a part of the GRID for each row, and nearly optimal for more (multiple-choice knapsack: Kellerer,
     Pferschy, Pisinger 2004, chapter 11). CPU that is left goes, in whole
-    millicores, to the rows at their lowest level, if there are any, and else to all.
+    millicores, to the rows whose work is late at their lowest level, if there are any, and else to all.
     """
     cost = levels * replicas
     at, near = _by_hulls(cost, late, total)
@@ -99,10 +99,12 @@ def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> 
     if len(near):
         at[near] = _by_combinations(cost[:, near], late[:, near], room)
     quota = levels[at, rows]
-    left, needy = total - float(cost[at, rows].sum()), at == 0
-    if left > 0:
-        weight = np.where(needy, levels[1], 0.0) if needy.any() else quota
-        more = quota + weight * (left / float((weight * replicas).sum()))
+    left = total - float(cost[at, rows].sum())
+    needy = (at == 0) & (late[0] > 0) & (replicas > 0)
+    weight = np.where(needy, levels[1], 0.0) if needy.any() else quota
+    asked = float((weight * replicas).sum())
+    if left > 0 and asked > 0:
+        more = quota + weight * (left / asked)
         quota = np.maximum(np.floor(more / MILLICORE + 1e-6) * MILLICORE, quota)
     return np.asarray(np.maximum(quota, LEAST_CORES), np.float64)
 

@@ -80,6 +80,9 @@ def test_what_no_level_can_use_goes_to_those_who_have_least():
     assert cpu.least_late(levels, late, np.ones(2), 2.0).round(3).tolist() == [1.1, 0.9]
     assert cpu.least_late(levels[:, :1], late[:, :1], np.ones(1), 0.99).round(3).tolist() == [0.99]
     assert cpu.least_late(levels, late, np.ones(2), 2.4).round(3).tolist() == [1.2, 1.2]
+    idle = np.array([[0.0, 4.0], [0.0, 4.0], [0.0, 0.0]])
+    assert cpu.least_late(levels, idle, np.array([0.0, 1.0]), 1.1).round(3).tolist() == [0.01, 1.1]
+    assert cpu.least_late(levels[:, :1], idle[:, :1], np.zeros(1), 1.1).round(3).tolist() == [0.01]
 
 
 def test_of_many_rows_the_choice_is_nearly_as_good_as_the_hulls_allow():
