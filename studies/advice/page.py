@@ -71,8 +71,9 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
         "the hosts matters and was chosen after a probe on a history that was seen, SURF day 1: on "
         "hosts of 16 cores, which is what its largest container uses, placement left two thirds of the "
         "work late with every candidate, and twinbed's advice was not ahead there.",
-        "The method was chosen on the histories that were seen. It replaced methods whose figures on this "
-        "page were known, but nothing else of the other histories was looked at. None of those seen "
+        "The method was first chosen on the histories that were seen. How CPU is shared out was changed "
+        "since with the late work of all sets in view, so for that the others are no longer unseen; its "
+        "rules and numbers are the same for all sets. Memory is as it was chosen then. None of those seen "
         "is of model serving, so its leaps of memory were not there to learn from. CPU of the Google set "
         "and memory of the Google and GenAI sets are relative to reservations that they do not tell. Sets "
         "marked CPU only or memory only lack the other quantity.",
