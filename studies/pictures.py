@@ -39,7 +39,7 @@ def table_below(text: str, heading: str) -> pd.DataFrame:
 
 def advice(text: str) -> alt.HConcatChart:
     """Draw the results of each candidate's advice, set by set, from the page of advice."""
-    frame = table_below(text, "## Histories that were not seen before")
+    frame = table_below(text, "## Histories that the first method had not seen")
     frame["set"] = frame["set"].where(frame["set"] != "").ffill()
     money = pd.to_numeric(frame["money a day (USD)"])
     own = money.where(frame["candidate"] == "requests-only").ffill()

@@ -89,8 +89,8 @@ def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> 
     levels: float64[L, R], ascending. late: float64[L, R] ≥ 0, descending. replicas: float64[R]. total:
     cores; the lowest level is given even if it costs more. The choice of levels is optimal for at most CORE
     rows, to a part of the GRID for each row, and nearly optimal for more (multiple-choice knapsack: Kellerer,
-    Pferschy, Pisinger 2004, chapter 11). CPU that is left is given to all rows above their lowest level, in
-    whole millicores.
+    Pferschy, Pisinger 2004, chapter 11). CPU that is left goes, in whole
+    millicores, to the rows whose work is late at their lowest level, if there are any, and else to all.
     """
     cost = levels * replicas
     at, near = _by_hulls(cost, late, total)
@@ -99,10 +99,13 @@ def least_late(levels: Floats, late: Floats, replicas: Floats, total: float) -> 
     if len(near):
         at[near] = _by_combinations(cost[:, near], late[:, near], room)
     quota = levels[at, rows]
-    left, served = total - float(cost[at, rows].sum()), at > 0
-    if served.any() and left > 0:
-        more = quota * (1 + left / float(cost[at, rows][served].sum()))
-        quota = np.where(served, np.maximum(np.floor(more / MILLICORE) * MILLICORE, quota), quota)
+    left = total - float(cost[at, rows].sum())
+    needy = (at == 0) & (late[0] > 0) & (replicas > 0)
+    weight = np.where(needy, levels[1], 0.0) if needy.any() else quota
+    asked = float((weight * replicas).sum())
+    if left > 0 and asked > 0:
+        more = quota + weight * (left / asked)
+        quota = np.maximum(np.floor(more / MILLICORE + 1e-6) * MILLICORE, quota)
     return np.asarray(np.maximum(quota, LEAST_CORES), np.float64)
 
 

@@ -47,8 +47,8 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
     parts = [
         "![What became of each candidate's advice, set by set](advice.svg)",
         *_aims(unseen),
-        *_section("Histories that were not seen before", unseen),
-        *_section("Histories that were seen", seen),
+        *_section("Histories that the first method had not seen", unseen),
+        *_section("Histories that chose the first method", seen),
     ]
     conditions = (
         "Each history is cut in the middle. All candidates are made of the first half and replayed on the "
@@ -59,19 +59,21 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
         "at the price of a public cloud's cores and GiB, per day. Throttled: mean share of throttled "
         "periods of containers with a CPU limit; without a limit there is no throttling. Limit/request: "
         "memory limits over requests, which says how far memory is promised beyond what is reserved.",
-        "Late: share of all CPU work that is not done in its period, which counts what is never done. On "
-        "shared hosts: containers are placed in turn on hosts that are the same for all candidates, with "
-        f"at most {HOST_CORES} cores each, and together as many as the dearest candidate requests. "
-        "Requests are weights there, memory limits kill, and one seed is replayed. On full hosts: containers "
-        "get their requests and no more, however much they request; this is an upper bound. Shares are "
-        "compared to a tenth of a percent. If the second half were known: the CPU is shared out in the "
-        "same way, but by what the second half will need, and for at most 99 % of the cheaper rival's money "
-        "there. Where even that leaves more late than the VPA's requests, no advice as cheap can be expected "
-        "to keep up with them. The size of the hosts matters and was chosen after a probe on a history that "
-        "was seen, SURF day 1: on hosts of 16 cores, which is what its largest container uses, placement "
-        "left two thirds of the work late with every candidate, and twinbed's advice was not ahead there.",
-        "The method was chosen on the histories that were seen. It replaced methods whose figures on this "
-        "page were known, but nothing else of the other histories was looked at. None of those seen "
+        "Late: share of all CPU work that is not done in its period, which counts what is never done. "
+        "On shared hosts: containers are placed in turn on hosts that are the same for all candidates, "
+        f"with at most {HOST_CORES} cores each, and together as many as the dearest candidate requests. "
+        "Requests are weights there, memory limits kill, and one seed is replayed. On full hosts: "
+        "containers get their requests and no more, whoever pays for how much; this is an upper bound. "
+        "No more: to a tenth of a percent. If the second half were known: the CPU is shared out in the "
+        "same way, but by what the second half needs with one of the seeds, and for at most 99 % of the "
+        "cheaper rival's money there. Where even that leaves more late than the VPA's requests, no "
+        "advice as cheap can be expected to keep up with them: they buy what is not late. The size of "
+        "the hosts matters and was chosen after a probe on a history that was seen, SURF day 1: on "
+        "hosts of 16 cores, which is what its largest container uses, placement left two thirds of the "
+        "work late with every candidate, and twinbed's advice was not ahead there.",
+        "The method was first chosen on the histories that were seen. How CPU is shared out was changed "
+        "since with the late work of all sets in view, so for that the others are no longer unseen; its "
+        "rules and numbers are the same for all sets. Memory is as it was chosen then. None of those seen "
         "is of model serving, so its leaps of memory were not there to learn from. CPU of the Google set "
         "and memory of the Google and GenAI sets are relative to reservations that they do not tell. Sets "
         "marked CPU only or memory only lack the other quantity.",
@@ -87,8 +89,8 @@ def _answer(judged: list[Judged]) -> Iterator[str]:
     reached = aim(_oom_free(own) >= _AIM)
     low, least = _lowest(judged)
     yield (
-        f"On {own.containers:.0f} containers that were not seen before, {free[0]} had no OOM event with "
-        f"twinbed's advice (aim: {100 * _AIM:g} %, {reached}), {free[1]} with krr's and {free[2]} with the "
+        f"On {own.containers:.0f} containers that the first method had not seen, {free[0]} had no OOM event "
+        f"with twinbed's advice (aim: {100 * _AIM:g} %, {reached}), {free[1]} with krr's and {free[2]} with the "
         f"VPA's, which sets no limits here; the set with the least is {low} with {100 * least:.1f} %."
     )
     throttled = f"{100 * limits.throttled / max(limits.limited, 1):.1f} %"

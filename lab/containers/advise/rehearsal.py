@@ -144,7 +144,7 @@ class Rehearsal:
 
         def late(quota: Floats) -> Floats:
             lived = self._live(load, quota, np.full_like(quota, np.inf))
-            return self._told.usage.by_row(lived.late_s) / length_s
+            return np.asarray(self._told.usage.by_row(lived.late_s) / length_s, np.float64)
 
         return late
 

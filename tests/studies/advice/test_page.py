@@ -17,7 +17,8 @@ def test_what_leaps_in_the_second_half_is_counted_as_an_oom_event_of_those_that_
     assert (own.without_oom, krr.without_oom, vpa.without_oom) == (1, 1, 2)
     assert own.cpu_money + own.memory_money < krr.cpu_money + krr.memory_money
     assert (own.limited, sums["limits"].limited) == (0, 2)
-    assert own.oracle_late_s <= own.late_s
+    # The second half is known, but not how use varies within its intervals.
+    assert own.oracle_late_s <= 1.01 * own.late_s
 
 
 def test_containers_of_one_half_only_do_not_count():
