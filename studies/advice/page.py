@@ -90,8 +90,8 @@ def _answer(judged: list[Judged]) -> Iterator[str]:
     low, least = _lowest(judged)
     yield (
         f"On {own.containers:.0f} containers that the first method had not seen, {free[0]} had no OOM event "
-        f"with twinbed's advice (aim: {100 * _AIM:g} %, {reached}), {free[1]} with krr's and {free[2]} with the "
-        f"VPA's, which sets no limits here; the set with the least is {low} with {100 * least:.1f} %."
+        f"with twinbed's advice (aim: {100 * _AIM:g} %, {reached}), {free[1]} with krr's and {free[2]} with "
+        f"the VPA's, which sets no limits here; the set with the least is {low} with {100 * least:.1f} %."
     )
     throttled = f"{100 * limits.throttled / max(limits.limited, 1):.1f} %"
     yield (
