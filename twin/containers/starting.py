@@ -2,7 +2,7 @@
 
 For: the back-off of containers that fail repeatedly, and the duration of a start that needs CPU (an
 interpreter that imports, a JVM): ten times as long under a tenth of a core. Not for: taking containers down
-(simulation.py). One thread does a start, from the pool that the period's refill gave. A quota write in the
+(lives.py). One thread does a start, from the pool that the period's refill gave. A quota write in the
 middle of a period adds nothing to it.
 """
 
