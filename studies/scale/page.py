@@ -30,8 +30,6 @@ RUNS = 10_000
 """Runs of the page's campaigns unless others are asked for."""
 PART = 1_000
 """Runs of one campaign. Its storage lives as long as its process, so only a whole campaign can be kept."""
-GIVEN_UP_S = 30.0
-"""Time after which the scheduler of the page's campaigns gives a silent worker up, s."""
 
 
 def make(asked: Asked) -> int:
@@ -86,11 +84,8 @@ def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**found, "sweeps": len(parts), "faults": parts[-1]["faults"]}
 
 
-def measured(seeds: range, given_up_s: float = GIVEN_UP_S) -> dict[str, Any]:
-    """Return the result of a campaign of these seeds. Raises BackendError.
-
-    given_up_s: time after which the scheduler gives a silent worker up, s.
-    """
+def measured(seeds: range) -> dict[str, Any]:
+    """Return the result of a campaign of these seeds. Raises BackendError."""
     if os.geteuid() != 0:
         raise BackendError("scale: network namespaces need root")
     with places(2) as made:
@@ -102,7 +97,6 @@ def measured(seeds: range, given_up_s: float = GIVEN_UP_S) -> dict[str, Any]:
             ",".join(made.workers),
             str(seeds.start),
             str(seeds.stop),
-            str(given_up_s),
         ]
         environment = os.environ | {"PYTHONPATH": str(harness.ROOT)}
         ended = subprocess.run(
