@@ -191,10 +191,16 @@ def waiting(frame: pd.DataFrame) -> alt.Chart:
             y=alt.Y("service:N", title=None, sort=[*frame["service"]], axis=alt.Axis(labelLimit=200)),
             yOffset=alt.YOffset("of:N", sort=["slowest 1 %", "typical"]),
             color=alt.Color(
-                "does:N", title=None, scale=alt.Scale(domain=["waits", "works"], range=[THROTTLED, USAGE])
+                "does:N",
+                title=None,
+                scale=alt.Scale(domain=["waits", "works"], range=[THROTTLED, USAGE]),
+                legend=alt.Legend(orient="top"),
             ),
             opacity=alt.Opacity(
-                "of:N", title=None, scale=alt.Scale(domain=["slowest 1 %", "typical"], range=[1.0, 0.5])
+                "of:N",
+                title=None,
+                scale=alt.Scale(domain=["slowest 1 %", "typical"], range=[1.0, 0.5]),
+                legend=alt.Legend(orient="top", symbolFillColor=USAGE),
             ),
             tooltip=[
                 alt.Tooltip("service:N", title="service"),
@@ -241,7 +247,9 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
             ],
         )
     )
-    text = alt.Chart(whole).mark_text(align="left", dx=5, color=INK).encode(x=x, y=y, text="text:N")
+    text = (
+        alt.Chart(whole).mark_text(align="left", dx=5, fontSize=12, color=INK).encode(x=x, y=y, text="text:N")
+    )
     chart: alt.LayerChart = alt.LayerChart(layer=[bars, text], height=max(_HEIGHT, 30 * len(runs)))
     return chart
 

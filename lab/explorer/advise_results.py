@@ -48,9 +48,9 @@ _MIB = 1 << 20
 _COLUMNS = [column for column in table.COLUMNS if column.key not in ("name", "verdict", "reason")]
 _LINES = {
     "Limit now": ("current", "limit", "#d55e00", []),
-    "Limit advised": ("advised", "limit", "#0072b2", []),
+    "Limit advised": ("advised", "limit", "#1A7FC4", []),
     "Request now": ("current", "request", "#d55e00", [5, 4]),
-    "Request advised": ("advised", "request", "#0072b2", [5, 4]),
+    "Request advised": ("advised", "request", "#1A7FC4", [5, 4]),
 }
 """Lines over a history: whose setting, which, colour, dashes."""
 
