@@ -25,12 +25,12 @@ def check_place(*files: Path | None, folder: Path | None = None) -> None:
         why = ""
         if not path.parent.is_dir():
             why = f"there is no folder {path.parent}"
+        elif not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
+            why = f"{path.parent} is not yours to write to; choose another folder"
         elif path is not folder and path.is_dir():
             why = "it is a folder; name a file in it"
         elif path is folder and path.exists() and not path.is_dir():
             why = "it is a file; name a folder"
-        elif not os.access(path.parent, os.W_OK, effective_ids=True):
-            why = f"{path.parent} is not yours to write to; choose another folder"
         if why:
             raise BackendError(f"{path}: cannot be written, {why}")
 
