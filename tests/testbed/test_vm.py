@@ -143,7 +143,7 @@ def test_a_vm_dies_with_whoever_started_it() -> None:
     def qemu() -> int | None:
         # The trial of KVM is a QEMU too, and the process is Python until it has executed it.
         for pid in children.read_text().split():
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            words = _command(int(pid)).split(b"\0")
             if b"qemu" in words[0] and any(b"virtio-9p" in word for word in words):
                 return int(pid)
         return None
