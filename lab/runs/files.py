@@ -24,7 +24,7 @@ def check_place(*files: Path | None, folder: Path | None = None) -> None:
             continue
         why = ""
         if not path.parent.is_dir():
-            why = f"there is no folder {path.parent}"
+            why = f"there is no folder {path.parent}; make it or choose another"
         elif not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
             why = f"{path.parent} is not yours to write to; choose another folder"
         elif path is not folder and path.is_dir():

@@ -48,7 +48,7 @@ def test_the_picture_of_advice_has_every_set_and_candidate():
     _, money, *_ = (chart["datasets"][panel["data"]["name"]] for panel in chart["hconcat"])
     rows = {(row["set"], row["candidate"]): row["value"] for row in money}
     assert rows["all", "requests-only"] == 1
-    assert rows["all", "vpa"] == pytest.approx(3772 / 2710)
+    assert rows["all", "vpa"] == pytest.approx(3772 / 3070)
 
 
 def test_the_twin_is_drawn_over_the_testbed_in_a_panel_per_quantity():

@@ -189,7 +189,7 @@ VERBS_THAT_WORK_LONG = [
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(twinbed, tmp_path, store_path, verb):
     (tmp_path / "folder.csv").mkdir()
     missing, folder = tmp_path / "no" / "such.csv", tmp_path / "folder.csv"
-    line = f"{missing}: cannot be written, there is no folder {missing.parent}"
+    line = f"{missing}: cannot be written, there is no folder {missing.parent}; make it or choose another"
     assert twinbed(*verb, missing).refused == line
     assert twinbed(*verb, folder).refused == f"{folder}: cannot be written, it is a folder; name a file in it"
     assert not store_path.exists()

@@ -19,7 +19,7 @@ def chart(page):
 @pytest.mark.skipif(not shipped(), reason="no recordings ship with this checkout")
 def test_every_question_is_one_click_from_a_chart(page, address):
     for button, heading, path in (
-        ("Replay a training job", "All figures", r"/containers\?.*runs=.*&recording=ddp_training"),
+        ("Replay a training job", "All figures", r"/containers\?(?=.*\bruns=)(?=.*\brecording=ddp_training)"),
         ("Break a link", "What follows", "/fabric$"),
         ("Recommend a cluster", "Why this one", r"/cloud\?cloud_asked=yes"),
         ("Schedule a queue of jobs", "Side by side", r"/cluster\?question=cluster-"),
