@@ -183,7 +183,8 @@ def _write(folder: Path) -> tuple[float, float]:
         write_table(folder / "ours.parquet", tables.periods(series, trace.containers))
 
     def pandas() -> None:
-        columns = {name: np.ravel(getattr(series, name)) for name in Series.__slots__}
+        values = {name: np.ravel(getattr(series, name)) for name in Series.__slots__}
+        columns = {name: own for name, own in values.items() if own.size == cpu.size}
         columns["period"] = np.repeat(np.arange(PERIODS, dtype=np.int32), CONTAINERS)
         columns["container"] = np.tile(np.array(trace.containers, dtype=object), PERIODS)
         pd.DataFrame(columns).to_parquet(folder / "theirs.parquet", index=False)
