@@ -47,6 +47,22 @@ def container_picker(page):
     return page.get_by_role("combobox", name="Container")
 
 
+def upload(page, file, nth: int = 0) -> None:
+    """Sends a file through the page's nth uploader: a path, or a dict with name, mimeType and buffer.
+
+    Call it after something that the last run of the page's script shows. A file that is given while a run
+    begins is lost: Streamlit drops the address to which the browser would send it, with all messages of the
+    former run that still wait.
+    """
+    from playwright.sync_api import expect
+
+    place = page.locator("input[type=file]").nth(nth)
+    expect(place).to_be_attached()
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+    with page.expect_response(lambda response: response.request.method == "PUT"):
+        place.set_input_files(file)
+
+
 def no_traceback(page) -> None:
     assert page.get_by_text("Traceback").count() == 0
     assert page.get_by_test_id("stException").count() == 0

@@ -7,7 +7,7 @@ import pytest
 
 from lab.containers.advise import model
 from tests.lab.explorer.histories import shop
-from tests.lab.explorer.journey import MARKS, no_traceback, press_run, run_button
+from tests.lab.explorer.journey import MARKS, no_traceback, press_run, run_button, upload
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -43,7 +43,7 @@ def test_from_ones_own_history_to_a_patch(page, tmp_path):
     no_traceback(page)
 
     choose(page, "Upload a history")
-    page.locator("input[type=file]").set_input_files(mine)
+    upload(page, mine)
     expect(run_button(page)).to_be_enabled()
     press_run(page)
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, ROOT, no_traceback
+from tests.lab.explorer.journey import MARKS, ROOT, no_traceback, upload
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -13,8 +13,12 @@ expect = playwright.expect
 JOBS = ROOT / "scenarios" / "jobs"
 
 
+def recommend_button(page):
+    return page.get_by_role("button", name="Recommend", exact=True)
+
+
 def recommend(page) -> None:
-    page.get_by_role("button", name="Recommend", exact=True).click()
+    recommend_button(page).click()
 
 
 def answered(page):
@@ -49,12 +53,11 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     page.get_by_role("combobox", name="Job", exact=True).click()
     page.get_by_role("option", name="Upload your own job file").click()
     page.get_by_text("How it is predicted").click()
-    inputs = page.locator("input[type=file]")
-    expect(inputs).to_have_count(2)
-    inputs.nth(0).set_input_files(mine)
-    # An upload draws the page anew. A file that is given meanwhile would be lost, and nobody is that fast.
+    expect(page.locator("input[type=file]")).to_have_count(2)
+    upload(page, mine)
     expect(page.get_by_role("button", name="Remove mine.yaml")).to_be_visible()
-    inputs.nth(1).set_input_files(JOBS / "images_vgg.local-run.parquet")
+    expect(recommend_button(page)).to_be_enabled()
+    upload(page, JOBS / "images_vgg.local-run.parquet", nth=1)
     remove = page.get_by_role("button", name="Remove images_vgg.local-run.parquet")
     expect(remove).to_be_visible()
     recommend(page)
@@ -64,7 +67,8 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     no_traceback(page)
 
     remove.click()
+    expect(page.get_by_text("The choices on the left have changed since this answer")).to_be_visible()
     expect(remove).not_to_be_visible()
-    inputs.nth(1).set_input_files({"name": "no.parquet", "mimeType": "", "buffer": b"no parquet"})
+    upload(page, {"name": "no.parquet", "mimeType": "", "buffer": b"no parquet"}, nth=1)
     expect(page.get_by_text(re.compile("no.parquet: not a readable Parquet file"))).to_be_visible()
-    expect(page.get_by_role("button", name="Recommend", exact=True)).to_be_disabled()
+    expect(recommend_button(page)).to_be_disabled()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lab.containers.metrics import METRICS, OF_REQUESTS
-from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, press_run, run_button
+from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, press_run, run_button, upload
 from traces.load import shipped
 
 pytestmark = MARKS
@@ -66,17 +66,15 @@ def csv_of(seconds: int) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def upload(page, name: str, content: bytes) -> None:
-    page.locator("input[type=file]").set_input_files(
-        files=[{"name": name, "mimeType": "text/csv", "buffer": content}]
-    )
+def csv_file(name: str, content: bytes) -> dict:
+    return {"name": name, "mimeType": "text/csv", "buffer": content}
 
 
 def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page, tmp_path):
     picker = page.get_by_role("combobox", name="Trace")
     picker.click()
     page.get_by_role("option", name="Upload your own trace").click()
-    upload(page, "service.csv", csv_of(60))
+    upload(page, csv_file("service.csv", csv_of(60)))
     expect(page.get_by_text("2 containers, 60 s")).to_be_visible()
     press_run(page)
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
@@ -92,14 +90,14 @@ def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page,
     report.value.save_as(tmp_path / "report.html")
     assert "service-escra-" in (tmp_path / "report.html").read_text()
 
-    upload(page, "broken.csv", csv_of(60).replace(b"web,7,", b"web,7,-"))
+    upload(page, csv_file("broken.csv", csv_of(60).replace(b"web,7,", b"web,7,-")))
     message = page.get_by_test_id("stAlert").filter(has_text="broken.csv")
     expect(message).to_have_count(1)
     expect(message).to_contain_text("cpu_cores")
     expect(run_button(page)).to_be_disabled()
     no_traceback(page)
 
-    upload(page, "long.csv", csv_of(20_000))
+    upload(page, csv_file("long.csv", csv_of(20_000)))
     expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
     press_run(page)
     page.get_by_role("button", name="Cancel").click()

@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, PATIENCE_S, ROOT, no_traceback, press_run, serve
-from tests.lab.explorer.test_journeys import csv_of, upload
+from tests.lab.explorer.journey import MARKS, PATIENCE_S, ROOT, no_traceback, press_run, serve, upload
+from tests.lab.explorer.test_journeys import csv_file, csv_of
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -42,7 +42,7 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page):
     before = workers()
     page.get_by_role("combobox", name="Trace").click()
     page.get_by_role("option", name="Upload your own trace").click()
-    upload(page, "long.csv", csv_of(20_000))
+    upload(page, csv_file("long.csv", csv_of(20_000)))
     expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
     press_run(page)
     expect(page.get_by_text("of the whole")).to_be_visible()
@@ -79,8 +79,8 @@ def test_an_upload_for_which_the_server_has_no_room_is_one_line(browser, tmp_pat
         page.goto(f"{address}/containers")
         page.get_by_role("combobox", name="Trace").click()
         page.get_by_role("option", name="Upload your own trace").click()
-        upload(page, "small.csv", csv_of(20))
+        upload(page, csv_file("small.csv", csv_of(20)))
         expect(page.get_by_text("2 containers, 20 s")).to_be_visible()
-        upload(page, "large.csv", csv_of(20_000))
+        upload(page, csv_file("large.csv", csv_of(20_000)))
         expect(page.get_by_text("no room is left for it")).to_be_visible()
         page.close()
