@@ -8,10 +8,10 @@ estimates both from the spells it has seen (Gamma prior). A dynamic programme ov
 of the spell and the machine held gives the least expected cost for a grid of both; every tick uses the
 nearest entry.
 
-With several zones, spells of spot are counted per zone, and an outage lasts until any zone has spot, possibly
-at once. A zone that asks on-demand's price or more counts as having none. `most_usd` bounds the cost of a job
-on any market. Sources: "Can't Be Late" (NSDI 2024) for the setting; Bellman's equation; the hazard α/a is the
-Pareto distribution's; the policy is ours.
+With several zones, spells of spot are counted per zone, and an outage lasts while no zone has spot. A job
+moves to a cheaper zone when the saving pays for the restart. A zone that asks on-demand's price or more
+counts as having none. `most_usd` bounds the cost of a job on any market. Sources: "Can't Be Late" (NSDI 2024)
+for the setting; Bellman's equation; the hazard α/a is the Pareto distribution's; the policy is ours.
 """
 
 from __future__ import annotations
@@ -213,9 +213,9 @@ class Planned:
         self._see(state)
         terms, there = self.terms, state.available.any(axis=1)
         alpha = (self._ended + PRIOR_SPELLS) / (self._lasted + PRIOR_SPELLS / PRIOR_ALPHA)
-        zone = np.where(state.held >= 0, state.held, self._best(state, alpha[:, 0]))
-        age = np.where(there, self._age[np.arange(zone.size), zone], self._out)
         left_s = terms.work_s - state.done_s
+        zone = self._zone(state, alpha[:, 0], left_s)
+        age = np.where(there, self._age[np.arange(zone.size), zone], self._out)
         ticks_left = terms.ticks - state.tick
         work = np.ceil((left_s + state.restart_left_s - CLOSE) / self._step_s)
         held = np.where(state.held >= 0, _SPOT, np.where(state.held == ON_DEMAND, _OD, _IDLE))
@@ -240,13 +240,25 @@ class Planned:
             self._plans[level] = plan(steps, slack, terms.restart_s / self._step_s, RATIO**level)
         return self._plans[level]
 
-    def _best(self, state: State, alpha: Real) -> Whole:
+    def _zone(self, state: State, alpha: Real, left_s: Real) -> Whole:
         """Return the zone with the least price including expected restarts, among those with spot,
         int64[n].
+
+        A held zone is left only if the saving, over the time for which both zones are expected to last, pays
+        for the restart at on-demand's price and for the move, and if there is time for two restarts.
         """
-        restarts = alpha[:, None] / self._age * self.terms.restart_s / self._step_s
-        best: Whole = np.where(state.available, state.spot_usd_h * (1 + restarts), np.inf).argmin(axis=1)
-        return best
+        spare_s = (self.terms.ticks - state.tick) * self.terms.tick_s - left_s - state.restart_left_s
+        restart = self.terms.restart_s / self._step_s
+        ends = alpha[:, None] / self._age
+        usd_h = np.where(state.available, state.spot_usd_h * (1 + ends * restart), np.inf)
+        best: Whole = usd_h.argmin(axis=1)
+        rows, held = np.arange(best.size), np.maximum(state.held, 0)
+        lasts = 1 / (ends[rows, held] + ends[rows, best] + self._step_s / np.maximum(left_s, self._step_s))
+        egress = self.terms.moving_usd(usd_h.shape[1])[held, best] * 3600 / self._step_s
+        with np.errstate(invalid="ignore"):
+            saved = (usd_h[rows, held] - usd_h[rows, best]) * lasts
+        moves = (saved > restart * self.terms.on_demand_usd_h + egress) & (spare_s > 2 * self.terms.restart_s)
+        return np.where((state.held >= 0) & ~moves, state.held, best)
 
     def _see(self, state: State) -> None:
         """Record this tick: ages in steps, and the spells that ended."""
@@ -270,8 +282,7 @@ class Planned:
         lost = (was & ~there).sum(axis=1)
         self._ended[:, 0] += lost
         self._lasted[:, 0] += np.where(was, np.log(older / self._age), 0.0).sum(axis=1)
-        # An outage that another zone ends at once also counts.
-        self._ended[:, 1] += np.where(was_none, ~none, np.where(none, 0, lost))
+        self._ended[:, 1] += was_none & ~none
         self._lasted[:, 1] += np.where(was_none, np.log(longer / self._out), 0.0)
         self._age = np.where(there & was, older, 1.0)
         self._out = np.where(none & was_none, longer, 1.0)

@@ -205,6 +205,15 @@ def test_zones_are_taken_by_price_and_on_a_tie_the_last_one_again() -> None:
     assert state.cheapest.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize(("cheap_usd_h", "moves"), [(1.0, 1), (1.99, 0)])
+def test_a_job_moves_to_a_cheaper_zone_when_the_saving_pays_for_the_restart(cheap_usd_h, moves) -> None:
+    windows = market("1" * 130, "0" * 50 + "1" * 80)
+    windows.spot_usd_h[:, :, 0], windows.spot_usd_h[:, :, 1] = 2.0, cheap_usd_h
+    played = run("planned", terms_of(100, 30, 0.3), windows)
+    assert played.starts[0] == 1 + moves
+    assert played.choice[99, 0] == moves
+
+
 def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
     action = plan(60, 30, restart=0.5, ratio=0.3).action
     left, young, old, out = 40, 0, BUCKETS - 2, BUCKETS
