@@ -78,6 +78,26 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
     assert chosen(["killed", "dear"], table, 0.05)[0] == ["dear"]
     names, inside = chosen(["killed"], table, 0.05)
     assert (names, inside.tolist()) == (["killed"], [False])
+    two = {
+        name: Figures(np.zeros(2), np.array(oom), np.zeros(2), np.ones(2), np.full(2, True))
+        for name, oom in (("first", [1.0, 0.0]), ("second", [0.0, 1.0]), ("third", [0.0, 0.0]))
+    }
+    assert chosen(["first", "second"], two, 0.05)[0] == ["second", "first"]
+
+
+@pytest.mark.parametrize(
+    ("throttled", "oom", "held", "inside"),
+    [
+        (0.05, 0.0, True, True),
+        (0.051, 0.0, True, False),
+        (np.nan, np.nan, True, True),
+        (0.0, 0.5, True, False),
+        (0.0, 0.0, False, False),
+    ],
+)
+def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, oom, held, inside):
+    row = replace(figures(1.0, oom, throttled), held=np.array([held]))
+    assert row.inside(0.05).tolist() == [inside]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +140,8 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
         ({"grown": 0.2}, "apply", "less money"),
         ({"days": 1.0}, "apply", "less money"),
         ({"days": 1 / 24}, "care", "The history of 1 h holds"),
+        ({"oom_events": 1}, "care", "met its memory limit 1 times"),
+        ({"before": (0.0, 0.0, 0.1, 0.5), "after": (0.0, 0.0, 0.1, 0.05)}, "apply", "reserves 90 % less"),
     ],
 )
 def test_each_doubt_leads_to_its_verdict_and_reason(change, word, why):

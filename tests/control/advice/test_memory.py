@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from control.advice import memory
 from control.advice.model import DAY_S, MIB
 from tests.control.advice.usages import usage
+from twinbed import ScenarioError
 
 
 @settings(max_examples=60, deadline=None)
@@ -63,6 +64,16 @@ def test_a_limit_under_which_it_was_killed_is_exceeded_by_half():
     own = usage(np.ones((1, 4)), np.full((1, 4), 90.0 * MIB), oom_limit_bytes=[400.0 * MIB])
     request, limit = memory.sizes(own)
     assert (request[0] / MIB, limit[0] / MIB) == (400, 600)
+
+
+def test_a_small_container_has_room_for_a_shell():
+    _, limit = memory.sizes(usage(np.ones((1, 4)), np.full((1, 4), 10.0 * MIB)))
+    assert limit[0] / MIB == 26
+
+
+def test_a_setting_out_of_range_is_named():
+    with pytest.raises(ScenarioError, match=r"advice\.memory\.covered: 2\.0"):
+        memory.MemorySettings(covered=2.0)
 
 
 def test_unknown_memory_has_no_opinion():
