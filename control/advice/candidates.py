@@ -21,7 +21,7 @@ CANDIDATES = (REQUESTS_ONLY, LIMITS, KRR, VPA, CURRENT)
 """All candidates. If two are equal on every criterion, the first is advised."""
 
 _CPU_BUCKETS, _MEMORY_BUCKETS = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
-"""The least requests that the VPA recommends, cores and bytes."""
+"""Buckets of the VPA's histograms, cores and bytes."""
 
 
 def krr(usage: Usage) -> Sizes:

@@ -147,7 +147,8 @@ def _by_combinations(cost: Floats, late: Floats, room: float) -> NDArray[np.int6
     spare = room - float(cost[0].sum())
     if not spare > 0:
         return np.zeros(cost.shape[1], np.int64)
-    parts = np.ceil((cost - cost[0]) * (GRID / spare) - 1e-6).astype(np.int64)
+    # Parts of a hair of money may be more than an integer holds.
+    parts = np.minimum(np.ceil((cost - cost[0]) * (GRID / spare) - 1e-6), GRID + 1).astype(np.int64)
     least = np.zeros(GRID + 1)
     picked = np.zeros((cost.shape[1], GRID + 1), np.int64)
     for row in range(cost.shape[1]):

@@ -64,19 +64,16 @@ def replicas_wanted(
     """Return the number of replicas by the replicas' CPU use, before stabilisation and bounds.
 
     usage, requests: float64[n], cores; usage NaN: no metric of this replica. ready: bool[n]. A replica
-    without a metric counts as idle when scaling up, and as using its whole request when scaling down. A
-    replica that is not ready counts as idle when scaling up. Without any metric or any request, the number
-    stays.
+    without a metric counts as idle when scaling up, as using its whole request when scaling down, and not at
+    all when the others are at the target. A replica that is not ready counts as idle when scaling up. Without
+    any metric or any request, the number stays.
     """
     known = ready & ~np.isnan(usage)
     missing, unready = ready & np.isnan(usage), ~ready
-    if not known.any() or np.isnan(requests).any() or not requests.sum() > 0:
+    if not (known.any() and requests.sum() > 0):  # no sum with a NaN is above 0
         return current
     ratio = _ratio(usage[known], requests[known], target)
-    idle_too = unready.any() and ratio > 1.0
-    if not idle_too and not missing.any():
-        return current if abs(1.0 - ratio) <= tolerance else ceil(ratio * np.count_nonzero(known))
-    counted = known | missing | (unready & idle_too)
+    counted = known | (missing & (ratio != 1.0)) | (unready & (ratio > 1.0))
     assumed = np.where(missing & (ratio < 1.0), requests, np.where(known, usage, 0.0))
     again = _ratio(assumed[counted], requests[counted], target)
     wanted = ceil(again * np.count_nonzero(counted))

@@ -15,7 +15,7 @@ from math import ceil, isnan, nan
 
 import numpy as np
 
-from control.allocator.model import PAGE_BYTES, Floats, Join
+from control.allocator.model import Floats, Join
 from control.allocator.ports import Given
 from control.allocator.profiled import cpu_samples, memory_samples, profile_of
 from control.allocator.static import NO_QUOTA_CORES, FixedLimits, Plan
@@ -161,9 +161,8 @@ class Krr(FixedLimits):
             )
         advice = [shown(strategy([pod], [used], s)) for pod, used in zip(cores, memory, strict=True)]
         limits = [pod.cpu_limit_cores for pod in advice]
-        pages = np.ceil(np.array([pod.memory_limit_bytes for pod in advice]) / PAGE_BYTES)
         return Plan(
             np.array([NO_QUOTA_CORES if cores is None else cores for cores in limits], np.float64),
-            pages.astype(np.int64) * PAGE_BYTES,
+            np.array([pod.memory_limit_bytes for pod in advice], np.int64),
             np.array([pod.cpu_request_cores for pod in advice], np.float64),
         )

@@ -42,8 +42,6 @@ class Levels:
         times = np.union1d(edges, self.t_s)
         values = self.value[np.searchsorted(self.t_s, times, side="right") - 1]
         end = np.searchsorted(times, self.t_s[0] + tick_s * ticks)
-        if not ticks:
-            return np.empty(0)
         least: Real = np.minimum.reduceat(values[:end], np.searchsorted(times, edges))
         return least
 

@@ -95,8 +95,6 @@ def _place(room: Room, state: State, row: int, random: np.random.Generator, *, f
     if not found:
         return False
     able = list(found)
-    kind = max(able, key=lambda one: rates[one]) if fastest else able[0]
-    if not fastest and len(able) > 1:
-        kind = able[int(random.integers(len(able)))]
+    kind = max(able, key=lambda one: rates[one]) if fastest else able[int(random.integers(len(able)))]
     room.take(row, found[kind])
     return True

@@ -46,6 +46,54 @@ def test_replicas_tell_the_noise_scale_and_so_do_successive_gradients() -> None:
     assert pairs.noise == pytest.approx(30.0, rel=0.1)
 
 
+def test_the_newest_step_weighs_most_and_less_so_for_a_small_batch() -> None:
+    # Two replicas: the true gradient's square is 2 · 0.6 − 1 = 0.2 in the first step and 0.8 in the second.
+    even, small, large = (
+        of_replicas([1.0, 1.0], [0.6, 0.9], 2, batch, base).sqr
+        for batch, base in ((1e-9, 1.0), (8, 32), (32, None))
+    )
+    assert even == pytest.approx(0.5)
+    assert 0.5 < small < large < 0.8
+    assert large == of_replicas([1.0, 1.0], [0.6, 0.9], 2, 32, 32).sqr
+
+
+@pytest.mark.parametrize(
+    ("machines", "gpus", "passes", "step_s"),
+    [
+        (1, 1, 0, 0.3),  # 0.2 + 0.01 · 10
+        (1, 1, 2, 0.9),
+        (1, 2, 0, 0.5),  # of 0.3 and 0.4, with γ = 2
+        (1, 2, 2, 1.1),
+        (1, 4, 0, np.hypot(0.3, 0.4 + 2 * 0.1)),
+        (2, 2, 0, np.hypot(0.3, 1.0)),
+        (2, 4, 1, 0.3 + np.hypot(0.3, 1.0 + 2 * 0.5)),
+    ],
+)
+def test_a_step_computes_and_exchanges_as_the_law_says(
+    machines: int, gpus: int, passes: int, step_s: float
+) -> None:
+    speed = Speed(0.2, 0.01, alpha_n=1.0, beta_n=0.5, alpha_r=0.4, beta_r=0.1, gamma=2.0)
+    assert speed.step_s(machines, gpus, 10, passes) == pytest.approx(step_s)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "most_local", "batch"),
+    [
+        (1, 32, 32),
+        (3, 32, 33),  # 11 on each, one more than the most
+        (1, 5, 35),  # 7 passes of 5
+        (32, 5, 32),
+        (2, 3, 36),  # 6 passes of 3 on each
+    ],
+)
+def test_a_batch_is_of_whole_samples_on_each_gpu_and_in_each_pass(
+    gpus: int, most_local: float, batch: float
+) -> None:
+    value, best = Goodput(SPEED, 10.0, base=32, most=32, most_local=most_local).best(1, gpus)
+    assert best.tolist() == [batch]
+    assert value[0] > 0
+
+
 @pytest.mark.parametrize("seen", [Moments(-1.0, 2.0), Moments(1.0, -2.0), Moments(0.0, 1.0)])
 def test_an_estimate_that_is_not_above_0_is_not_known_yet(seen: Moments) -> None:
     assert np.isnan(seen.noise)

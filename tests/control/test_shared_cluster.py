@@ -43,6 +43,8 @@ def test_the_head_of_the_queue_blocks_those_behind_it() -> None:
     waits = fifo_waits(np.array([0.0, 1, 2]), np.array([10.0, 5, 1]), np.array([1, 2, 1]), 2)
     assert waits.tolist() == [0.0, 9.0, 13.0]
     assert fifo_waits(np.array([0.0, 0]), np.array([1.0, 1]), np.array([3, 1]), 2).tolist() == [np.inf, 0.0]
+    # Both units of job 0 are free from 10 on.
+    assert fifo_waits(np.arange(3.0), np.array([10.0, 99, 1]), np.array([2, 1, 1]), 2).tolist() == [0, 9, 8]
 
 
 @given(seeds, terms)
@@ -94,14 +96,16 @@ def test_users_who_are_alike_pay_the_same_under_both_prices() -> None:
 
 
 def test_a_user_who_leaves_makes_it_dearer_for_the_others() -> None:
-    # Users 0 and 1 use 8 and 2 of 16 unit-hours that cost 0.5 each: 8 USD. Flat, each pays 4; user 1 would
-    # pay 2 elsewhere and leaves. User 0 then pays 8, which is what it costs elsewhere, and stays.
+    # Users 0 and 1 use 8 and 2 of 16 unit-hours that cost 1 each: 16 USD. Flat, each pays 8; user 1 would
+    # pay 4 elsewhere and leaves. User 0 then pays 16, which is what it costs elsewhere, and stays.
     use = Use(np.array([0, 1]), np.zeros(2), np.array([4, 2]) * 3600.0, np.array([2, 1]))
-    asked = Terms(2, 2, 1.0, 0.5, 4 * 3600.0, pricing="flat")
+    asked = Terms(2, 2, 2.0, 0.5, 4 * 3600.0, pricing="flat")
     rounds = play(use, asked)
     assert [one.members.tolist() for one in rounds] == [[True, True], [True, False]]
     assert rounds[0].cheated.tolist() == [False, True]
-    assert [one.price_usd_h for one in rounds] == pytest.approx([0.8, 1.0])
+    assert [one.price_usd_h for one in rounds] == pytest.approx([1.6, 2.0])
+    assert [one.utilisation for one in rounds] == pytest.approx([10 / 16, 8 / 16])
+    assert [one.alone_usd.tolist() for one in rounds] == [[16.0, 4.0], [16.0, 0.0]]
 
 
 @given(seeds, terms)

@@ -38,6 +38,9 @@ def test_what_memory_saves_is_there_for_cpu():
     total = budget.ceiling(own, 0.05, np.ones(1), np.array([1000.0 * MIB]), RATES)
     money = 0.99 * (0.03 + 1150 / 1024 * 0.004)
     assert total == pytest.approx((money - 1000 / 1024 * 0.004) / 0.03)
+    assert budget.ceiling(own, 0.05, np.full(1, 3.0), np.array([1000.0 * MIB]), RATES) == pytest.approx(
+        3 * total
+    )
     free = budget.Rates(core=0.0, byte=RATES.byte)
     assert budget.ceiling(own, 0.05, np.ones(1), np.array([1000.0 * MIB]), free) == pytest.approx(0.99)
 

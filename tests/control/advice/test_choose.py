@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from control.advice.choose import Case, Figures, chosen, ranked, verdict
+from control.advice.choose import Case, Figures, chosen, holds, ranked, verdict
+from control.advice.model import Sizes
 
 GOOD = (0.0, 0.0, 0.1, 5.0)
 CASE = Case(
@@ -37,11 +38,66 @@ def test_what_went_wrong_least_often_comes_first_and_then_what_is_cheapest():
     assert ranked(table, 0.5)[0] == "slow"
 
 
+def test_candidates_at_the_same_price_come_by_late_work_and_then_by_throttling():
+    same = figures(3, throttled=0.01)
+    table = {"late": replace(same, late=np.array([0.3])), "slow": replace(same, throttled=np.array([0.02]))}
+    assert ranked({**table, "good": same}, 0.05) == ["good", "slow", "late"]
+    assert ranked({"first": same, "second": same}, 0.05) == ["first", "second"]
+
+
+def test_the_price_is_that_of_rows_that_all_candidates_price():
+    rows = {"cheap": [9.0, 1.0], "dear": [1.0, 2.0], "blind": [np.nan, 3.0]}
+    table = {
+        name: Figures(*np.array([[0.0] * 2, [0.0] * 2, [0.1] * 2, money]), np.array([True, True]))
+        for name, money in rows.items()
+    }
+    assert ranked(table, 0.05) == ["cheap", "dear", "blind"]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "request_", "limit", "known", "covers"),
+    [
+        (0.1, 5.0, 5.0, True, True),
+        (0.1, 4.0, 5.0, True, False),
+        (0.1, 5.0, 4.0, True, False),
+        (0.1, np.nan, np.nan, True, False),
+        (0.1, np.nan, np.nan, False, True),
+        (0.0, 5.0, 5.0, True, False),
+        (np.nan, 5.0, 5.0, True, False),
+    ],
+)
+def test_settings_hold_with_cpu_and_with_memory_above_the_peak_where_it_is_known(
+    cpu, request_, limit, known, covers
+):
+    sizes = Sizes(*(np.array([value]) for value in (cpu, np.nan, request_, limit)))
+    assert holds(sizes, np.array([5.0]), np.array([known])).tolist() == [covers]
+
+
 def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
     table = {"killed": figures(1, oom=2), "dear": figures(9)}
     assert chosen(["killed", "dear"], table, 0.05)[0] == ["dear"]
     names, inside = chosen(["killed"], table, 0.05)
     assert (names, inside.tolist()) == (["killed"], [False])
+    two = {
+        name: Figures(np.zeros(2), np.array(oom), np.zeros(2), np.ones(2), np.full(2, True))
+        for name, oom in (("first", [1.0, 0.0]), ("second", [0.0, 1.0]), ("third", [0.0, 0.0]))
+    }
+    assert chosen(["first", "second"], two, 0.05)[0] == ["second", "first"]
+
+
+@pytest.mark.parametrize(
+    ("throttled", "oom", "held", "inside"),
+    [
+        (0.05, 0.0, True, True),
+        (0.051, 0.0, True, False),
+        (np.nan, np.nan, True, True),
+        (0.0, 0.5, True, False),
+        (0.0, 0.0, False, False),
+    ],
+)
+def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, oom, held, inside):
+    row = replace(figures(1.0, oom, throttled), held=np.array([held]))
+    assert row.inside(0.05).tolist() == [inside]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +120,28 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
         ({"after": (0.0, 0.0, 0.6, 5.0), "shared": True}, "leave", "would wait on the hosts that were given"),
         ({"after": (0.0, 0.0, 0.6, 5.0), "days": 0.5}, "leave", "60 % of its work would wait"),
         ({"before": (0.0, 0.0, 0.7, 10.0), "after": (0.0, 0.0, 0.6, 5.0)}, "apply", "less money"),
+        # At a bound
+        ({"samples": 100}, "apply", "less money"),
+        ({"changes": (0.1, 0.0, -0.03, 0.0)}, "apply", "less money"),
+        ({"changes": (-0.1, 0.0, -0.03, 0.0)}, "apply", "less money"),
+        ({"changes": (0.05, None, 0.0, 0.0)}, "apply", "less money"),
+        ({"set_known": False, "changes": (0.05, 0.0, 0.0, 0.0)}, "care", "not known"),
+        ({"after": (0.0, 0.0, 0.1, 9.8)}, "apply", "reserves 2 % less"),
+        ({"before": (0.05, 0.0, 0.1, 5.0)}, "leave", "not cheaper"),
+        ({"after": (0.0, 0.0, 0.5, 5.0)}, "apply", "less money"),
+        ({"before": (0.0, 0.0, 0.6, 10.0), "after": (0.0, 0.0, 0.6, 5.0)}, "apply", "less money"),
+        ({"before": (0.0, 0.0, 0.1, 0.0), "after": (0.0, 0.0, 0.1, 0.0)}, "apply", "stayed inside the risk"),
+        ({"before": None}, "apply", "Its replay stayed inside the risk"),
+        (
+            {"before": (0.0, 1.0, 0.1, 1.0), "after": (0.0, 0.0, 0.6, 5.0)},
+            "apply",
+            "its memory limit 1 times",
+        ),
+        ({"grown": 0.2}, "apply", "less money"),
+        ({"days": 1.0}, "apply", "less money"),
+        ({"days": 1 / 24}, "care", "The history of 1 h holds"),
+        ({"oom_events": 1}, "care", "met its memory limit 1 times"),
+        ({"before": (0.0, 0.0, 0.1, 0.5), "after": (0.0, 0.0, 0.1, 0.05)}, "apply", "reserves 90 % less"),
     ],
 )
 def test_each_doubt_leads_to_its_verdict_and_reason(change, word, why):

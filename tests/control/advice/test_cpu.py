@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from control.advice import cpu
@@ -47,6 +47,17 @@ def test_what_ran_lately_counts_more_than_what_ran_before():
     found = cpu.least_late(levels, late, np.ones(2), 2.2)
     assert found[1] > 1.9
     assert found[0] < 0.11
+
+
+def test_levels_go_from_the_least_over_half_of_the_mean_to_what_always_suffices():
+    own = usage([[1.0, 3.0] * 5, [0.0] * 10])
+    levels, late = cpu.late_work(own, np.array([4.0, 0.0]), [late_of(own)])
+    assert levels.shape == late.shape == (cpu.LEVELS, 2)
+    assert (levels[0] == cpu.LEAST_CORES).all()
+    assert levels[[1, -1], 0].tolist() == [1.0, 4.0]
+    assert (np.diff(levels[:, 0]) > 0).all()
+    assert (levels[1:, 1] <= cpu.LEAST_CORES + 2 * cpu.MILLICORE).all()
+    assert late[-1].tolist() == [0.0, 0.0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,6 +115,7 @@ def test_of_many_rows_the_choice_is_nearly_as_good_as_the_hulls_allow():
     cores=st.lists(st.lists(st.floats(0, 8), min_size=8, max_size=8), min_size=1, max_size=6),
     total=st.floats(0.01, 30),
 )
+@example(cores=[[0.0] * 7 + [1.0]], total=0.010000000000000002)
 def test_requests_are_positive_and_within_what_they_get_together(cores, total):
     own = usage(cores)
     highest = own.peak_cores() * 1.1

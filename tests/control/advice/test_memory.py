@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from control.advice import memory
 from control.advice.model import DAY_S, MIB
 from tests.control.advice.usages import usage
+from twinbed import ScenarioError
 
 
 @settings(max_examples=60, deadline=None)
@@ -39,7 +40,7 @@ def test_leaps_of_a_history_that_saw_no_whole_day_may_get_a_wider_margin():
     held = np.repeat([[100.0, 350.0]], 10, axis=0) * MIB
     short, long = (
         memory.sizes(usage(np.ones((10, 2)), held, interval_s=interval_s))[1][0] / 350 / MIB
-        for interval_s in (60.0, DAY_S)
+        for interval_s in (60.0, DAY_S / 2)
     )
     assert (short, long) == (3, pytest.approx(1 + 2 * 250 / 350))
 
@@ -65,6 +66,16 @@ def test_a_limit_under_which_it_was_killed_is_exceeded_by_half():
     assert (request[0] / MIB, limit[0] / MIB) == (400, 600)
 
 
+def test_a_small_container_has_room_for_a_shell():
+    _, limit = memory.sizes(usage(np.ones((1, 4)), np.full((1, 4), 10.0 * MIB)))
+    assert limit[0] / MIB == 26
+
+
+def test_a_setting_out_of_range_is_named():
+    with pytest.raises(ScenarioError, match=r"advice\.memory\.covered: 2\.0"):
+        memory.MemorySettings(covered=2.0)
+
+
 def test_unknown_memory_has_no_opinion():
     request, limit = memory.sizes(usage(np.ones((1, 4)), np.zeros((1, 4))))
     assert np.isnan(request[0])
@@ -75,5 +86,10 @@ def test_one_interval_and_a_late_container_are_enough():
     request, _ = memory.sizes(usage(np.ones((1, 1)), np.full((1, 1), 5.0 * MIB)))
     assert request[0] == 5 * MIB
     late = np.array([[0.0, 0.0, 0.0, 7.0 * MIB]])
-    request, _ = memory.sizes(usage(np.ones((1, 4)), late, present=late > 0))
-    assert request[0] == 7 * MIB
+    request, limit = memory.sizes(usage(np.ones((1, 4)), 10 * late, present=late > 0))
+    assert (request[0] / MIB, limit[0] / MIB) == (70, 105)
+
+
+def test_a_return_to_an_earlier_peak_is_no_leap():
+    held = np.repeat([[100.0, 50.0, 90.0, 50.0]], 10, axis=0) * MIB
+    assert memory.sizes(usage(np.ones((10, 4)), held))[1][0] / MIB == 150

@@ -26,8 +26,8 @@ def test_costs_are_the_allocation_where_the_slo_is_met_and_the_latency_where_not
 
 
 def test_a_lone_sample_costs_the_middle_of_its_range():
-    for latency, cost in ((0.1, 0.5), (0.3, 2.5)):
-        assert costs(deque([Sample(Pair(0, 0), 0.0, latency, 1.0)]), SLO_S).tolist() == [cost]
+    for latency, cores, cost in ((0.1, 1.0, 0.5), (0.1, 0.0, 0.5), (0.3, 1.0, 2.5)):
+        assert costs(deque([Sample(Pair(0, 0), 0.0, latency, cores)]), SLO_S).tolist() == [cost]
 
 
 def test_allocations_that_differ_by_rounding_cost_the_same():
@@ -51,6 +51,22 @@ def test_an_interval_without_requests_teaches_nothing():
     for _ in range(10):
         bandit.learn(0.0, nan, 3.0)
     assert bandit.targets == (0.06, 0.06)
+
+
+def test_a_few_requests_an_hour_teach():
+    bandit = tower()
+    for _ in range(2):
+        bandit.learn(0.001, 0.1, 3.0)
+    assert len(bandit.samples) == 1
+
+
+@pytest.mark.parametrize(("slower_s", "end"), [(10.0, (0.0, 0.0)), (0.0, (0.30, 0.30))])
+def test_an_application_gets_no_throttling_if_it_bears_none_and_most_if_it_bears_all(slower_s, end):
+    bandit = tower()
+    for _ in range(60):
+        throttled = sum(bandit.targets)
+        bandit.learn(100.0, 0.15 + slower_s * throttled, 10.0 - 10.0 * throttled)
+    assert bandit.targets == end
 
 
 def test_what_is_tried_is_a_neighbour_of_what_was_tried_before():

@@ -38,11 +38,17 @@ def test_a_utilisation_counts_in_whole_percent():
     assert (wanted([0.549, 0.549]), wanted([0.55, 0.55])) == (2, 3)
 
 
+def test_a_change_as_large_as_the_tolerance_is_not_made():
+    assert wanted([0.5, 0.5], target=0.4, tolerance=0.25) == 2  # 1.25 times the target
+
+
 def test_a_replica_without_a_metric_counts_as_idle_on_the_way_up():
     # 100 % of two replicas wants 4; with a third at 0 %, 66 % of three wants 4.
     assert wanted([1.0, 1.0, GONE]) == 4
     # 70 % of one wants 2; with a second at 0 %, 35 % of two would turn round: nothing is changed.
     assert wanted([0.7, GONE]) == 2
+    # 80 % of three wants 5; with a fourth at 0 %, 60 % of four wants 5.
+    assert wanted([0.8, 0.8, 0.8, GONE]) == 5
 
 
 def test_a_replica_without_a_metric_counts_as_busy_on_the_way_down():
@@ -51,10 +57,18 @@ def test_a_replica_without_a_metric_counts_as_busy_on_the_way_down():
     assert wanted([0.3, GONE]) == 2  # 65 % would turn round
 
 
+def test_a_replica_without_a_metric_changes_nothing_where_the_others_are_at_the_target():
+    assert wanted([0.5, 0.5, GONE]) == 3
+
+
 def test_a_replica_that_is_not_ready_counts_as_idle_on_the_way_up_and_not_at_all_on_the_way_down():
     ready = [True, True, False]
     assert wanted([1.0, 1.0, 1.0], ready=ready) == 4
     assert wanted([0.1, 0.1, 1.0], ready=ready) == 1
+    # 79 % of two wants 4; with a third at 0 %, 52 % is within the tolerance.
+    assert wanted([0.79, 0.79, 1.0], ready=ready) == 3
+    # 47 % and 50 % are within it, and 31 % and 33 % of three would not be.
+    assert [wanted([used, used, 1.0], ready=ready) for used in (0.47, 0.5)] == [3, 3]
 
 
 @pytest.mark.parametrize(
@@ -70,11 +84,13 @@ def sync(hpa, at_s, current, utilisation):
     return hpa.sync(at_s, current, used, np.ones(current), np.ones(current, np.bool_))
 
 
-def test_fewer_replicas_come_when_nobody_wanted_more_for_five_minutes():
+@pytest.mark.parametrize("first", [0.1, 0.5])
+def test_fewer_replicas_come_when_nobody_wanted_more_for_five_minutes(first):
     hpa, counts = Hpa(HpaSettings(target_utilisation=0.5)), [6]
     for step in range(1, 25):
-        counts.append(sync(hpa, 15.0 * step, counts[-1], 0.1))
-    # The first recommendation is what there was, at 15 s; after 315 s it no longer counts.
+        counts.append(sync(hpa, 9000 + 15.0 * step, counts[-1], first if step == 1 else 0.1))
+    # What there was is the first recommendation, after 15 s, and six are needed then or not. 300 s later
+    # neither counts any longer.
     assert counts[1:22] == [6] * 21
     assert counts[22] == 2
 
@@ -106,3 +122,5 @@ def test_whatever_is_measured_the_bounds_hold(replicas, least, most):
 def test_bounds_that_exclude_each_other_are_named():
     with pytest.raises(ScenarioError, match=r"hpa\.max_replicas: 2 is below min_replicas, 3"):
         HpaSettings(min_replicas=3, max_replicas=2)
+    with pytest.raises(ScenarioError, match=r"hpa\.tolerance: -0\.1"):
+        HpaSettings(tolerance=-0.1)

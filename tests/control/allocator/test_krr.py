@@ -35,7 +35,15 @@ def test_a_limit_that_killed_a_pod_asks_for_a_quarter_more(limit, request_mib):
     assert advice.memory_request_bytes == pytest.approx(request_mib * MIB)
 
 
-def test_too_few_samples_allow_no_opinion():
+def test_the_largest_usage_of_memory_counts_and_is_shown_in_whole_mib():
+    advice = simple([RAMP], [np.append(FLAT, 400.2 * MIB)], SETTINGS)
+    assert advice.memory_request_bytes == pytest.approx(400.2 * 1.15 * MIB)
+    # 460.23 MiB
+    assert shown(advice).memory_request_bytes == shown(advice).memory_limit_bytes == 461 * MIB
+
+
+def test_as_many_samples_as_required_allow_an_opinion_and_one_less_none():
+    assert simple([RAMP[:100]], [FLAT[:100]], SETTINGS).memory_request_bytes == pytest.approx(460 * MIB)
     for strategy in (simple, simple_limit):
         advice = strategy([RAMP[:99]], [FLAT[:99]], SETTINGS)
         assert isnan(advice.cpu_request_cores)

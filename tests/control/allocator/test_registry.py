@@ -62,6 +62,7 @@ def test_the_policies_of_the_comparison_are_there():
         ),
         ("k8s-cpu-fast", {"window_s": 5, "interval_s": 6}, "k8s-cpu-fast.window_s: 5.0 s is shorter than"),
         ("krr", {"cpu_percentile": 0.0}, "krr.cpu_percentile"),
+        ("requests-only", {"memory_factor": -1}, "requests-only.memory_factor"),
         (
             "vpa",
             {"controlled_values": "limits"},

@@ -17,7 +17,7 @@ def profiled(usage, memory=None, period_s=1.0, host_cores=8.0):
     """usage: one list of cores per container, a second each."""
     cores = np.array(usage, np.float64).T
     used = np.full(cores.shape, 200 * MIB) if memory is None else np.array(memory, np.int64).T
-    joining = join([0] * cores.shape[1], host_cores, np.nanmax(cores, axis=0), used.max(axis=0))
+    joining = join([0] * cores.shape[1], host_cores, np.nanmax(cores, axis=0, initial=0.0), used.max(axis=0))
     return replace(joining, profile=History(cores, used, period_s))
 
 
@@ -41,6 +41,13 @@ def test_the_request_is_a_percentile_and_nothing_limits_cpu():
     # 1.15 × 200 MiB is 230 MiB, in whole pages.
     assert decision.memory.limit_bytes.tolist() == [230 * MIB] * 3
     assert policy.on_period(period(decision.cpu.ids, [1.0] * 3, [0.0] * 3)).empty
+
+
+def test_a_container_that_never_ran_requests_the_minimum_and_a_page():
+    idle = profiled([[np.nan] * 20], [[0] * 20])
+    decision = make("requests-only", {}).start([application()], idle)
+    assert decision.requests.cores.tolist() == [0.01]
+    assert decision.memory.limit_bytes.tolist() == [PAGE_BYTES]
 
 
 def test_a_container_that_joins_gets_its_own_request():
@@ -69,6 +76,13 @@ def test_krr_without_an_opinion_says_what_would_give_it_one():
         ScenarioError, match=r"krr: has no opinion from 2 samples of 75 s, below points_required"
     ):
         make("krr", {}).start([application()], profiled([[0.5] * 150]))
+    # The container with the fewest samples decides.
+    nowhere = [np.nan] * 3
+    few = profiled([[0.5] * 5, [*nowhere, 0.5, 0.5]])
+    with pytest.raises(ScenarioError, match="krr: has no opinion from 2 samples of 1 s"):
+        make("krr", {"sample_interval_s": 1, "points_required": 3}).start([application()], few)
+    krr = make("krr", {"sample_interval_s": 1, "points_required": 2})
+    assert krr.start([application()], few).requests.cores.tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("policy", ["requests-only", "krr"])

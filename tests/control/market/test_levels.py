@@ -20,9 +20,44 @@ def test_a_history_may_begin_at_any_time_and_be_shorter_than_a_tick() -> None:
     assert levels((5, 1)).least(10).size == 0
 
 
+def test_a_time_has_the_value_of_the_last_change_and_the_first_one_before() -> None:
+    history = levels((10, 2), (20, 0), (30, 3))
+    assert [history.at(t_s) for t_s in (0, 10, 19.9, 20, 30, 99)] == [2, 2, 2, 0, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("begin_s", "end_s", "least", "integral"),
+    [
+        (0, 5, 2, 10),
+        (0, 19, 2, 38),
+        (0, 20, 0, 40),  # both ends count: at 20 s there is nothing
+        (20, 25, 0, 0),
+        (15, 35, 0, 5 * 2 + 5 * 3),
+        (30, 40, 3, 30),
+        (12, 12, 2, 0),
+    ],
+)
+def test_a_span_has_a_least_value_and_an_integral(
+    begin_s: float, end_s: float, least: float, integral: float
+) -> None:
+    history = levels((10, 2), (20, 0), (30, 3))
+    assert history.least_between(begin_s, end_s) == least
+    assert history.integral(begin_s, end_s) == integral
+
+
+def test_machines_are_lost_when_fewer_than_needed_are_left() -> None:
+    history = levels((0, 1), (10, 3), (20, 1), (20.5, 0), (40, 2), (50, 1))
+    assert {need: history.falls_below(need).tolist() for need in (1, 2, 4)} == {1: [20.5], 2: [20, 50], 4: []}
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
-    [((), "at least one"), (((1, 1), (1, 2)), "must ascend"), (((0, -1),), "NaN or negative")],
+    [
+        ((), "at least one"),
+        (((1, 1), (1, 2)), "must ascend"),
+        (((0, -1), (1, 1)), "NaN or negative"),
+        (((0, 1), (1, np.nan)), "NaN or negative"),
+    ],
 )
 def test_what_is_no_history(pairs: tuple[tuple[float, float], ...], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):

@@ -1,4 +1,4 @@
-from itertools import product
+from itertools import groupby, product
 
 import numpy as np
 import pytest
@@ -7,7 +7,23 @@ from hypothesis import strategies as st
 
 from control.market import POLICIES, make
 from control.market.planned import BUCKETS, most_usd, plan
-from control.market.ports import IDLE, ON_DEMAND, REASONS, Decision, State, Terms
+from control.market.ports import (
+    AHEAD,
+    BEHIND,
+    DONE,
+    GUARD,
+    HOLD,
+    IDLE,
+    ON_DEMAND,
+    REASONS,
+    STAY,
+    TAKE,
+    THROUGHOUT,
+    WAIT,
+    Decision,
+    State,
+    Terms,
+)
 from twin.cloud.deadline import Played, Windows, optimum_usd, play
 from twinbed import ScenarioError
 
@@ -184,6 +200,44 @@ def test_greedy_waits_and_then_holds_one_machine_on_demand() -> None:
     played = run("greedy", terms, market("0" * 14))
     assert played.starts[0] == 1
     assert played.choice[:, 0].tolist() == [IDLE] * 2 + [ON_DEMAND] * 11 + [IDLE]
+
+
+@pytest.mark.parametrize(
+    ("name", "spot", "course", "reasons"),
+    [
+        ("on-demand", "1" * 20, "o" * 11 + "i" * 9, [THROUGHOUT, DONE]),
+        # The line rises by half a tick. On demand does nothing in its first tick, and is left two restarts
+        # (one tick of the line) ahead: at 5 of 4.5 ticks.
+        ("uniform-progress", "0" * 20, "i oooooo iiii oooooo iii", [AHEAD, BEHIND, HOLD] * 2 + [DONE]),
+        # It is left on the line, and the guard takes the last two ticks.
+        (
+            "plain-progress",
+            "0" * 20,
+            "i oooo ii oooo ii oooo i oo",
+            [AHEAD, BEHIND, HOLD] * 3 + [AHEAD, GUARD],
+        ),
+        # Spot is taken from on demand at once, and held although far ahead. Then the line decides.
+        (
+            "uniform-progress",
+            "000" + "1" * 7 + "0" * 10,
+            "ioo sssssss iiiii oooo i",
+            [AHEAD, BEHIND, HOLD, TAKE, STAY, AHEAD, BEHIND, GUARD, DONE],
+        ),
+        # Nine ticks are needed from the tenth on, and one is kept.
+        ("greedy", "000111" + "0" * 14, "iii sss iiii ooooooooo i", [WAIT, TAKE, STAY, WAIT, GUARD, DONE]),
+    ],
+)
+def test_rules_do_what_a_hand_computes(name: str, spot: str, course: str, reasons: list[int]) -> None:
+    """course: idle, on demand or spot by tick, of 10 ticks of work in 20 with a restart of one tick."""
+    played = run(name, terms_of(10, 10, 1.0), market(spot))
+    choices = [{IDLE: "i", ON_DEMAND: "o"}.get(choice, "s") for choice in played.choice[:, 0].tolist()]
+    assert "".join(choices) == course.replace(" ", "")
+    assert [reason for reason, _ in groupby(played.reason[:, 0].tolist())] == reasons
+
+
+@pytest.mark.parametrize("name", ["greedy", "uniform-progress", "plain-progress"])
+def test_a_zone_that_has_spot_is_enough(name: str) -> None:
+    assert run(name, terms_of(10, 10, 1.0), market("0" * 20, "1" * 20)).choice[:11, 0].tolist() == [1] * 11
 
 
 def test_hysteresis_starts_fewer_machines() -> None:

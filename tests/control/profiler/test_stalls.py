@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.profiler import stalls
-from control.profiler.stalls import Configuration, Run, Stall, Timing
+from control.profiler.stalls import Configuration, Reading, Run, Stall, Timing
 from twinbed import ScenarioError
 
 seconds = st.floats(0.1, 1e5)
@@ -99,6 +99,11 @@ def test_a_run_is_repeated_at_least_twice_at_most_five_times_and_while_it_spread
 def test_runs_without_a_time_are_refused(times, samples):
     with pytest.raises(ScenarioError, match="expected times above zero"):
         Timing(times, samples)
+
+
+def test_reading_takes_longer_on_part_of_a_core_and_no_less_on_several():
+    reading = Reading(cpu_s=0.02, wait_s=0.03)
+    assert [reading.on(cores) for cores in (0.5, 1.0, 4.0)] == pytest.approx([0.07, 0.05, 0.05])
 
 
 def test_an_epoch_costs_its_time_and_the_dearer_set_may_be_the_slower_one():

@@ -27,6 +27,17 @@ def test_the_head_of_fifo_blocks_and_backfill_passes_it() -> None:
     assert make("fifo-backfill", where, 0).on_round(before).row.tolist() == [0, 2]
 
 
+def test_backfill_tries_a_job_as_large_that_has_more_places() -> None:
+    where = cluster((0, 2), (1, 3))
+    # Both want 3 GPUs. Job 0 runs on type 0 alone, which has 2.
+    types = state(where, [3, 3], throughput=table((1, 0), (1, 1)))
+    assert lines(types, make("fifo-backfill", where, 0).on_round(types)) == {(1, 1, 3)}
+    apart = cluster((0, 2), (0, 2), racks=[0, 1])
+    # Job 0 must stay together, and job 1 need not.
+    before = state(apart, [3, 3], together=np.array([True, False]))
+    assert lines(before, make("fifo-backfill", apart, 0).on_round(before)) == {(1, 0, 2), (1, 1, 1)}
+
+
 def test_a_gang_takes_the_fullest_server_that_holds_it() -> None:
     where = cluster((0, 8), (0, 4), (0, 2))
     given = make("fifo", where, 0).on_round(state(where, [2, 3]))
@@ -47,9 +58,9 @@ def test_a_gang_that_must_stay_together_waits_for_a_server_or_a_rack() -> None:
 def test_fifo_is_blind_to_types_unless_it_takes_the_fastest() -> None:
     where = cluster((0, 1), (1, 1))
     before = state(where, [1], throughput=table((1, 9)))
-    assert make("fifo-fastest", where, 0).on_round(before).server.tolist() == [1]
-    chosen = {make("fifo", where, seed).on_round(before).server.tolist()[0] for seed in range(20)}
-    assert chosen == {0, 1}
+    for policy, types in (("fifo", {0, 1}), ("yarn", {0, 1}), ("fifo-fastest", {1})):
+        chosen = {make(policy, where, seed).on_round(before).server.tolist()[0] for seed in range(20)}
+        assert chosen == types
 
 
 def test_a_queue_borrows_idle_gpus_up_to_its_most_and_the_other_comes_next() -> None:
@@ -61,6 +72,14 @@ def test_a_queue_borrows_idle_gpus_up_to_its_most_and_the_other_comes_next() -> 
     assert first.row.tolist() == [0, 1, 2]
     two = replace(after(before, first), queue=np.array([0, 0, 0, 0, 1]))
     assert yarn.on_round(two).row.tolist() == [0, 1, 2, 4]
+
+
+def test_the_queue_with_the_least_use_for_its_share_is_next_while_it_has_jobs() -> None:
+    where = cluster((0, 1), (0, 3), queue_share=np.array([0.75, 0.25]), queue_most=np.ones(2))
+    before = state(where, [1] * 8, queue=np.array([0, 0, 0, 0, 1, 1, 1, 1]))
+    assert make("yarn", where, 0).on_round(before).row.tolist() == [0, 1, 2, 4]
+    few = state(where, [1] * 4, queue=np.array([0, 1, 1, 1]))
+    assert make("yarn", where, 0).on_round(few).row.tolist() == [0, 1, 2, 3]
 
 
 def test_jobs_on_a_server_that_fails_wait_again() -> None:

@@ -46,5 +46,15 @@ def test_the_next_job_of_a_queue_is_admitted_when_one_ends() -> None:
     assert {job for job, _, _ in lines(ended, scheduler.on_round(ended))} == {1, 2}
 
 
+def test_it_wakes_when_the_scheduler_behind_it_would() -> None:
+    where = cluster((0, 2), queue_most=np.array([0.4, 1.0]), queues=2)
+    # Job 0 is over its quota, and job 2 waits. Job 1 has 3600 GPU-s after 1800 s, and then drops a queue.
+    before = state(where, [1, 2, 1], queue=np.array([0, 1, 1]))
+    scheduler = make("tiresias", where, 0)
+    given = scheduler.on_round(before)
+    assert given.row.tolist() == [1]
+    assert scheduler.wake_s(before, given) == pytest.approx(before.now_s + 1800, abs=1e-3)
+
+
 def test_without_a_cap_nothing_is_put_before_a_scheduler() -> None:
     assert type(make("fifo", cluster((0, 4)), 0)).__name__ == "Fifo"

@@ -3,9 +3,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from control.scheduler import make, settings
-from tests.control.scheduler.worlds import after, cluster, state
+from control.scheduler.model import Assignment
+from tests.control.scheduler.worlds import after, cluster, lines, state, table
 
 
 def tiresias(where, **given):
@@ -42,6 +44,83 @@ def test_a_starved_job_returns_to_the_first_queue() -> None:
     # Both are in the second queue; without promotion the one that started first runs.
     assert tiresias(where, knob=0.0).on_round(waits).row.tolist() == [1]
     assert tiresias(where).on_round(waits).row.tolist() == [0]
+
+
+@pytest.mark.parametrize("knob", [0.5, 2.0])
+def test_it_wakes_when_a_waiting_job_is_promoted_or_a_running_one_drops_a_queue(knob) -> None:
+    where = cluster((0, 2))
+    scheduler = tiresias(where, knob=knob)
+    ran_s = np.array([1800.0, 3000.0, 9000.0])
+    before = replace(
+        state(where, [2, 2, 2]),
+        now_s=200.0,
+        attained_gpu_s=2 * ran_s,
+        ran_s=ran_s,
+        first_start_s=np.array([10.0, 5.0, 20.0]),
+        idle_since_s=np.array([100.0, 0.0, 150.0]),
+    )
+    first = scheduler.on_round(before)
+    assert first.row.tolist() == [1]
+    runs = replace(before, held=first)
+    # Job 0 is in the second queue from 3600 GPU-s, and waits since 100 s. Job 2 ran five times as long.
+    promoted_s = 100 + knob * 1800
+    assert scheduler.wake_s(runs, first) == promoted_s
+    assert scheduler.on_round(replace(runs, now_s=promoted_s - 0.5)).row.tolist() == [1]
+    at_once = replace(runs, now_s=promoted_s)
+    given = scheduler.on_round(at_once)
+    assert given.row.tolist() == [0]
+    # Its service counts from its promotion, and 2 GPUs reach 3600 GPU-s after 1800 s.
+    later = after(at_once, given, passes_s=100)
+    drops_s, next_s = promoted_s + 1800, promoted_s + knob * 3000
+    assert scheduler.wake_s(later, given) == pytest.approx(min(drops_s, next_s), abs=1e-4)
+    # What it ran before its promotion is no part of its next wait either.
+    gone = replace(
+        later,
+        attained_gpu_s=np.array([10_000.0, 6000.0, 18_000.0]),
+        ran_s=np.array([3800.0, 3000.0, 9000.0]),
+        idle_since_s=np.array([later.now_s, 1e6, 1e6]),
+        held=first,
+    )
+    assert scheduler.wake_s(gone, first) == later.now_s + knob * 2000
+
+
+def test_without_a_knob_no_job_is_promoted() -> None:
+    where = cluster((0, 1))
+    before = state(
+        where, [1, 1], attained_gpu_s=np.array([4000.0, 0.0]), first_start_s=np.array([5.0, np.inf])
+    )
+    assert tiresias(where, knob=0.0).on_round(replace(before, now_s=1e6)).row.tolist() == [1]
+
+
+def test_a_job_has_dropped_a_queue_when_it_said_that_it_would() -> None:
+    where = cluster((0, 4))
+    scheduler, before = tiresias(where), state(where, [4, 4])
+    first = scheduler.on_round(before)
+    half = after(before, first, passes_s=450)
+    wake_s = scheduler.wake_s(half, first)
+    assert scheduler.on_round(after(half, first, passes_s=wake_s - half.now_s)).row.tolist() == [1]
+
+
+def test_a_job_keeps_its_type_and_gets_only_a_type_on_which_it_runs() -> None:
+    where = cluster((0, 1), (1, 1))
+    before = state(where, [1, 1], throughput=table((0, 0.5), (0.5, 0.5)))
+    scheduler = tiresias(where)
+    first = scheduler.on_round(before)
+    assert lines(before, first) == {(0, 1, 1), (1, 0, 1)}
+    # Job 1 now comes first, and type 1 is no better for it.
+    old = replace(after(before, first), attained_gpu_s=np.array([4000.0, 0.0]))
+    assert lines(old, scheduler.on_round(old)) == {(0, 1, 1), (1, 0, 1)}
+    # It stays on type 1 where it is there.
+    swapped = replace(old, held=Assignment(np.array([1]), np.array([1]), np.array([1])))
+    assert lines(swapped, scheduler.on_round(swapped)) == {(1, 1, 1)}
+    # A job that takes its only GPU preempts a job: that one is not moved in the same round.
+    one = replace(
+        old,
+        throughput=table((0.5, 0), (0.5, 0.5))[:, :, None].repeat(2, axis=2),
+        attained_gpu_s=np.array([0.0, 4000.0]),
+        held=Assignment(np.array([1]), np.array([0]), np.array([1])),
+    )
+    assert lines(one, scheduler.on_round(one)) == {(0, 0, 1)}
 
 
 def test_one_queue_is_fifo_with_backfill() -> None:

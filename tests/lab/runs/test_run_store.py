@@ -71,6 +71,9 @@ def test_a_published_run_is_listed_opened_and_read_back(store):
     assert again.table("periods", ["period"]).column_names == ["period"]
     assert np.isnan(again.metrics["memory_slack_p50_mib"])
     assert again.verify() == []
+    files = {file.name: file.stat().st_size for file in run.path.iterdir()}
+    assert set(files) == {"manifest.json", *(f"{name}.parquet" for name in tables())}
+    assert run.manifest["bytes"] == sum(files.values())
 
 
 def test_a_run_opens_by_the_beginning_of_its_id_if_that_is_unique(store):
@@ -90,7 +93,9 @@ def test_an_id_is_never_a_path(store, run_id):
 
 
 def test_the_same_tables_give_the_same_bytes(tmp_path):
-    one, two = (RunStore(tmp_path / name).publish(manifest(), tables(1000)) for name in ("one", "two"))
+    one, two = (
+        RunStore(tmp_path / "new" / name).publish(manifest(), tables(1000)) for name in ("one", "two")
+    )
     assert one.manifest["tables"] == two.manifest["tables"]
     assert (one.path / "periods.parquet").read_bytes() == (two.path / "periods.parquet").read_bytes()
 
@@ -168,6 +173,13 @@ def test_a_store_knows_which_runs_it_has(store):
     assert not store.has(run.id[:-1])
     (run.path / "manifest.json").write_text("{}")
     assert not store.has(run.id)
+
+
+def test_what_is_only_read_stays_as_it_was(tmp_path):
+    store = RunStore(tmp_path)
+    assert (store.ids(), store.list().empty, store.sweep(0)) == ([], True, 0)
+    assert RunStore(tmp_path / "nowhere").sweep(0) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_store_lists_nothing_and_says_so_when_queried(store):

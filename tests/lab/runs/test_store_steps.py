@@ -120,11 +120,30 @@ def test_everything_is_synced_before_the_rename_and_the_root_after_it(tmp_path, 
     assert steps == [f"rename {RUN} .gone", "sync runs"]
 
 
-def test_a_sweep_renames_under_the_lock(tmp_path, steps):
-    begin(tmp_path / "runs", "sweep", former=True).discard()
+def test_what_is_synced_is_whole_and_no_file_stays_open(tmp_path, monkeypatch):
+    """A machine that loses power after the rename has nothing of a file but what was synced."""
+    sizes, fsync = dict[str, int](), os.fsync
+
+    def noted_fsync(descriptor: int) -> None:
+        sizes[Path(f"/proc/self/fd/{descriptor}").readlink().name] = os.fstat(descriptor).st_size
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    run = RunStore(tmp_path / "runs").publish(manifest(RUN), tables())
+    files = {file.name: file.stat().st_size for file in run.path.iterdir()}
+    assert {name: sizes[name] for name in files} == files
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    RunStore(tmp_path / "runs").publish(manifest(RUN), tables())
+    assert len(list(Path("/proc/self/fd").iterdir())) == before, "no file stays open"
+
+
+def test_a_sweep_renames_under_the_lock_and_leaves_alone_what_is_being_written(tmp_path, steps):
+    second = begin(tmp_path / "runs", "sweep", former=True)
     steps.clear()
     RunStore(tmp_path / "runs")
     assert steps == ["rename .new .gone", f"rename .old {RUN}", "rename .old .gone"]
+    assert second.folder.exists(), "it is being written"
+    second.discard()
 
 
 def test_two_writers_of_one_run_and_a_reader_never_see_half_a_run(tmp_path):
