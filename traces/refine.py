@@ -304,25 +304,36 @@ def interpolated(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floa
 
     Where a container is not present it is 0.
     """
-    line = np.zeros((len(memory) * parts, memory.shape[1]))
-    _interpolate(memory, present, parts, line)
+    line = np.empty((len(memory) * parts, memory.shape[1]))
+    interpolate(memory, present, parts, 0, False, line)
     return line
 
 
 @_kernel
-def _interpolate(memory: Floats, present: NDArray[np.bool_], parts: int, line: Floats) -> None:
+def interpolate(
+    memory: Floats,
+    present: NDArray[np.bool_],
+    parts: int,
+    skipped: int,
+    rounded: bool,
+    line: NDArray[np.generic],
+) -> None:
+    """Write what `interpolated` returns of the rows after the first `skipped` into `line`, `rounded` or not."""
     rows, columns = memory.shape
-    for row in range(rows):
+    before, here = np.empty(columns), np.empty(columns)
+    for row in range(skipped, rows):
+        for column in range(columns):
+            # A container that has just appeared has no sample before.
+            known = row > 0 and present[row - 1, column]
+            here[column] = memory[row, column] if present[row, column] else 0.0
+            before[column] = memory[row - 1, column] if known and present[row, column] else here[column]
         for part in range(parts):
-            share = (part + 1) / parts
+            share, place = (part + 1) / parts, (row - skipped) * parts + part
             for column in range(columns):
-                if present[row, column]:
-                    # A container that has just appeared has no sample before.
-                    known = row > 0 and present[row - 1, column]
-                    here = memory[row, column]
-                    before = memory[row - 1, column] if known else here
-                    value = before * (1 - share) + here * share
-                    line[row * parts + part, column] = min(max(value, min(before, here)), max(before, here))
+                value = before[column] * (1 - share) + here[column] * share
+                least, most = min(before[column], here[column]), max(before[column], here[column])
+                value = min(max(value, least), most)
+                line[place, column] = np.rint(value) if rounded else value
 
 
 def _share_out(total: Floats, cpu: Floats, mean: Floats) -> Floats:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.refine import DEFAULT, Burstiness, Bursts, Mark, interpolated, multiple, refined_note
+from traces.refine import DEFAULT, Burstiness, Bursts, Mark, interpolate, multiple, refined_note
 from traces.schema import Floats, UsageTrace
 
 BLOCK_CELLS = 2_000_000
@@ -82,6 +82,13 @@ class Refined:
             yield reader.block(number)
         reader.close()
 
+    def cpu_blocks(self) -> Iterator[Floats]:
+        """Yield the CPU use of all blocks in order, without the rest."""
+        for number in range(-(-self.rows // self.block_rows)):
+            with self._changed:
+                cpu = self._draw_cpu(number)
+            yield cpu
+
     def reader(self) -> Reader:
         """Return a reader, which reads all blocks once, in order."""
         with self._changed:
@@ -119,21 +126,24 @@ class Refined:
         return min(reader.at for reader in self._readers)
 
     def _draw(self, number: int) -> Block:
-        """Return a block. Draws also the blocks between it and the last known position."""
-        trace, parts = self.trace, self._parts
+        """Return a block."""
+        trace, parts, cpu = self.trace, self._parts, self._draw_cpu(number)
+        first = number * self._step
+        last, before = first + self._step, max(first - 1, 0)
+        memory = np.empty(cpu.shape, np.int64)
+        rows = slice(before, last)
+        interpolate(trace.memory_bytes[rows], trace.present[rows], parts, first - before, True, memory)
+        return Block(first * parts, cpu, memory, np.repeat(trace.present[first:last], parts, axis=0))
+
+    def _draw_cpu(self, number: int) -> Floats:
+        """Return a block's CPU use. Draws also the blocks between it and the last known position."""
         known = max(start for start in self._marks if start <= number)
         self._bursts.go_to(self._marks[known])
         for step in range(known, number + 1):
             first = step * self._step
-            cpu = self._bursts.draw(trace.cpu_cores[first : first + self._step])
+            cpu = self._bursts.draw(self.trace.cpu_cores[first : first + self._step])
             self._marks[step + 1] = self._bursts.mark
-        first = number * self._step
-        last, before = first + self._step, max(first - 1, 0)
-        line = interpolated(trace.memory_bytes[before:last], trace.present[before:last], parts)
-        line = line[(first - before) * parts :]
-        memory = np.rint(line, out=line).astype(np.int64)
-        present = np.repeat(trace.present[first:last], parts, axis=0)
-        return Block(first * parts, cpu, memory, present)
+        return cpu
 
 
 class Reader:

@@ -159,7 +159,8 @@ def serve(
 
 
 @inlined
-def _advance_one(fleet: Fleet, i: int, offset: float, rate: float) -> None:
+def advance_one(fleet: Fleet, i: int, offset: float, rate: float) -> None:
+    """Integrate container i alone up to `offset` s into the period. rate: cores of work arriving."""
     wall_s = offset - fleet.since[i]
     if wall_s <= 0.0:
         return
@@ -242,7 +243,7 @@ def _advance_host(fleet: Fleet, hosts: Hosts, h: int, offset: float, demand: Flo
     for j in range(first, last):
         i = hosts.members[j]
         fleet.since[i] = offset - max(rest_s, 0.0)
-        _advance_one(fleet, i, offset, demand[row, i])
+        advance_one(fleet, i, offset, demand[row, i])
         fleet.since[i] = offset
 
 
@@ -276,7 +277,7 @@ def _has_room(fleet: Fleet, hosts: Hosts, h: int, demand: Floats, row: int, peri
 def _one_by_one(fleet: Fleet, hosts: Hosts, h: int, offset: float, demand: Floats, row: int) -> None:
     """Integrate each container of host h alone up to `offset`; the host must have room for all of them."""
     for j in range(hosts.first[h], hosts.first[h + 1]):
-        _advance_one(fleet, hosts.members[j], offset, demand[row, hosts.members[j]])
+        advance_one(fleet, hosts.members[j], offset, demand[row, hosts.members[j]])
 
 
 @package_kernel
@@ -290,7 +291,7 @@ def advance(
     for i in columns:
         h, j = hosts.of[i], hosts.place[i]
         if h < 0:
-            _advance_one(fleet, i, offset, demand[row, i])
+            advance_one(fleet, i, offset, demand[row, i])
         elif _has_room(fleet, hosts, h, demand, row, period_s):
             # Whatever its status becomes, from now on it may want all of its CPUs.
             _one_by_one(fleet, hosts, h, offset, demand, row)
@@ -336,7 +337,7 @@ def write_quotas(
         # The comparison spares the call, which costs more than everything else.
         known = h < 0 or 0.0 <= hosts.most[h] <= hosts.cores[h]
         if known or _has_room(fleet, hosts, h, demand, row, period_s):
-            _advance_one(fleet, i, offset, rate)
+            advance_one(fleet, i, offset, rate)
         else:
             _advance_host(fleet, hosts, h, offset, demand, row)
         full = quota * period_s
@@ -358,68 +359,12 @@ def write_quotas(
 
 
 @inlined
-def end_period(
-    fleet: Fleet,
-    hosts: Hosts,
-    demand: Floats,
-    want: Whole,
-    row: int,
-    period_s: float,
-    burst_s: float,
-    report: Report,
-    over: Whole,
-) -> int:
-    """Finish period `row` for all containers, fill `report`, and refill the pools for the next period.
-
-    demand: float64[T, N]. want: int64[T, N], bytes wanted at the period's end. The columns of running
-    containers that want more than their limit are written to `over` (int64[N]). Returns their number, or −1 −
-    i if container i breaks an invariant: its input is negative or not finite, or it used more than its CPUs.
-    """
-    over_count = 0
+def end_crowded(fleet: Fleet, hosts: Hosts, demand: Floats, row: int, period_s: float) -> None:
+    """Integrate the containers of hosts that are short of CPUs up to the end of period `row`."""
     for h in range(len(hosts.cores)):
         if not _has_room(fleet, hosts, h, demand, row, period_s):
             _advance_host(fleet, hosts, h, period_s, demand, row)
         hosts.most[h] = -1.0
-    for i in range(len(fleet.status)):
-        status = fleet.status[i]
-        rate = demand[row, i]
-        _advance_one(fleet, i, period_s, rate)
-        fleet.since[i] = 0.0
-        used = fleet.used[i]
-        quota = fleet.quota[i]
-        pool = fleet.pool[i]
-        if not (0.0 <= rate < np.inf and used <= fleet.cap[i] * period_s + NANOSECOND and pool >= 0.0):
-            return -1 - i
-        report.quota_cores[i] = quota
-        report.unused_cores[i] = min(pool / period_s, quota)
-        report.usage_cores[i] = used / period_s
-        fleet.done_s[i] += used
-        if status != ABSENT:
-            fleet.arrived_s[i] += rate * period_s
-        throttled = fleet.throttled[i]
-        report.throttled[i] = throttled
-        report.throttled_s[i] = 0.0
-        if quota < np.inf:
-            fleet.nr_periods[i] += (used > 0.0) | throttled
-        if throttled:
-            report.throttled_s[i] = fleet.throttled_s[i]
-            fleet.nr_throttled[i] += 1
-            fleet.throttled[i] = False
-            fleet.throttled_s[i] = 0.0
-            fleet.stalled[i] = 0.0
-        if status <= HELD:
-            wanted = want[row, i]
-            if wanted < 0:
-                return -1 - i
-            fleet.wanted_bytes[i] = wanted
-            if status == UP and wanted > fleet.limit_bytes[i]:
-                over[over_count] = i
-                over_count += 1
-        report.memory_bytes[i] = min(fleet.wanted_bytes[i], fleet.limit_bytes[i])
-        full = quota * period_s
-        fleet.pool[i] = min(pool + full, full + burst_s)
-        fleet.used[i] = 0.0
-    return over_count
 
 
 @inlined

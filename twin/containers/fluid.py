@@ -12,6 +12,7 @@ import numpy as np
 from control.allocator.model import Bytes, CpuLimits
 from twin.containers import cfs
 from twin.containers.compiled import kernel
+from twin.containers.ending import end_period
 from twin.containers.members import Columns, Members
 from twin.containers.model import BlockReader, Floats, Machine, Workload
 from twin.containers.sharing import Hosts, Whole, crowded_hosts
@@ -66,7 +67,7 @@ class Fluid:
         """See `Physics`. All containers are one group."""
         del group
         load, place = self.population, self._local(row)
-        count = cfs.end_period(
+        count = end_period(
             self.fleet,
             self._hosts,
             self._demand,

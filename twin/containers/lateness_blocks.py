@@ -8,7 +8,6 @@ periods, arrivals of neighbouring periods are put together, and it is off by as 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import frexp
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +31,16 @@ _EDGES: Floats = np.concatenate(
 )
 """The lower end of each place's lateness, s, and the upper end of the last."""
 
+_SHIFT = 52 - 9
+_FIRST = (1023 + _LEAST_EXPONENT - 1) << 9
+"""The upper bits of the first bin's lower end."""
+
 _PLACES = len(_EDGES) - 1
 """Place 0 is work that is not late, place 1 is below the first bin."""
 
-_MOST_WAITING = 8192
-_COLUMNS = 16
-"""Containers whose histograms are read at once."""
+_NEVER_LATE: Floats = np.zeros((2, _PLACES))
 
+_MOST_WAITING = 8192
 _ROWS = 64
 """Periods that are turned at once: those of many containers stay in the cache."""
 
@@ -48,7 +50,9 @@ class LatenessInBlocks:
 
     def __init__(self, count: int, period_s: float) -> None:
         self._period_s = period_s
-        self._counts, self._density = np.zeros((_PLACES, count)), np.zeros((_PLACES, count))
+        # Work that is not late, and the histograms of containers that were ever late: counts and density,
+        # float64[2, places]. Pages of them that are never written to are never taken.
+        self._on_time, self._late = np.zeros(count), [_NEVER_LATE] * count
         self._behind, self._left = np.zeros(count), np.zeros(count)
         # What waits: sizes of arrivals, s, and when they began; the last number is when the last one ended.
         self._sizes = [np.empty(0)] * count
@@ -63,13 +67,15 @@ class LatenessInBlocks:
         for column in range(len(arrived)):
             waiting = self._sizes[column]
             if not (apart[column] or len(waiting) or self._behind[column] > 0.0):
-                self._counts[0, column] += arrived[column].sum()
+                self._on_time[column] += arrived[column].sum()
                 continue
+            if self._late[column] is _NEVER_LATE:
+                self._late[column] = np.zeros((2, _PLACES))
             sizes = np.concatenate([waiting, arrived[column]])
             starts = np.concatenate([self._starts[column][:-1], times])
             first, self._behind[column], self._left[column] = _serve(
                 sizes, starts, done[column], self._behind[column], self._left[column],
-                self._period_s, self._counts, self._density, column,
+                self._period_s, self._late[column],
             )  # fmt: skip
             sizes, starts = sizes[first:], starts[first:] - len(demand_cores)
             while len(sizes) > _MOST_WAITING:
@@ -85,15 +91,16 @@ class LatenessInBlocks:
             if len(sizes):
                 _rest(
                     sizes, self._starts[column], self._left[column], self._period_s,
-                    self._counts, self._density, column,
+                    self._late[column],
                 )  # fmt: skip
-        own, pooled = [], np.zeros(_PLACES)
-        for first in range(0, len(self._sizes), _COLUMNS):
-            part = slice(first, first + _COLUMNS)
-            weight = np.cumsum(self._density[:, part], axis=0) * np.diff(_EDGES)[:, None]
-            weight = np.maximum(weight + self._counts[:, part], 0.0)
-            pooled += weight.sum(axis=1)
-            own += [_of(column, wanted) for column in weight.T]
+        own, pooled, width = [], np.zeros(_PLACES), np.diff(_EDGES)
+        for on_time, (counts, density) in zip(self._on_time.tolist(), self._late, strict=True):
+            weight = np.cumsum(density) * width
+            weight += counts
+            weight[0] += on_time
+            np.maximum(weight, 0.0, out=weight)
+            pooled += weight
+            own.append(_of(weight, wanted))
         return np.array(own).reshape(-1, len(wanted)), _of(pooled, wanted)
 
 
@@ -113,29 +120,27 @@ def _of(weight: Floats, wanted: Sequence[float]) -> Floats:
 @inlined
 def _place(late_s: float) -> int:
     """Return the place of a lateness ≥ 0, s."""
-    share, exponent = frexp(late_s)
-    if late_s <= 0.0 or exponent < _LEAST_EXPONENT:
-        return 1
-    number = (exponent - _LEAST_EXPONENT) * _PARTS + int((share - 0.5) * 2.0 * _PARTS)
-    return min(2 + number, _PLACES - 1)
+    # The upper bits of a float64 ≥ 0 are its exponent and then its first binary digits.
+    number = (np.float64(late_s).view(np.int64) >> _SHIFT) - _FIRST
+    return max(min(2 + number, _PLACES - 1), 1)
 
 
 @inlined
-def _add(began_s: float, ended_s: float, weight: float, counts: Floats, density: Floats, column: int) -> None:
+def _add(began_s: float, ended_s: float, weight: float, late: Floats) -> None:
     """Spread `weight` evenly over lateness from began_s to ended_s."""
     near, far = max(min(began_s, ended_s), 0.0), max(began_s, ended_s, 0.0)
     if far <= 0.0:
-        counts[0, column] += weight
+        late[0, 0] += weight
         return
     low, high = _place(near), _place(far)
     if low == high:
-        counts[high, column] += weight
+        late[0, high] += weight
         return
     share = weight / (far - near)
-    counts[low, column] += share * (_EDGES[low + 1] - near)
-    counts[high, column] += share * (far - _EDGES[high])
-    density[low + 1, column] += share
-    density[high, column] -= share
+    late[0, low] += share * (_EDGES[low + 1] - near)
+    late[0, high] += share * (far - _EDGES[high])
+    late[1, low + 1] += share
+    late[1, high] -= share
 
 
 @released
@@ -167,9 +172,7 @@ def _serve(
     behind: float,
     left: float,
     period_s: float,
-    counts: Floats,
-    density: Floats,
-    column: int,
+    late: Floats,
 ) -> tuple[int, float, float]:
     """Serve one container's work, first in, first out, as `lateness._walk` does.
 
@@ -188,7 +191,7 @@ def _serve(
             doing = behind
         doing = min(doing, behind)
         if not waiting and doing == behind:
-            counts[0, column] += arriving
+            late[0, 0] += arriving
         else:
             remaining = doing
             while remaining > 0.0 and first <= before + row:
@@ -197,7 +200,7 @@ def _serve(
                     lasted = starts[first + 1] - starts[first]
                     began = row + (doing - remaining) / doing - starts[first] - lasted * (size - left) / size
                     ended = began + part / doing - lasted * part / size
-                    _add(began * period_s, ended * period_s, part, counts, density, column)
+                    _add(began * period_s, ended * period_s, part, late)
                     left -= part
                     remaining -= part
                 if left <= 0.0:
@@ -216,9 +219,7 @@ def _rest(
     starts: Floats,
     left: float,
     period_s: float,
-    counts: Floats,
-    density: Floats,
-    column: int,
+    late: Floats,
 ) -> None:
     """Count what is never done as late until the run's end, which is time 0 of `starts`."""
     for number in range(len(sizes)):
@@ -227,4 +228,4 @@ def _rest(
         if left > 0.0:
             ended = -starts[number + 1]
             began = ended + (starts[number + 1] - starts[number]) * left / sizes[number]
-            _add(began * period_s, ended * period_s, left, counts, density, column)
+            _add(began * period_s, ended * period_s, left, late)

@@ -21,6 +21,7 @@ from twin.containers import cfs
 from twin.containers.asking import Requests
 from twin.containers.cfs import Bytes8, Fleet, Report, Rows, Whole
 from twin.containers.compiled import compiled, kernel, released
+from twin.containers.ending import end_period
 from twin.containers.fluid import Fluid
 from twin.containers.leap_memory import NOTED, ORDER, Memory, go_to, has_room, hold, is_due, new_memory
 from twin.containers.members import Columns, Members
@@ -319,7 +320,7 @@ def _run(
                 )  # fmt: skip
         if memory.handled and is_due(memory, times[0, k]):
             go_to(memory, times[0, k], fleet, hosts, columns, issued, demand, row, start_s, clock.period_s)
-        found = cfs.end_period(
+        found = end_period(
             fleet, hosts, demand, want, row, clock.period_s, clock.burst_s, report, over
         )  # fmt: skip
         if found < 0:

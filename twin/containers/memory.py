@@ -2,7 +2,7 @@
 
 For: the state changes of a few containers at one instant, as NumPy on subsets. Not for: the time of these
 changes and the allocator's part (simulation.py). The check of all containers at a period's end is part of
-`cfs.end_period`.
+`ending.end_period`.
 
 A container wants the memory of its trace at each period's end. If that is above its limit, it holds the limit
 and is stopped (held) or killed. Lowering a limit below the held memory acts like an attempt to charge it

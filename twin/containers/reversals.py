@@ -16,6 +16,9 @@ from twin.containers.model import Floats
 _COLUMNS = 16
 """Containers whose limits are collected at once: a line of the cache holds as many float32."""
 
+_LOOK = 64
+"""Periods after which it is looked whether any container's limits still stay the same."""
+
 
 class Reversals:
     """The limits of `count` containers. within: periods after a change that count, ≥ 1."""
@@ -48,9 +51,19 @@ def _go_on(
 ) -> None:
     """Count changes in `counts` of which all is known, and keep the others for later."""
     rows, columns = limits.shape
+    steady, ups = np.empty(columns, np.bool_), np.zeros(columns, np.int64)
+    _stay(limits, last, kept, steady)
+    for row in range(rows):
+        for column in range(columns):
+            ups[column] += up[row, column]
     values, lengths = np.empty((_COLUMNS, within + 1 + rows)), np.empty(_COLUMNS, np.int64)
     for first in range(0, columns, _COLUMNS):
         count = min(_COLUMNS, columns - first)
+        if steady[first : first + count].all():
+            for column in range(first, first + count):
+                before, kept[column] = kept[column], min(kept[column] + ups[column], within + 1)
+                last[column, before : kept[column]] = last[column, 0]
+            continue
         for k in range(count):
             lengths[k] = kept[first + k]
             values[k, : lengths[k]] = last[first + k, : lengths[k]]
@@ -64,6 +77,23 @@ def _go_on(
             counts[column] += _taken_back(values[k, :length], within, length - within)
             kept[column] = min(length, within + 1)
             last[column, : kept[column]] = values[k, length - kept[column] : length]
+
+
+@released
+def _stay(
+    limits: NDArray[np.generic], last: Floats, kept: NDArray[np.int64], steady: NDArray[np.bool_]
+) -> None:
+    """Write which containers' limits are all the same, the last values that are kept included: most are."""
+    for column in range(len(kept)):
+        steady[column] = kept[column] > 0
+        for k in range(kept[column]):
+            steady[column] &= last[column, k] == last[column, 0]
+    same = last[:, 0].copy()
+    for row in range(len(limits)):
+        if row % _LOOK == 0 and not steady.any():
+            return
+        for column in range(len(kept)):
+            steady[column] &= limits[row, column] == same[column]
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Cheap checks of a workload before it is simulated.
 
-For: shapes and constants. Not for: the tables' values, which `cfs.end_period` checks row by row as it reads
-them, nor for users' mistakes: traces are validated before they become a workload.
+For: shapes and constants. Not for: the tables' values, which `ending.end_period` checks row by row as it
+reads them, nor for users' mistakes: traces are validated before they become a workload.
 """
 
 from __future__ import annotations

@@ -86,11 +86,12 @@ class Peaks:
         self._width = max(1, round(interval_s / period_s))
         self._sum, self._summed = np.zeros(columns), 0
         self._cores, self.threads = np.zeros(columns), np.zeros(columns)
-        self.memory_bytes = np.zeros(columns, np.int64)
-        for block in blocks.blocks():
-            self._add(block.cpu_cores, period_s)
-            self.threads = np.maximum(self.threads, block.cpu_cores.max(axis=0))
-            self.memory_bytes = np.maximum(self.memory_bytes, block.memory_bytes.max(axis=0))
+        for cpu in blocks.cpu_blocks():
+            self._add(cpu, period_s)
+            self.threads = np.maximum(self.threads, cpu.max(axis=0))
+        # Memory moves in straight lines, so that it is never more than in a sample.
+        held = np.where(blocks.trace.present, blocks.trace.memory_bytes, 0.0)
+        self.memory_bytes = np.rint(held.max(axis=0, initial=0.0)).astype(np.int64)
         self.memory_known: NDArray[np.bool_] = self.memory_bytes > 0
 
     @property

@@ -72,33 +72,46 @@ def _put_together(
 ) -> None:
     """Write the rows of `made`, and how many periods each has, those that are up, and throttled while up."""
     length, count = series.up.shape
+    sums = np.empty((6, count))
+    demand, usage, throttled_s, quota, memory, limit = sums
+    unlimited = np.empty(count, np.bool_)
     for row in range(len(made.up)):
         begin, end = row * together, min((row + 1) * together, length)
-        sums = np.zeros((6, count))
-        demand, usage, throttled_s, quota, memory, limit = sums
-        unlimited = np.zeros(count, np.bool_)
+        sums[:], unlimited[:] = 0.0, False
+        _add_rows(series.up, begin, end, ups[row])
+        # One quantity at a time, because the compiler then adds several containers at once.
+        _add_rows(series.demand_cores, begin, end, demand)
+        _add_rows(series.usage_cores, begin, end, usage)
+        _add_rows(series.throttled_s, begin, end, throttled_s)
+        always = True
+        for i in range(count):
+            always &= ups[row, i] == end - begin
+        if always:
+            _add_rows(series.quota_cores, begin, end, quota)
+            _add_rows(series.memory_bytes, begin, end, memory)
+            _add_rows(series.limit_bytes, begin, end, limit)
+            _add_rows(series.throttled, begin, end, hits[row])
         for t in range(begin, end):
             for i in range(count):
-                ups[row, i] += series.up[t, i]
-        for t in range(begin, end):
+                made.throttled[row, i] |= series.throttled[t, i]
             for i in range(count):
-                demand[i] += series.demand_cores[t, i]
-                usage[i] += series.usage_cores[t, i]
-                throttled_s[i] += series.throttled_s[t, i]
-                up = series.up[t, i]
+                reason = series.cpu_reason[t, i]
+                made.cpu_reason[row, i] = reason if reason != 0 else made.cpu_reason[row, i]
+            for i in range(count):
                 # For a row in which the container is never up, all periods count.
+                unlimited[i] |= (series.limit_bytes[t, i] == UNLIMITED_BYTES) & (
+                    series.up[t, i] | (ups[row, i] == 0)
+                )
+            for i in range(0 if always else count):
+                up = series.up[t, i]
                 if up or ups[row, i] == 0:
                     quota[i] += series.quota_cores[t, i]
                     memory[i] += np.float64(series.memory_bytes[t, i])
                     limit[i] += np.float64(series.limit_bytes[t, i])
-                    unlimited[i] |= series.limit_bytes[t, i] == UNLIMITED_BYTES
-                made.up[row, i] |= up
-                made.throttled[row, i] |= series.throttled[t, i]
                 hits[row, i] += up and series.throttled[t, i]
-                if series.cpu_reason[t, i] != 0:
-                    made.cpu_reason[row, i] = series.cpu_reason[t, i]
         for i in range(count):
             counted = ups[row, i] if ups[row, i] > 0 else end - begin
+            made.up[row, i] = ups[row, i] > 0
             periods[row, i] = end - begin
             made.demand_cores[row, i] = demand[i] / (end - begin)
             made.usage_cores[row, i] = usage[i] / (end - begin)
@@ -109,3 +122,11 @@ def _put_together(
                 UNLIMITED_BYTES if unlimited[i] else np.int64(np.rint(limit[i] / counted))
             )
             made.backlog_s[row, i] = series.backlog_s[end - 1, i]
+
+
+@released
+def _add_rows(values: NDArray[np.generic], begin: int, end: int, sums: NDArray[np.generic]) -> None:
+    """Add the rows begin … end - 1 of values[t, N] to sums[N]."""
+    for t in range(begin, end):
+        for i in range(len(sums)):
+            sums[i] += values[t, i]

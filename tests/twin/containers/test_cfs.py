@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.twin.containers.scripted import workload
 from twin.containers import cfs, sharing
 from twin.containers.cfs import NANOSECOND, serve
+from twin.containers.ending import end_period
 
 PERIOD_S = 0.1
 amounts = st.one_of(st.just(0.0), st.floats(1e-6, 5.0))
@@ -133,7 +134,7 @@ def finish(load, fleet, burst_s=0.0):
     report = cfs.new_report(len(load.names))
     over = np.empty(len(load.names), np.int64)
     crowded = hosts(load, fleet)
-    cfs.end_period(fleet, crowded, load.demand_cores, load.memory_bytes, 0, PERIOD_S, burst_s, report, over)
+    end_period(fleet, crowded, load.demand_cores, load.memory_bytes, 0, PERIOD_S, burst_s, report, over)
     return report
 
 
