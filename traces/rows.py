@@ -40,7 +40,8 @@ def read(
                     raise error(f"{path}: a column appears twice in the header")
             elif cells and len(cells) != len(names):
                 raise error(
-                    f"{where}: has not as many fields as the header: {len(cells)}, and not {len(names)}"
+                    f"{where}: {len(cells)} fields between commas, and the header has {len(names)}; "
+                    "a field that holds a comma needs quotes"
                 )
             elif cells:
                 rows.append((reader.line_num, dict(zip(names, cells, strict=True))))

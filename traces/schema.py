@@ -75,6 +75,9 @@ MOST_READ_CELLS = 12_000_000
 """Largest number of intervals × containers that is read, unless the user gives a larger one. A week of 500
 containers every 30 s has 10.08 million. Reading the most with all five quantities takes some 1.2 GB."""
 
+LATEST_S = 1e11
+"""Latest time stamp, s since 1970: the year 5138. Milliseconds of our days are later."""
+
 LARGEST = 1e30
 """Largest value of a trace, in any unit. Sums and squares of larger values would overflow."""
 

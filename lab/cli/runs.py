@@ -196,7 +196,7 @@ def rm(
 def export(
     run: RunArgument,
     path: Annotated[
-        Path | None, typer.Argument(help="A new directory, or a zip file if the name ends in .zip.")
+        Path | None, argument("PATH", "A new directory, or a zip file if the name ends in .zip.")
     ] = None,
     perfetto: Annotated[
         Path | None,

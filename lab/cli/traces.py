@@ -20,6 +20,7 @@ from lab.cli.options import (
     TraceArgument,
     TraceFormatOption,
     TraceOptionOption,
+    argument,
     emit,
     reader_options,
 )
@@ -80,9 +81,7 @@ def inspect(
 @app.command()
 def convert(
     trace: TraceArgument,
-    out: Annotated[
-        Path, typer.Argument(help="File to write: .parquet (a twinbed trace) or .csv (long form).")
-    ],
+    out: Annotated[Path, argument("OUT", "File to write: .parquet (a twinbed trace) or .csv (long form).")],
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
     fill: FillOption = None,
@@ -171,7 +170,5 @@ def _about(trace: UsageTrace) -> str:
     count, apps = len(trace.containers), len(set(trace.apps))
     containers = "1 container" if count == 1 else f"{count:,} containers"
     tenants = f" of {apps} apps" if apps > 1 else ""
-    return (
-        f"{containers}{tenants}, {len(trace.present):,} intervals of {trace.interval_s:g} s "
-        f"({trace.duration_s:,g} s)"
-    )
+    intervals = "1 interval" if len(trace.present) == 1 else f"{len(trace.present):,} intervals"
+    return f"{containers}{tenants}, {intervals} of {trace.interval_s:g} s ({trace.duration_s:,g} s)"

@@ -49,6 +49,39 @@ def test_what_sacct_prints(tmp_path: Path) -> None:
     assert (log.waited_s.tolist(), log.left_out) == ([30.0, 60.0], 1)
 
 
+def test_steps_of_a_job_are_no_jobs(tmp_path: Path) -> None:
+    step = "|2026-01-01T00:02:00|2026-01-01T00:02:00|300||cpu=4,gres/gpu:a100=2,gres/gpu=2\n"
+    log = read(tmp_path, "sacct", SACCT.replace("ReqTRES", "AllocTRES") + "7.batch" + step + "7.0" + step)
+    assert (log.gpus.tolist(), log.left_out) == ([8, 2], 1)
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("gres/gpu:a100=2,gres/gpu:v100=1,gres/gpu=3", 3),
+        ("gres/gpu=3,gres/gpu:a100=2,gres/gpu:v100=1", 3),
+        ("cpu=4,gres/gpu:a100=2,gres/gpu:v100=1", 3),
+    ],
+)
+def test_gpus_of_several_types_are_added(tmp_path: Path, tres: str, gpus: int) -> None:
+    log = read(tmp_path, "sacct", SACCT.replace("cpu=4,gres/gpu:a100=8,gres/gpu=8", tres))
+    assert log.gpus.tolist() == [gpus, 2]
+
+
+@pytest.mark.parametrize(("form", "text"), [("swf", SWF), ("sacct", SACCT)])
+def test_a_byte_order_mark_and_windows_line_ends_change_nothing(tmp_path: Path, form: str, text: str) -> None:
+    plain, windows = read(tmp_path, form, text), read(tmp_path, form, "\ufeff" + text.replace("\n", "\r\n"))
+    assert (windows.gpus.tolist(), windows.queue) == (plain.gpus.tolist(), plain.queue)
+
+
+def test_pods_with_an_empty_job_are_no_gang(tmp_path: Path) -> None:
+    pod = ",2026-01-01T00:00:00Z,2026-01-01T00:00:05Z,2026-01-01T00:01:05Z,1\n"
+    log = read(
+        tmp_path, "kubernetes", "NAMESPACE,JOB,CREATED,STARTED,FINISHED,GPUS\n" + f"a,{pod}a,{pod}a,b{pod}"
+    )
+    assert log.gpus.tolist() == [1, 1, 1]
+
+
 KUBERNETES = """\
 NAMESPACE  JOB       CREATED                STARTED                FINISHED               GPUS
 vision     resnet    2026-01-01T00:00:00Z   2026-01-01T00:01:00Z   2026-01-01T01:00:00Z   4,<none>
@@ -101,7 +134,11 @@ def test_the_surf_week_counts_cores(tmp_path: Path) -> None:
         ("csv", "submit_s,duration_s,gpus\n0,x,1\n", "line 2, column duration_s: 'x'"),
         ("csv", "submit_s,gpus\n0,1\n", "no column 'duration_s'"),
         ("csv", "submit_s,duration_s,gpus\n0,5,0\n", "no job with at least one GPU"),
+        ("csv", "submit_s,duration_s,gpus\n0,5,1.5\n", "line 2, column gpus: '1.5', expected a whole number"),
         ("swf", "1 2 3\n", "line 1: 3 fields, expected 18"),
+        ("swf", SWF.replace("1 10 5", "1 inf 5"), "line 2: expected finite numbers"),
+        ("swf", SWF.replace("1 1 2 1", "1 1 nan 1"), "line 2: expected finite numbers"),
+        ("swf", SWF.replace("100 4", "100 1e30"), "line 2: expected finite numbers"),
         ("swf", "; only words\n", "no jobs"),
         ("sacct", "JobID|Submit\n1\n", "line 2: other fields"),
         ("sacct", "JobID|Submit\n1|2\n", "no column 'Start'"),

@@ -81,6 +81,16 @@ def test_gzip_and_a_byte_order_mark_are_read(write: Write) -> None:
     assert load(write(gzip.compress(content), "it.csv.gz")).cpu_cores.tolist() == [[1], [2]]
 
 
+def test_text_of_windows_in_utf16_is_named(write: Write) -> None:
+    with pytest.raises(TraceError, match="UTF-16; save it as UTF-8"):
+        load(write("time,web\r\n0,1\r\n".encode("utf-16")))
+
+
+def test_blanks_around_a_name_do_not_count(write: Write) -> None:
+    trace = load(write("time, my app , my app .memory_gib\n0,1,2\n1,1,2\n"))
+    assert (trace.containers, trace.memory_bytes[0, 0]) == (("my app",), 2 * 2**30)
+
+
 def test_a_single_time_needs_the_interval(write: Write) -> None:
     path = write("time,web\n0,1\n")
     with pytest.raises(TraceError, match="give --trace-option interval_s="):
@@ -91,6 +101,13 @@ def test_a_single_time_needs_the_interval(write: Write) -> None:
 WIDE = "time,web,db\n"
 LONG = "container,time,cpu\n"
 BAD = {
+    "milliseconds as time": (
+        "time,web\n1774740000000,1\n1774740015000,1\n",
+        "milliseconds are a column time_ms",
+    ),
+    "nanoseconds": ("time,web\n1774740000000000000,1\n", "expected seconds, or ISO 8601 such as"),
+    "a date of another form": ("time,web\n03/29/2026 10:00:00,1\n", "expected seconds, or ISO 8601 such as"),
+    "tabs": ("time\tweb\n0\t1\n", "line 1: expected ',' between fields"),
     "NaN": (WIDE + "0,1,1\n1,nan,1\n", "line 3, column web: 'nan', expected a finite number"),
     "infinity": (WIDE + "0,1,inf\n1,1,1\n", "line 2, column db: 'inf', expected a finite number"),
     "negative": (WIDE + "0,1,1\n1,1,-0.5\n", "line 3, column db: '-0.5', expected zero or above"),

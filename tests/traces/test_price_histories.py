@@ -56,6 +56,8 @@ def test_availability_must_ascend(tmp_path: Path):
     assert (t_s.tolist(), machines.tolist()) == ([0.0, 10.0], [4.0, 2.0])
     with pytest.raises(TraceError, match="line 3, column t_s: 0 is not after"):
         prices.availability(written(tmp_path, "t_s,available\n0,4\n0,2\n"))
+    with pytest.raises(TraceError, match="line 3, column available: '-1', expected zero or more machines"):
+        prices.availability(written(tmp_path, "t_s,available\n0,4\n10,-1\n"))
 
 
 @pytest.mark.slow

@@ -12,15 +12,28 @@ from pathlib import Path
 import numpy as np
 
 from traces.prometheus import names
-from traces.prometheus.history import HOLD_S, ClusterHistory, assembled, check_cells, part
-from traces.prometheus.series import REPLICA_LABELS, Series, Window
+from traces.prometheus.history import (
+    HOLD_S,
+    ClusterHistory,
+    assembled,
+    check_cells,
+    key_of,
+    longest_hold,
+    part,
+)
+from traces.prometheus.series import REPLICA_LABELS, Series, Window, shown
 from traces.prometheus.workloads import TOLD
+from traces.schema import Floats
 from twinbed import TraceError
 from twinbed.files import MIB
 from twinbed.text import printable
 
 MOST_BYTES = 16 * 1024 * MIB
 """Largest file, bytes. Files are read in pieces, and their samples are counted."""
+
+
+_JITTER = 0.05
+"""Share of their distance by which scrapes may come late or early."""
 
 
 def history(
@@ -43,7 +56,12 @@ def history(
             f"{path}: no series {names.CPU} with samples, without which nothing is known of CPU; "
             f"the file has {printable(', '.join(told[:5])[:300]) or 'no series'}"
         )
-    window = _window(path, cpu, step_s)
+    if not any(key_of(entry) for entry in cpu):
+        raise TraceError(
+            f"{path}: no series {names.CPU} is of a pod's container: it needs the labels pod and container "
+            f"(not empty, not POD), and no single CPU; the first has {shown(cpu[0].labels)}"
+        )
+    window, apart_s = _window(path, cpu, step_s)
     check_cells(str(path), window, 1, max_cells)
     check_cells(str(path), window, len({frozenset(_own(entry).items()) for entry in cpu}), max_cells)
     of_pods = [(entry.metric, entry.labels) for entry in series if entry.metric in TOLD]
@@ -51,24 +69,31 @@ def history(
     note = f"Read {path.name}: intervals of {window.step_s:g} s, the samples' own distance."
     if step_s is not None:
         note = f"Read {path.name}: intervals of {window.step_s:g} s, as asked."
-    containers = part(series, window, str(path), labels, hold_s)
+    containers = part(series, window, str(path), labels, longest_hold(hold_s, apart_s))
     return assembled([containers], window, str(path), of_pods, [note], max_cells)
 
 
-def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> Window:
+def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> tuple[Window, float]:
+    """Return the window, and the usual distance of CPU samples, s (the step if there is none)."""
     first_s = min(float(entry.times_s[0]) for entry in cpu)
     last_s = max(float(entry.times_s[-1]) for entry in cpu)
-    if step_s is None:
-        steps = np.concatenate([np.diff(entry.times_s) for entry in cpu])
-        if not steps.size:
-            raise TraceError(f"{path}: every series of {names.CPU} has one sample; a counter needs two")
-        values, counts = np.unique(np.round(steps, 3), return_counts=True)
-        step_s = float(values[np.argmax(counts)])
+    steps = np.concatenate([np.diff(entry.times_s) for entry in cpu])
+    if step_s is None and not steps.size:
+        raise TraceError(f"{path}: every series of {names.CPU} has one sample; a counter needs two")
+    apart_s = _usual(steps) if steps.size else float(step_s or 0.0)
+    step_s = apart_s if step_s is None else step_s
     if not (np.isfinite(step_s) and step_s >= 1e-3):
         raise TraceError(f"{path}: a step of {step_s:g} s, expected a millisecond or more")
     intervals = (last_s - first_s) / step_s
     # Bounded before it becomes an integer; a time stamp that misses the last edge by rounding means it.
-    return Window(first_s, step_s, max(1, ceil(min(intervals, 1e12) - 1e-3)))
+    return Window(first_s, step_s, max(1, ceil(min(intervals, 1e12) - 1e-3))), apart_s
+
+
+def _usual(steps: Floats) -> float:
+    """Return the mean of the distances around the most frequent one, s: scrapes come late or early."""
+    values, counts = np.unique(np.round(steps, 3), return_counts=True)
+    common = values[np.argmax(counts)]
+    return float(np.round(np.mean(steps[np.abs(steps - common) <= _JITTER * common]), 6))
 
 
 def _own(entry: Series) -> dict[str, str]:

@@ -30,6 +30,9 @@ from twinbed import TraceError
 HOLD_S = 300.0
 """Longest time without a sample over which a counter's growth counts, s: Prometheus' own look-back."""
 
+_LATE = 1.5
+"""Least hold, in distances of samples: a sample that comes late ends no container."""
+
 Key = tuple[str, str, str]
 """Namespace, pod and container."""
 
@@ -74,6 +77,7 @@ class Part:
 
     has: the metrics that there were
     dropped: number of samples that are no number
+    hold_s: longest time without a sample over which a counter's growth counted, s
     """
 
     keys: list[Key]
@@ -84,6 +88,7 @@ class Part:
     facts: dict[str, Entries]
     has: frozenset[str]
     dropped: int = 0
+    hold_s: float = HOLD_S
 
 
 def part(
@@ -95,12 +100,13 @@ def part(
 ) -> Part:
     """Return the containers of these series; all series of a container must be among them.
 
+    hold_s: longest time without a sample over which growth counts, s; at least one and a half intervals.
     Raises TraceError, which begins with `source`, for containers that only another label distinguishes.
     """
     told: dict[Key, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
-    dropped = 0
+    dropped, hold_s = 0, longest_hold(hold_s, window.step_s)
     for entry in series:
-        key = _key(entry)
+        key = key_of(entry)
         dropped += entry.dropped if key is not None else 0
         if key is not None and entry.times_s.size:
             told[key][entry.metric].append(entry)
@@ -132,7 +138,12 @@ def part(
             entries[name].append((row, changes))
     facts = {name: _together(changes) for name, changes in entries.items()}
     has = frozenset(metric for own in told.values() for metric in own)
-    return Part(keys, cpu, memory, throttled_s, present, facts, has, dropped)
+    return Part(keys, cpu, memory, throttled_s, present, facts, has, dropped, hold_s)
+
+
+def longest_hold(hold_s: float, apart_s: float) -> float:
+    """Return the hold for samples that are this far apart, s."""
+    return max(hold_s, _LATE * apart_s)
 
 
 def assembled(
@@ -151,13 +162,15 @@ def assembled(
     kept = [np.flatnonzero(piece.present.any(axis=1)) for piece in parts]
     keys = [piece.keys[row] for piece, rows in zip(parts, kept, strict=True) for row in rows]
     check_cells(source, window, len(keys), max_cells)
+    hold_s = max((piece.hold_s for piece in parts), default=HOLD_S)
     if not keys:
         raise TraceError(
-            f"{source}: no container has two samples of {names.CPU} in the window; "
-            "are the time range and the step right?"
+            f"{source}: no container has two samples of {names.CPU} that are at most {hold_s:g} s apart in "
+            "the window; are the time range and the step right?"
         )
     has = frozenset[str]().union(*(piece.has for piece in parts))
     dropped = sum(piece.dropped for piece in parts)
+    unseen = sum(len(piece.keys) for piece in parts) - len(keys)
 
     def dense(name: str) -> Floats:
         values = np.zeros((window.intervals, len(keys)))
@@ -181,7 +194,7 @@ def assembled(
         metadata={"source": source, "format": "Prometheus"},
     )
     validate(trace, source)
-    trace = replace(trace, notes=(*notes, *_notes(trace, owners, of_pods, has, dropped)))
+    trace = replace(trace, notes=(*notes, *_notes(trace, owners, of_pods, has, dropped, hold_s, unseen)))
     return ClusterHistory(trace, tuple(owners), _joined(parts, kept))
 
 
@@ -194,7 +207,7 @@ def check_cells(source: str, window: Window, containers: int, max_cells: int = M
         )
 
 
-def _key(entry: Series) -> Key | None:
+def key_of(entry: Series) -> Key | None:
     """Return whose series this is, or None if it is not a container's."""
     own = entry.labels
     key = (label(own, "namespace"), label(own, "pod"), label(own, "container"))
@@ -291,10 +304,13 @@ def _notes(
     known: Mapping[tuple[str, str], object],
     has: Collection[str],
     dropped: int,
+    hold_s: float,
+    unseen: int,
 ) -> list[str]:
     workloads = {(owner.namespace, owner.workload, owner.container) for owner in owners}
     notes = [
-        f"{len(owners)} containers of pods, which are {len(workloads)} containers of workloads; "
+        f"{_counted(len(owners), 'container')} of pods, which {_are(len(owners))} "
+        f"{_counted(len(workloads), 'container')} of workloads; "
         "each pod's container is a column, absent before it starts and after it ends."
     ]
     rows = np.arange(len(trace.present))[:, None]
@@ -304,14 +320,31 @@ def _notes(
     if hidden:
         notes.append(
             f"{hidden} intervals ({100 * hidden / (hidden + trace.present.sum()):.2g} %) lie in holes longer "
-            f"than {HOLD_S:g} s and are absent; over shorter holes a counter's growth is even."
+            f"than {hold_s:g} s and are absent; over shorter holes a counter's growth is even."
         )
     guessed = len({(own.namespace, own.pod) for own in owners} - set(known))
-    if guessed:
+    if unseen:
+        notes.append(
+            f"{_counted(unseen, 'container')} {_are(unseen)} left out: "
+            f"no two samples at most {hold_s:g} s apart."
+        )
+    if guessed == 1:
+        notes.append("1 pod has no kube_pod_owner; its workload follows from its name.")
+    elif guessed:
         notes.append(f"{guessed} pods have no kube_pod_owner; their workloads follow from the pods' names.")
     if dropped:
-        were = "sample is" if dropped == 1 else "samples are"
-        notes.append(f"{dropped} {were} NaN or infinite, and left out as if nothing had been scraped.")
+        notes.append(
+            f"{_counted(dropped, 'sample')} {_are(dropped)} NaN or infinite, "
+            "and left out as if nothing had been scraped."
+        )
     if names.MEMORY not in has:
         notes.append(f"There is no {names.MEMORY}: memory is 0 throughout.")
     return notes
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from traces.schema import LARGEST, Floats
+from traces.schema import LARGEST, LATEST_S, Floats
 from twinbed import TraceError
 from twinbed.text import printable
 
@@ -89,7 +89,7 @@ def series_of(
     metric = metric or labels.get(NAME, "")
     if not metric:
         raise TraceError(
-            f"{source}: series {_shown(labels)} has no metric name, so its unit is unknown; "
+            f"{source}: series {shown(labels)} has no metric name, so its unit is unknown; "
             "save the bare metric, e.g. container_cpu_usage_seconds_total{…}, and no expression"
         )
     kept = ~np.isnan(values)
@@ -97,12 +97,17 @@ def series_of(
         times_s, values = times_s[kept], values[kept]
     if values.size and not (values.min() >= 0 and values.max() <= LARGEST):
         raise TraceError(
-            f"{source}: {printable(metric[:80])}{_shown(labels)} has a value that is negative or infinite; "
+            f"{source}: {printable(metric[:80])}{shown(labels)} has a value that is negative or infinite; "
             "save the bare metric, and no expression"
         )
-    if times_s.size and not (np.abs(times_s).max() < 1e12 and (np.diff(times_s) > 0).all()):
+    if times_s.size and not np.abs(times_s).max() <= LATEST_S:
         raise TraceError(
-            f"{source}: {printable(metric[:80])}{_shown(labels)} has times that do not increase; "
+            f"{source}: {printable(metric[:80])}{shown(labels)}: a time of {times_s[0]:.10g} s; divide "
+            "milliseconds by 1000"
+        )
+    if times_s.size and not (np.diff(times_s) > 0).all():
+        raise TraceError(
+            f"{source}: {printable(metric[:80])}{shown(labels)} has times that do not increase; "
             "save the series once more, in order of time"
         )
     others = {key: text for key, text in labels.items() if key != NAME}
@@ -151,6 +156,7 @@ def _identity(labels: Mapping[str, str], replica_labels: Collection[str]) -> fro
     return frozenset((key, text) for key, text in labels.items() if key not in replica_labels)
 
 
-def _shown(labels: Mapping[str, str]) -> str:
+def shown(labels: Mapping[str, str]) -> str:
+    """Return labels as Prometheus writes them, printable and not long."""
     text = ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items()) if key != NAME)
     return "{" + printable(text if len(text) <= 160 else f"{text[:159]}…") + "}"

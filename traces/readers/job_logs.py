@@ -76,6 +76,8 @@ def read_csv(path: Path) -> JobLog:
     needed = ("submit_s", "duration_s", "gpus")
     extra = [name for name in ("queue", "model", "types") if name in table.header(path)]
     rows = table.read_known(path, (*needed, *extra), needed, **dict.fromkeys(extra, "str"))
+    part = (rows["gpus"] % 1 != 0).to_numpy()
+    table.refuse(path, rows["gpus"].astype("str"), part, "a whole number")
     types = [tuple(filter(None, text.split("|"))) for text in rows["types"]] if "types" in rows else None
     columns = {name: rows[name] for name in ("queue", "model") if name in rows}
     return _log(path, rows["submit_s"], rows["duration_s"], rows["gpus"], types=types, **columns)
@@ -87,7 +89,7 @@ _SWF_FIELDS = 18
 def read_swf(path: Path) -> JobLog:
     """Return the jobs of a file in the standard workload format. Its processors stand for GPUs."""
     rows = []
-    for number, line in enumerate(read_user_text(path, MOST_TEXT_BYTES, TraceError).splitlines(), start=1):
+    for number, line in enumerate(_text(path).splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith(";"):
             continue
         fields = line.split()
@@ -95,6 +97,8 @@ def read_swf(path: Path) -> JobLog:
             values = [float(field) for field in fields]
         except ValueError:
             raise TraceError(f"{path}: line {number}: not a line of numbers") from None
+        if not all(abs(value) <= table.LARGEST for value in values):
+            raise TraceError(f"{path}: line {number}: expected finite numbers, and -1 for what is not known")
         if len(fields) != _SWF_FIELDS:
             raise TraceError(f"{path}: line {number}: {len(fields)} fields, expected {_SWF_FIELDS}")
         # Fields 2 to 5 are submit time, wait, run time and processors; field 8 is the requested processors,
@@ -109,15 +113,16 @@ def read_swf(path: Path) -> JobLog:
     return _log(path, frame["submit"], frame["run"], gpus, queue, waited=waited)
 
 
-_GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)")
+_GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d+)")
 
 
 def read_sacct(path: Path) -> JobLog:
     """Return the jobs that `sacct -X -P -o JobID,Submit,Start,ElapsedRaw,Partition,ReqTRES` printed.
 
-    AllocTRES may replace ReqTRES. Jobs that never started are left out.
+    AllocTRES may replace ReqTRES. Jobs that never started are left out. So are the steps of a job
+    (`7.batch`), which sacct prints without -X: they had the job's GPUs.
     """
-    lines = [line for line in read_user_text(path, MOST_TEXT_BYTES, TraceError).splitlines() if line.strip()]
+    lines = [line for line in _text(path).splitlines() if line.strip()]
     cells = [line.split("|") for line in lines]
     if len(cells) < 2:
         raise TraceError(f"{path}: no jobs below the header; make it with sacct -X -P")
@@ -127,12 +132,14 @@ def read_sacct(path: Path) -> JobLog:
     rows = pd.DataFrame(cells[1:], columns=cells[0], index=pd.RangeIndex(2, len(cells) + 1))
     table.require(path, list(rows.columns), ("Submit", "Start", "ElapsedRaw", "Partition"))
     asked = table.only(path, rows, ("ReqTRES", "AllocTRES"))
+    if "JobID" in rows:
+        rows = rows[~rows["JobID"].str.contains(".", regex=False)]
     started = rows["Start"].str.match(r"\d{4}-")
     rows = rows[started]
     if rows.empty:
         raise TraceError(f"{path}: no job has started")
     submit_s = _clock_s(path, rows["Submit"])
-    gpus = rows[asked].map(lambda text: sum(map(int, _GPUS.findall(text)[:1])))
+    gpus = rows[asked].map(_gpus_of_tres)
     waited = pd.Series(_clock_s(path, rows["Start"], rows["Submit"]) - submit_s)
     duration_s = table.numbers(path, rows["ElapsedRaw"])
     log = _log(path, submit_s, duration_s, gpus, rows["Partition"], waited=waited)
@@ -160,8 +167,7 @@ def read_kubernetes(path: Path) -> JobLog:
     is a missing value. GPUS may list several containers (`4,<none>`), in a CSV within quotes. Pods that have
     not ended are left out together with their gang.
     """
-    text = read_user_text(path, MOST_TEXT_BYTES, TraceError).removeprefix("\ufeff")
-    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    lines = [(number, line) for number, line in enumerate(_text(path).splitlines(), start=1) if line.strip()]
     comma = bool(lines) and "," in lines[0][1]
     try:
         cells = [next(csv.reader([line])) if comma else line.split() for _, line in lines]
@@ -179,8 +185,8 @@ def read_kubernetes(path: Path) -> JobLog:
         gpus = gpus * table.numbers(path, rows["PARALLELISM"])
     queue = rows["NAMESPACE"] if "NAMESPACE" in rows else pd.Series("", rows.index)
     alone = pd.Series([f"line {line}" for line in rows.index], rows.index)
-    job = rows["JOB"].where(rows["JOB"] != _NONE, alone) if "JOB" in rows else alone
-    ended = ~rows[["STARTED", "FINISHED"]].isin([_NONE, ""]).any(axis=1)
+    job = rows["JOB"].where(~rows["JOB"].isin(_NOTHING), alone) if "JOB" in rows else alone
+    ended = ~rows[["STARTED", "FINISHED"]].isin(_NOTHING).any(axis=1)
     whole = ended.groupby([queue, job]).transform("all")
     if not whole.any():
         raise TraceError(f"{path}: no job has ended")
@@ -195,10 +201,12 @@ def read_kubernetes(path: Path) -> JobLog:
 
 
 _NONE, _MOST_DIGITS = "<none>", 9
+_NOTHING = (_NONE, "")
+"""Cells without a value: kubectl's, and a CSV's."""
 
 
 def _gpus_of(path: Path, line: object, cell: str) -> float:
-    parts = [part for part in cell.split(",") if part not in (_NONE, "")]
+    parts = [part for part in cell.split(",") if part not in _NOTHING]
     if not all(part.isdecimal() and len(part) <= _MOST_DIGITS for part in parts):
         raise TraceError(f"{path}: line {line}, column GPUS: {cell!r}, expected whole numbers or {_NONE}")
     return float(sum(map(int, parts)))
@@ -214,6 +222,17 @@ FORMATS: Mapping[str, Callable[[Path], JobLog]] = {
     "surf": read_surf,
 }
 """Format → its reader."""
+
+
+def _text(path: Path) -> str:
+    return read_user_text(path, MOST_TEXT_BYTES, TraceError).removeprefix("\ufeff")
+
+
+def _gpus_of_tres(text: str) -> int:
+    """Return the number of GPUs: the total, or the sum over types if there is no total."""
+    found = _GPUS.findall(text)
+    total = [int(count) for kind, count in found if not kind]
+    return total[0] if total else sum(int(count) for _, count in found)
 
 
 def _clock_s(path: Path, cells: pd.Series[str], first: pd.Series[str] | None = None) -> Floats:

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from traces.readers import table
-from traces.schema import MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace
+from traces.schema import LATEST_S, MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace
 from twinbed import TraceError
 
 TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3, "Time": 1e-3}
@@ -54,6 +54,8 @@ Fill = Literal["hold", "zero", "linear"]
 """How a gap is filled: with the value before it, with 0, or with the line between the values around it."""
 
 _CURE = "--fill hold (or zero, linear) fills gaps"
+
+_EXPECTED_TIME = "seconds, or ISO 8601 such as 2024-05-01T10:00:00Z"
 
 _NO_MEMORY = "The source has no memory column: memory is 0 throughout."
 
@@ -194,8 +196,8 @@ def _target(column: str) -> tuple[str, str, float]:
     """Return (container, quantity, unit) of a wide column. NAME is CPU in cores; NAME.SUFFIX is what SUFFIX
     says."""
     name, dot, suffix = column.rpartition(".")
-    if dot and name and suffix in COLUMNS:
-        return (name, *COLUMNS[suffix])
+    if dot and name.strip() and suffix in COLUMNS:
+        return (name.strip(), *COLUMNS[suffix])
     return (column, *COLUMNS["cpu_cores"])
 
 
@@ -233,7 +235,12 @@ def _times(path: Path, cells: pd.Series[str]) -> Floats:
     """Return seconds, float64[n]: numbers in the column's unit, or ISO 8601 to the microsecond."""
     stamps_ns = None if cells.name == "time_ms" else table.iso_ns(path, cells)
     if stamps_ns is None:
-        return table.numbers(path, cells) * TIME[str(cells.name)]
+        expected = "milliseconds" if cells.name == "time_ms" else _EXPECTED_TIME
+        times_s = table.numbers(path, cells, expected=expected) * TIME[str(cells.name)]
+        table.refuse(
+            path, cells, np.abs(times_s) > LATEST_S, f"{expected}; milliseconds are a column time_ms"
+        )
+        return times_s
     return np.asarray(stamps_ns // 1000, np.float64) / 1e6
 
 

@@ -110,6 +110,7 @@ def availability(path: Path) -> tuple[Real, Real]:
     """
     frame = table.read_known(path, ("t_s", "available"), ("t_s", "available"))
     t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)
+    table.refuse(path, frame["available"].astype("str"), available < 0, "zero or more machines")
     late = np.flatnonzero(np.diff(t_s) <= 0)
     if late.size:
         line = frame.index[late[0] + 1]

@@ -51,7 +51,7 @@ _MISSING = ("", "nan", "NaN", "NA", "null")
 _BLANK = b", \t\r\n"
 """The characters of a line without a value."""
 
-_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
 class _CheckedText:
@@ -73,8 +73,10 @@ class _CheckedText:
         if self._header.lower().startswith(b"sep="):
             raise self._wrong(1, "is for Excel; delete it, or switch Grafana's 'Download for Excel' off")
         bare = re.sub(rb'"[^"]*"', b"", self._header)
-        if b";" in bare and b"," not in bare:
-            shown = printable(self._header[:120].decode("utf-8", "replace").strip())
+        if self._header.startswith(_UTF16_MARKS):
+            raise self._wrong(1, "the text is UTF-16; save it as UTF-8")
+        if (b";" in bare or b"\t" in bare) and b"," not in bare:
+            shown = printable(self._header[:120].decode("utf-8", "replace").strip().replace("\t", " "))
             raise self._wrong(1, f"expected ',' between fields and a point in numbers; the file has {shown}")
         self.names = [name.strip() for name in self._split(1, self._header)]
         self._check_names()
@@ -206,8 +208,14 @@ def _parsed(path: Path, text: _CheckedText, **options: Any) -> pd.DataFrame:
     return frame
 
 
-def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> NDArray[np.float64]:
-    """Return a text column as float64[n]. Empty cells become NaN if blank_is_nan.
+def numbers(
+    path: Path,
+    cells: pd.Series[str],
+    *,
+    blank_is_nan: bool = False,
+    expected: str = "a finite number, such as 1234.5",
+) -> NDArray[np.float64]:
+    """Return a text column as float64[n]. Empty cells become NaN if blank_is_nan. expected: end of the error.
 
     Raises TraceError, which names the line and column of the first cell that is not a finite number.
     """
@@ -221,7 +229,7 @@ def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) ->
     bad = ~(np.abs(values) <= LARGEST)
     if blank_is_nan:
         bad &= ~np.asarray(blank)
-    refuse(path, cells, bad, "a finite number, such as 1234.5")
+    refuse(path, cells, bad, expected)
     return values
 
 

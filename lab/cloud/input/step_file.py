@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -70,7 +71,7 @@ class StepFile(Section):
     parameters: float = Field(gt=0)
     sequence: float = Field(gt=0)
     gpu: str
-    gpus: list[float] = Field(min_length=1, max_length=1000)
+    gpus: list[Annotated[float, Field(ge=1)]] = Field(min_length=1, max_length=1000)
     tokens_per_gpu: float = Field(gt=0)
     micro_batch: float | None = Field(default=None, gt=0)
     recompute: bool = False

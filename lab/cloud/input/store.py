@@ -266,5 +266,5 @@ def _parsed(path: Path, number: int, row: Mapping[str, str]) -> Run:
     except ValidationError as error:
         problem = error.errors()[0]
         column = problem["loc"][0] if len(problem["loc"]) == 1 else f"{_PARAMETER}{problem['loc'][1]}"
-        wrong = "is empty" if problem["type"] == "missing" else f"{problem['input']!r} is not valid"
+        wrong = "is empty" if problem["type"] == "missing" else f"{problem['input']!r}: {problem['msg']}"
         raise TraceError(f"{path}: row {number}, column {column}: {wrong}") from None

@@ -89,7 +89,8 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
     stuck = ~(drawn.throughput[:, :, 0] > 0).any(axis=1)
     if stuck.any():
         types = ", ".join(asked.servers)
-        raise ScenarioError(f"cluster: job {int(np.argmax(stuck))} can run on none of {types}")
+        job = int(np.argmax(stuck))
+        raise ScenarioError(f"cluster: job {job} (from 0, by submission) can run on none of {types}")
     names = tuple(asked.queues) or tuple(sorted(set(drawn.queue))) or ("",)
     unknown = set(drawn.queue) - set(names)
     if unknown:
@@ -208,9 +209,9 @@ def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -
     if not submit_s.size:
         raise ScenarioError(f"cluster.log.skip: {given.path} has only {log.submit_s.size} jobs")
     models = _models(asked, log.model[part], random)
-    notes = [f"{submit_s.size:,} jobs of {Path(given.path).name}"]
+    notes = [f"Jobs of {Path(given.path).name}: {submit_s.size:,}"]
     if log.left_out:
-        notes.append(f"{log.left_out:,} rows of the log without GPUs or a run time are left out")
+        notes.append(f"Rows of the log without GPUs or a run time, left out: {log.left_out:,}")
     if given.format == "alibaba-gpu-2023":
         notes.append("A pod with a part of a GPU counts as one with a whole GPU")
     n = submit_s.size

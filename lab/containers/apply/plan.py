@@ -183,7 +183,7 @@ def _left(advice: Advice, rows: Sequence[Row]) -> list[str]:
     careful = sum(row.verdict == "care" for row in left)
     notes = []
     if len(left) > careful:
-        notes.append(f"Left unchanged, as advised: {len(left) - careful} rows.")
+        notes.append(f"Rows left unchanged, as advised: {len(left) - careful}.")
     if careful:
-        notes.append(f"To be applied with care, and left out: {careful} rows; add them with --include-care.")
+        notes.append(f"Rows to be applied with care, left out: {careful}; add them with --include-care.")
     return notes

@@ -138,6 +138,16 @@ def test_numbers_that_name_a_row_stand_in_every_table_too():
         assert line.split()[:2] == ["0.25", "escra"]
 
 
+def test_many_texts_come_below_each_other_beside_the_first():
+    columns = (Column("name", "Container"), *(Column(f"k{i}", f"Setting {i}", "cores") for i in range(8)))
+    row = {"name": "shop/web-7d4b9c6f5-x2k4z/app"} | {f"k{i}": f"{i} → 0.605 / {i} → none" for i in range(8)}
+    lines = formats.table(Result(columns, (row,)), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    for i in range(8):
+        (line,) = (line for line in lines if f"{i} → 0.605 / {i} → none" in line)
+        assert line.startswith("shop/web-7d4b9c6f5-x2k4z/app ")
+
+
 def test_names_that_leave_no_room_for_figures_are_broken_where_their_parts_end():
     columns = (
         Column("container", "container"),

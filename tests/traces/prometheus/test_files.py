@@ -184,6 +184,14 @@ NO_END = matrix('{"metric":{},"values":[[1,"2"')[:-3]
         ("a.om", "# TYPE x counter\n?\n", "line 2: expected name"),
         ("a.om", "# EOF\n", "no samples"),
         ("a.om", f'{CPU}{{pod="a",container="a"}} 1 1000\n', "has one sample; a counter needs two"),
+        (
+            "a.om",
+            f'{CPU}{{pod="a",container="a"}} 1 1774740000\n',
+            "seconds, end the file with a line '# EOF'",
+        ),
+        ("a.om", f'{CPU}{{pod="a",container="a"}} 1 1774740000000\n# EOF\n', "divide milliseconds by 1000"),
+        ("a.om", f'{CPU}{{pod_name="a",container_name="b"}} 1 1\n# EOF\n', 'first has {container_name="b"'),
+        ("a.om", f'{CPU}{{pod="a",container="b",cpu="cpu00"}} 1 1\n# EOF\n', "needs the labels pod and con"),
         ("a.csv", "Time,a\n1000,1\n", "is a legend"),
     ],
 )
@@ -265,3 +273,31 @@ def test_the_line_that_is_wrong_is_named_far_into_a_text(tmp_path: Path) -> None
     path.write_text("\n".join(lines))
     with pytest.raises(TraceError, match="line 2501: the value or the time is not a number"):
         load(path)
+
+
+def counter(times_s: np.ndarray, pod: str = "db-0") -> str:
+    """Return the lines of a container that uses a quarter of a core."""
+    first = float(times_s[0])
+    return "".join(
+        f'{CPU}{{namespace="shop",pod="{pod}",container="db"}} {10 + 0.25 * (at - first)!r} {at!r}\n'
+        for at in times_s.tolist()
+    )
+
+
+@pytest.mark.parametrize("apart_s", [300.0, 600.0])
+def test_scrapes_that_come_a_little_late_are_no_holes(apart_s: float, tmp_path: Path) -> None:
+    late_s = np.round(np.random.default_rng(5).normal(0, 0.3, 49), 3)
+    (tmp_path / "a.om").write_text(counter(1774740000 + apart_s * np.arange(49) + late_s) + "# EOF\n")
+    trace = load(tmp_path / "a.om")
+    assert trace.present.all()
+    assert trace.interval_s == pytest.approx(apart_s, abs=0.3)
+    np.testing.assert_allclose(trace.cpu_cores, 0.25, rtol=1e-6)
+
+
+def test_containers_that_are_left_out_are_told(tmp_path: Path) -> None:
+    often, once = 1774740000.0 + 15 * np.arange(41), np.array([1774740000.0])
+    (tmp_path / "a.om").write_text(counter(often) + counter(once, "db-1") + "# EOF\n")
+    trace = load(tmp_path / "a.om")
+    assert trace.containers == ("shop/db-0/db",)
+    assert "1 container is left out: no two samples at most 300 s apart." in trace.notes
+    assert "1 pod has no kube_pod_owner; its workload follows from its name." in trace.notes

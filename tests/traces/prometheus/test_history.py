@@ -65,6 +65,14 @@ def test_a_short_hole_is_filled_evenly_and_a_long_one_is_absence() -> None:
     assert any("13 intervals" in note and "absent" in note for note in trace.notes)
 
 
+def test_readings_of_a_long_step_that_come_late_are_no_holes() -> None:
+    window = Window(3000.0, 300.0, 10)
+    values = 0.5 * (window.edges - 3000.0)
+    late_s = window.edges + np.where(np.arange(11) % 2, 0.002, 0.0)
+    series = [one(names.CPU, values, window.edges), one(names.CPU_SEEN, late_s - 5, window.edges)]
+    assert assembled([part(series, window, "here")], window, "here").trace.present.all()
+
+
 def test_pods_that_come_and_go_are_absent_outside_their_lives() -> None:
     early = one(names.CPU, USED.values[:8], EDGES[:8], pod="web-7d4b9c6f5-aaaaa")
     late = one(names.CPU, USED.values[12:], EDGES[12:], pod="web-7d4b9c6f5-bbbbb")

@@ -75,11 +75,14 @@ def test_a_csv_file_is_read_with_its_parameters(tmp_path):
     [
         ("job,instance\na,b\n", "column workers is missing"),
         (HEADER.replace("ok", "okay") + "a,m4,2,10,4,4,16,,\n", "column okay is unknown"),
-        (HEADER + "a,m4,2,nan,4,4,16,,\n", "row 2, column time_s: 'nan' is not valid"),
-        (HEADER + "a,m4,2,1,4,4,16,,\na,m4,0,1,4,4,16,,\n", "row 3, column workers: '0' is not valid"),
-        (HEADER + "a,m4,2,1,4,4,16,maybe,\n", "column ok: 'maybe' is not valid"),
+        (HEADER + "a,m4,2,nan,4,4,16,,\n", "row 2, column time_s: 'nan': Input should be"),
+        (
+            HEADER + "a,m4,2,1,4,4,16,,\na,m4,0,1,4,4,16,,\n",
+            "row 3, column workers: '0': Input",
+        ),
+        (HEADER + "a,m4,2,1,4,4,16,maybe,\n", "column ok: 'maybe': Input should be a valid boolean"),
         (HEADER + "a,m4,2,,4,4,16,,\n", "row 2, column time_s: is empty"),
-        (HEADER + "a,m4,2,1,4\n", "row 2: has not as many fields as the header"),
+        (HEADER + "a,m4,2,1,4\n", "row 2: 5 fields between commas, and the header has 9"),
     ],
 )
 def test_a_csv_file_that_is_wrong_is_refused_by_row_and_column(tmp_path, text, message):

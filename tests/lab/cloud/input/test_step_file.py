@@ -54,6 +54,10 @@ def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path):
             "probes: row 1: this step is faster than the GPU's peak",
         ),
         (QUESTION.replace("[16, 64]", "[]"), "gpus: "),
+        (
+            QUESTION.replace("[16, 64]", "[16, 0]"),
+            r"step\.yaml: gpus\.1: Input should be greater",
+        ),
         ("sequence: 3", "parameters: missing"),
     ],
 )
