@@ -44,7 +44,7 @@ _STYLE = """<style>
 [data-testid="stTable"] :is(th, td):not(:first-child) { min-width: 5.5rem; }
 [data-testid="stTable"] td:last-child { min-width: 14rem; }
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 75%, transparent); }
-[data-testid="stButtonGroup"] button, [data-testid="stTab"] { color: inherit; }
+[data-testid="stButtonGroup"] button, [data-testid="stTab"] { color: inherit !important; }
 [data-testid="stSliderThumbValue"] { color: inherit; }
 [data-testid="stVegaLiteChart"] svg text { fill: currentcolor; fill-opacity: 0.75; }
 </style>"""

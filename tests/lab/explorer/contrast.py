@@ -1,6 +1,6 @@
 """Finds text on a page whose contrast with what is behind it is below WCAG 2.1's level AA (1.4.3).
 
-For: a journey and the screenshots. Charts are SVG; of what lies behind their text only the page counts.
+For: a journey and the screenshots. Charts are SVG; behind their text only the page counts.
 """
 
 from playwright.sync_api import Page
@@ -38,6 +38,8 @@ _WEAK = """([least, leastLarge]) => {
       const color = rgba(style.backgroundColor);
       back = over(color, back, color[3]);
     }
+    const shape = own.closest('g.node')?.querySelector('path, polygon, ellipse');  // of a graph
+    if (shape) back = rgba(getComputedStyle(shape).fill);
     const color = rgba(own instanceof SVGElement ? look.fill : look.color);
     const [low, high] = [light(over(color, back, color[3] * seen)), light(back)].sort((a, b) => a - b);
     const ratio = (high + 0.05) / (low + 0.05), px = parseFloat(look.fontSize);
