@@ -93,7 +93,7 @@ def _lines(
 ) -> alt.Chart:
     scale = alt.Scale(type="log") if log else alt.Scale(nice=False)
     chart: alt.Chart = (
-        alt.Chart(frame, height=240 + legend_px(looks), width=_WIDTH)
+        alt.Chart(frame, height=240 + legend_px([look.title for look in looks]), width=_WIDTH)
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
             x=alt.X(f"{x}:Q", title=x_title, scale=scale),

@@ -245,7 +245,7 @@ def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
         symbolStrokeWidth=3,
         symbolSize=300,
         labelLimit=320,
-        columns=_columns(titles),
+        columns=columns(titles),
     )
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     dashes = alt.Scale(domain=titles, range=[list(look.dash) for look in runs])
@@ -255,16 +255,15 @@ def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
     }
 
 
-def _columns(titles: Sequence[str]) -> int:
-    """Return how many entries of a legend stand in a row."""
+def columns(titles: Sequence[str]) -> int:
+    """Return how many entries of a legend above a chart stand in a row."""
     fitting = _WIDEST // (max(map(len, titles), default=0) + _SYMBOL)
     return max(1, min(_IN_A_ROW, len(titles), fitting))
 
 
-def legend_px(runs: Sequence[Shown]) -> int:
-    """Return the height of the legend of `by_title`, which a chart's height includes, px."""
-    titles = [look.title for look in runs]
-    return _ROW_PX * -(-len(titles) // _columns(titles))
+def legend_px(titles: Sequence[str]) -> int:
+    """Return the height of a legend above a chart, which the chart's height includes, px."""
+    return _ROW_PX * -(-len(titles) // columns(titles))
 
 
 def named(field: str, colors: Mapping[str, str], **legend: Any) -> alt.Color:

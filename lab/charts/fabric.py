@@ -145,7 +145,7 @@ def job(looks: Sequence[Shown], one: str) -> Iterator[Figure]:
     yield Figure(
         f"Every {one} over time",
         f"How long the longest {one} of each stretch took. A peak is a fault that the scheme did not hide.",
-        alt.Chart(frame, height=250 + legend_px(looks))
+        alt.Chart(frame, height=250 + legend_px([look.title for look in looks]))
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
             x=Time((0.0, float(frame["at_s"].max()))).of("at_s"),

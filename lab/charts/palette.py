@@ -43,8 +43,8 @@ _DASHES: tuple[tuple[int, ...], ...] = (
 
 THROTTLED = "#D55E00"
 USAGE = "#7F8790"
-INK = "#767D86"
-"""Colour of text inside a chart. Its contrast is 4.2 on the white page and 4.4 on the dark one."""
+INK = "#6B727B"
+"""Colour of text inside a chart on a white page: its contrast is 4.8. The explorer's pages have their own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from lab.runs.store import Run
 
 _STRETCHES = 400
 _WIDTH = 400
-_FONT = "system-ui, sans-serif"
 
 
 def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
@@ -32,7 +31,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
         "Reserved and used over time",
         f"All containers together, means over {_stretch_s(runs):g} s. Line: sum of limits; grey: use; "
         "dashed: global limit.",
-        _finished(_totals(looks)),
+        _totals(looks),
     )
     slacks = [
         ("cpu", "CPU slack: limit − use (cores)", ".3f"),
@@ -48,14 +47,14 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
             "How much slack, how often",
             "Share of container-periods with at most this slack. Left of another policy's line: less is "
             "reserved in vain; at zero: nothing is left.",
-            _finished(alt.hconcat(*sides)),
+            alt.hconcat(*sides),
         )
     shares = series.by_run(looks, [series.throttled_share(look.run, _STRETCHES) for look in looks])
     if len(shares) and shares["share"].any():
         yield Figure(
             "Throttling over time",
             f"Share of containers throttled in a period, means over {_stretch_s(runs):g} s.",
-            _finished(drawing.shares(shares, looks).properties(width=2 * _WIDTH)),
+            drawing.shares(shares, looks).properties(width=2 * _WIDTH),
         )
 
 
@@ -88,7 +87,7 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
             f"Of the requests that came in the same {width:g} s: 1 % took longer than the upper lines, half "
             "of them longer than the lower ones. Requests without an answer count: a triangle means at "
             "least so long, because they still had none when the run ended.",
-            _finished(alt.vconcat(*charts)),
+            alt.vconcat(*charts),
         )
         frame = series.by_run(looks, [services.latency_distribution(look.run) for look in looks])
         chart = services_drawing.latency_distribution(frame, looks).properties(width=2 * _WIDTH, height=240)
@@ -96,15 +95,13 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
             f"All latencies{of}",
             "Share of all requests that were answered within so long: further left is faster, and a line "
             "that ends below 100 % left the rest without an answer.",
-            _finished(chart),
+            chart,
         )
     yield Figure(
         f"Throughput{of}",
         "Lines: answers given a second. Grey: what clients asked for. Below the grey: work that piles up or "
         "is lost; above it: work that was late.",
-        _finished(
-            services_drawing.throughput(frames, looks, hover=False).properties(width=2 * _WIDTH, height=170)
-        ),
+        services_drawing.throughput(frames, looks, hover=False).properties(width=2 * _WIDTH, height=170),
     )
 
 
@@ -166,15 +163,8 @@ def _total(
         reserved.encode(y=alt.Y(f"reserved_{key}:Q", title=axis, scale=y)),
         rule.encode(y=alt.Y("y:Q", title=axis, scale=y)),
     ]
-    title = alt.Title(look.title, anchor="start", color=look.color)
+    title = alt.Title(look.title, anchor="start")
     return alt.LayerChart(layer=layers, width=_WIDTH, height=110, title=title)
-
-
-def _finished(chart: alt.VConcatChart | alt.HConcatChart | alt.LayerChart | alt.Chart) -> alt.TopLevelMixin:
-    # aria=False leaves out a description of every mark; the page is then a third as long.
-    plain = chart.configure(font=_FONT, background="white", aria=False)
-    finished: alt.TopLevelMixin = plain.configure_view(stroke=None)
-    return finished
 
 
 def _ceiling(run: Run, limit: str) -> float:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
+from lab.charts.drawing import columns, legend_px
 from lab.charts.palette import AREAS, USAGE
 
 _HEIGHT = 280
-_LONG = 12
-"""Characters of a name from which a row of a legend has no room for a second one on a phone."""
 
 
 def lines(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerChart:
@@ -23,7 +22,7 @@ def lines(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerCh
     """
     x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False))
     named = frame.rename(columns={key: "x", metric: "mean"})
-    base = alt.Chart(named, height=_HEIGHT).encode(x=x, color=_by(named))
+    base = alt.Chart(named, height=_height(named)).encode(x=x, color=_by(named))
     y = alt.Y("mean:Q", title=title, scale=_scale(named))
     line = base.mark_line(point=True).encode(y=y, tooltip=["line:N", "x:Q", "mean:Q"])
     interval = base.mark_rule(clip=True).encode(y="low:Q", y2="high:Q")
@@ -33,7 +32,7 @@ def lines(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerCh
 def bars(frame: pd.DataFrame, key: str, metric: str, title: str) -> alt.LayerChart:
     """Draw a metric over a key of names, with intervals. Columns as in `lines`."""
     named = frame.rename(columns={key: "x", metric: "mean"})
-    base = alt.Chart(named, height=_HEIGHT).encode(
+    base = alt.Chart(named, height=_height(named)).encode(
         x=alt.X("x:N", title=key, sort=None), xOffset="line:N", color=_by(named)
     )
     points = base.mark_point(filled=True, size=70).encode(y=alt.Y("mean:Q", title=title, scale=_scale(named)))
@@ -63,7 +62,7 @@ def pareto(frame: pd.DataFrame, one: str, two: str, titles: tuple[str, str]) -> 
     Columns: the metrics, line, label, best (whether none beats it).
     """
     named = frame.rename(columns={one: "one", two: "two"})
-    base = alt.Chart(named, height=_HEIGHT).encode(
+    base = alt.Chart(named, height=_height(named)).encode(
         x=alt.X("one:Q", title=titles[0], scale=alt.Scale(zero=False)),
         y=alt.Y("two:Q", title=titles[1], scale=alt.Scale(zero=False)),
     )
@@ -88,10 +87,17 @@ def _scale(frame: pd.DataFrame) -> alt.Scale:
     )
 
 
+def _names(frame: pd.DataFrame) -> list[str]:
+    return list(dict.fromkeys(frame["line"]))
+
+
+def _height(frame: pd.DataFrame) -> int:
+    return _HEIGHT + legend_px(_names(frame))
+
+
 def _by(frame: pd.DataFrame) -> alt.Color:
-    """Return the colours of the column `line`, all different. A phone cuts a second column of long names."""
-    names = list(dict.fromkeys(frame["line"]))
-    columns = 1 if max(map(len, names), default=0) > _LONG else 3
-    legend = alt.Legend(orient="top", columns=columns, labelLimit=420)
+    """Return the colours of the column `line`, all different."""
+    names = _names(frame)
+    legend = alt.Legend(orient="top", columns=columns(names), labelLimit=420, symbolSize=100)
     scale = alt.Scale(domain=names, range=list(AREAS))
     return alt.Color("line:N", title=None, sort=None, scale=scale, legend=legend)

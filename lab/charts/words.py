@@ -36,6 +36,17 @@ def unit(seconds: float) -> tuple[float, str]:
     return next(((size, name) for least, size, name in _UNITS if seconds >= least), (0.001, "ms"))
 
 
+def in_rows(largest: float, decimals: int) -> tuple[float, str, int]:
+    """Return the unit of a table's row of durations: its length in s, its name, its decimals.
+
+    largest: duration in s; decimals: those of the row in s. Days are in hours: rows are compared, too.
+    """
+    size, name = unit(largest) if largest else (1.0, "s")
+    if name == "d":
+        size, name = 3600.0, "h"
+    return size, name, decimals if size == 1.0 else 2 if size > 1.0 else max(0, decimals - 3)
+
+
 def duration(seconds: float) -> str:
     """Return a duration: `0.12 ms`, `81.3 ms`, `1.25 s`, `42 min`, `3.5 h`, `7 d`; empty for NaN."""
     if math.isnan(seconds):

@@ -89,7 +89,7 @@ def _hosts(running: bool) -> tuple[int | None, float | None]:
         value=None,
         step=1.0,
         format="%.0f",
-        placeholder="one for each",
+        placeholder="1 each",
         key="advice_hosts",
         bind=_BIND,
         disabled=running,

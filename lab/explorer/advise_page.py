@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import advise_chooser, advise_results, running, session
+from lab.explorer import advise_chooser, advise_results, running, sections, session
 from lab.explorer.advise_results import Answer
 
 _ANSWERS = session.Answers("advice", Answer.of_plain)
@@ -22,7 +22,7 @@ def page() -> None:
         pressed = running.button(st.container(), about, ready=request is not None)
     if pressed and request is not None:
         running.start(_ANSWERS, lambda: advise_chooser.lent(request))
-    st.title("Advise", anchor=False)
+    sections.title("Advise", "Which requests and limits should my containers have, and is it safe?")
     running.show()
     answer = _ANSWERS.kept()
     if answer is None:

@@ -45,7 +45,8 @@ FORMS = {
 """Titles of lab.containers.advise.forms.FORMS."""
 
 _MIB = 1 << 20
-_COLUMNS = [column for column in table.COLUMNS if column.key not in ("name", "verdict", "reason")]
+_APART = ("name", "verdict", "reason")
+"""Columns of an advice that the table does not have, or has at its ends."""
 _LINES = {
     "Limit now": ("current", "limit", "#d55e00", []),
     "Limit advised": ("advised", "limit", "#1A7FC4", []),
@@ -98,14 +99,13 @@ def show(answer: Answer) -> None:
 
 
 def _table(advice: Advice) -> str:
-    heads = (
-        "Container",
-        *(f"{column.title} ({column.unit})" if column.unit else column.title for column in _COLUMNS),
-        "Verdict",
-    )
+    result = table.result(advice)
+    columns = [column for column in result.columns if column.key not in _APART]
+    titles = [f"{column.title} ({column.unit})" if column.unit else column.title for column in columns]
+    heads = ("Container", *titles, "Verdict")
     rows = []
-    for row, record in zip(advice.rows[:MOST_ROWS], table.result(advice).rows, strict=False):
-        texts = [str(record[column.key]) for column in _COLUMNS]
+    for row, record in zip(advice.rows[:MOST_ROWS], result.rows, strict=False):
+        texts = [str(record[column.key]) for column in columns]
         rows.append((row.name, texts, [VERDICTS[row.verdict]]))
     return str(html.parts().verdicts(heads, rows))
 

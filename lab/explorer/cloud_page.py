@@ -23,7 +23,7 @@ from lab.charts import words
 from lab.cloud.input.price_list import in_use
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Answer, Question
-from lab.explorer import answering, cloud_question, cloud_search, downloads, html, running, session
+from lab.explorer import answering, cloud_question, cloud_search, downloads, html, running, sections, session
 from lab.explorer.cloud_question import Choices
 from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
@@ -70,7 +70,7 @@ def page() -> None:
             "another, on the twin.",
         )
         chosen, below = cloud_question.choose(catalogue)
-    st.title("Cloud", anchor=False)
+    sections.title("Cloud", "Which cluster trains my job cheapest or fastest, and why?")
     question = _question(chosen)
     if wanted == _SEARCH:
         cloud_search.page(chosen, question, below)

@@ -17,7 +17,7 @@ from lab.charts import cluster as charts
 from lab.charts.palette import Shown, shown, title
 from lab.cluster.input import cluster_of
 from lab.cluster.metrics import METRICS
-from lab.explorer import html, questions, running, session
+from lab.explorer import html, questions, running, sections, session
 from lab.explorer.questions import Question
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
@@ -41,7 +41,7 @@ def page() -> None:
     running.take_finished()
     with st.sidebar:
         _ask()
-    st.title("Cluster", anchor=False)
+    sections.title("Cluster", "Who waits how long for GPUs under each scheduler, and who gets a fair share?")
     running.show()
     stored = questions.stored(str(RunStore().root), "cluster", tuple(POLICIES))
     if not stored:

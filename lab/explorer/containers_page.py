@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import html, results, running, session, trace_chooser
+from lab.explorer import html, results, running, sections, session, trace_chooser
 from lab.explorer.selection import TraceChoices
 from lab.runs.store import Run, RunStore
 
@@ -25,7 +25,7 @@ def page() -> None:
         )
     if pressed:
         running.start(_KEPT, lambda: trace_chooser.request(_KEPT.selection(), RunStore().root))
-    st.title("Containers", anchor=False)
+    sections.title("Containers", "Which limits does my workload need, and what does each policy cost it?")
     messages = st.container()
     for line in _KEPT.address_problems():
         messages.warning(html.markdown(line))

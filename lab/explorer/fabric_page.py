@@ -17,7 +17,7 @@ from control.fabric import BfdTimers, FaultKind, PlannedFault
 from lab.charts import fabric as charts
 from lab.charts.palette import title
 from lab.charts.words import duration
-from lab.explorer import fabric_jobs, html, running
+from lab.explorer import fabric_jobs, html, running, sections
 from lab.explorer.fabric_jobs import JOBS
 from lab.explorer.html import Card
 from lab.explorer.sections import section
@@ -66,7 +66,7 @@ def page() -> None:
             fabric_jobs.ask(asked)
         else:
             chosen = _choose()
-    st.title("Fabric", anchor=False)
+    sections.title("Fabric", "How long is traffic lost when a link breaks, and what does it cost a job?")
     running.show()
     if asked in JOBS:
         fabric_jobs.show(asked)
@@ -185,7 +185,7 @@ def _timeline(chosen: _Chosen) -> None:
     story = with_queue_pairs(story, chosen.fault, calibrated.queue_pair, rate_bps=calibrated.rate_bps)
     rows = pd.DataFrame(
         {
-            "ms": np.round(1000 * (story.at_s - chosen.fault.at_s), 1),
+            "time (ms)": np.round(1000 * (story.at_s - chosen.fault.at_s), 1),
             "step": [str(step) for step in story.step],
             "where": story.where,
             "what": story.what,

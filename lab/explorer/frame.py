@@ -32,7 +32,8 @@ from twinbed import TwinbedError, own
 
 _LOG = logging.getLogger(__name__)
 
-# The framework leaves a hand's breadth of empty page above the title and between the sections.
+# The framework leaves a hand's breadth of empty page above the title and between the sections, and too little
+# contrast in captions, chosen options and the text of charts.
 _STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-top: 4rem; padding-bottom: 4rem; max-width: 100rem; }
 [data-testid="stSidebarUserContent"] { padding-top: 0; }
@@ -42,6 +43,10 @@ _STYLE = """<style>
 @media (max-width: 640px) { .tb-phone { display: block; } }
 [data-testid="stTable"] :is(th, td):not(:first-child) { min-width: 5.5rem; }
 [data-testid="stTable"] td:last-child { min-width: 14rem; }
+[data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 75%, transparent); }
+[data-testid="stButtonGroup"] button, [data-testid="stTab"] { color: inherit !important; }
+[data-testid="stSliderThumbValue"] { color: inherit; }
+[data-testid="stVegaLiteChart"] svg text { fill: currentcolor; fill-opacity: 0.75; }
 </style>"""
 
 _ON_A_PHONE = '<div class="tb-phone">The choices of a page and the other pages are behind » above.</div>'

@@ -200,13 +200,10 @@ def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: 
 
 def _readable(metric: Metric, values: list[float]) -> tuple[Metric, list[float]]:
     """Return the metric and its values in a unit that people read, where it is a duration: the row's."""
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    size, name = words.unit(largest)
-    if name == "d":  # The rows of a table are compared, too.
-        size, name = 3600.0, "h"
-    if metric.unit != "s" or size == 1.0 or largest == 0:
+    if metric.unit != "s":
         return metric, values
-    decimals = 2 if size > 1 else max(0, metric.decimals - 3)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    size, name, decimals = words.in_rows(largest, metric.decimals)
     return replace(metric, unit=name, decimals=decimals), [value / size for value in values]
 
 

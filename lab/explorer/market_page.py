@@ -16,7 +16,7 @@ from lab.charts import market as charts
 from lab.charts.palette import shown
 from lab.cloud.input.market import cloud_of
 from lab.cloud.metrics import METRICS
-from lab.explorer import questions, running, session
+from lab.explorer import questions, running, sections, session
 from lab.explorer.questions import Question
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
@@ -36,7 +36,7 @@ def page() -> None:
     running.take_finished()
     with st.sidebar:
         _ask()
-    st.title("Market", anchor=False)
+    sections.title("Market", "How does a job on spot machines meet its deadline for the least money?")
     running.show()
     stored = questions.stored(str(RunStore().root), "cloud", tuple(POLICIES))
     if not stored:

@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts import drawing, series, services, words
-from lab.charts.palette import EVENTS, Shown, shown
+from lab.charts.palette import EVENTS, INK, Shown, shown
 from lab.explorer import cached, downloads, html
 from lab.explorer.sections import section
 from lab.runs.store import Run
@@ -147,6 +147,8 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
             time=drawing.Time(window, labels=look is present[-1], start_s=drawing.start_s(present)),
             top=top,
         )
+        if st.context.theme.type != "dark":  # Many marks are drawn on a canvas, which no style reaches.
+            chart = chart.configure_axis(labelColor=INK, titleColor=INK)
         stack.altair_chart(chart, key=f"time-{look.run.id}")
     _key(quantity, marked)
 

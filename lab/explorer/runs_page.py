@@ -16,7 +16,7 @@ import streamlit as st
 from lab.charts.palette import shown, title
 from lab.containers.kind import Containers
 from lab.containers.metrics import METRICS
-from lab.explorer import html, questions, results, running, services_results, session
+from lab.explorer import html, questions, results, running, sections, services_results, session
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.compare import kind_of
 from lab.runs.formats import ABSENT
@@ -30,7 +30,7 @@ def page() -> None:
     """Draw the page."""
     running.take_finished()
     store = RunStore()
-    st.title("Runs", anchor=False)
+    sections.title("Runs", "Which runs are stored here, and how do they compare?")
     running.show()
     if notice := st.session_state.pop("runs_notice", ""):
         st.success(html.markdown(notice))

@@ -1,6 +1,6 @@
-"""Headings of a page's sections, and the list of them at its top: pages may be many screens high.
+"""Draws a page's head: its title, the question that it answers, and the list of its sections.
 
-For: every page. Not for: the pages' titles.
+For: every page but the home page. Not for: what the sections contain.
 """
 
 from __future__ import annotations
@@ -9,38 +9,56 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from lab.explorer import html
 
-_LEAST = 2
+_LEAST = 3
 """Fewest sections of a page that lists them."""
 
-_drawn: ContextVar[list[str] | None] = ContextVar("drawn", default=None)
+
+@dataclass(slots=True)
+class _Page:
+    """place: of the list, below the title; drawn: the sections so far."""
+
+    place: DeltaGenerator | None = None
+    drawn: list[str] = field(default_factory=list)
+
+
+_page: ContextVar[_Page | None] = ContextVar("page", default=None)
+
+
+def title(text: str, question: str) -> None:
+    """Draw the page's title and the question that it answers, above the list of its sections."""
+    st.title(text, anchor=False)
+    st.markdown(question)
+    if (page := _page.get()) is not None:
+        page.place = st.empty()
 
 
 def section(text: str) -> None:
     """Draw the heading of a section, which others may have chosen, and remember it for the list."""
     st.subheader(html.markdown(text), anchor=_anchor(text))
-    if (drawn := _drawn.get()) is not None:
-        drawn.append(text)
+    if (page := _page.get()) is not None:
+        page.drawn.append(text)
 
 
 @contextmanager
 def listed() -> Iterator[None]:
-    """List the sections that are drawn within, above them."""
-    place = st.empty()
-    drawn: list[str] = []
-    token = _drawn.set(drawn)
+    """List the sections that are drawn within, below the title."""
+    page = _Page()
+    token = _page.set(page)
     try:
         yield
     finally:
-        _drawn.reset(token)
-    if len(drawn) >= _LEAST:
-        place.caption(
+        _page.reset(token)
+    if page.place is not None and len(page.drawn) >= _LEAST:
+        page.place.caption(
             "On this page: "
-            + " · ".join(f"[{html.markdown(text)}](#{html.markdown(_anchor(text))})" for text in drawn)
+            + " · ".join(f"[{html.markdown(text)}](#{html.markdown(_anchor(text))})" for text in page.drawn)
         )
 
 

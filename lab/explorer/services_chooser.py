@@ -191,7 +191,7 @@ def _calls(app: AppSpec) -> str:
         f'node [shape=box style="rounded,filled" color="{_EDGE}" fillcolor="{_BOX}" fontcolor="{_INK}" '
         'fontname="sans-serif" fontsize=11 height=0.3 margin="0.1,0.04"]',
         f'edge [color="{_EDGE}" arrowsize=0.5]',
-        'clients [label="clients" shape=plain style="" fontcolor="' + _EDGE + '"]',
+        "clients [shape=ellipse]",
     ]
     for name in app.services:
         replicas = app.settings(name).replicas

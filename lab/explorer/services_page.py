@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import html, running, services_chooser, services_results, session
+from lab.explorer import html, running, sections, services_chooser, services_results, session
 from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run, RunStore
 
@@ -25,7 +25,7 @@ def page() -> None:
         )
     if pressed:
         running.start(_KEPT, lambda: services_chooser.request(_KEPT.selection(), RunStore().root))
-    st.title("Services", anchor=False)
+    sections.title("Services", "How fast are answers to clients under each policy, and what does it reserve?")
     messages = st.container()
     for line in _KEPT.address_problems():
         messages.warning(html.markdown(line))

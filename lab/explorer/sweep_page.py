@@ -19,7 +19,7 @@ from lab.ask.kind import Kind
 from lab.charts import words
 from lab.charts.palette import title
 from lab.charts.sweep import pareto
-from lab.explorer import html, running, session
+from lab.explorer import html, running, sections, session
 from lab.explorer.sections import section
 from lab.runs.metric import Metric
 from lab.runs.store import RunStore
@@ -35,7 +35,7 @@ _COMMAND = "twinbed sweep cluster --vary cluster.synthetic.per_hour=3,6,9 --seed
 def page() -> None:
     """Draw the page."""
     running.take_finished()
-    st.title("Sweep", anchor=False)
+    sections.title("Sweep", "How does an answer change with settings and seeds, and which are best?")
     running.show()
     root = RunStore().root
     known = {kind.name: kind for kind in kinds.KINDS}

@@ -18,7 +18,7 @@ from lab.charts.palette import title
 from lab.containers.validate import present
 from lab.containers.validate.both import Cell
 from lab.containers.validate.rule import QUANTITIES, RULE, Judgement, Verdict
-from lab.explorer import cached, html, running, session, shipped_validation
+from lab.explorer import cached, html, running, sections, session, shipped_validation
 from lab.explorer.html import parts
 from lab.explorer.sections import section
 from lab.runs.formats import ABSENT
@@ -32,7 +32,7 @@ _COMMAND = "sudo .venv/bin/twinbed validate scenarios/validation/step.yaml"
 def page() -> None:
     """Draw the page."""
     running.take_finished()
-    st.title("Validation", anchor=False)
+    sections.title("Validation", "How far is the twin from the real machine, quantity by quantity?")
     running.show()
     store = RunStore()
     runs = [store.open(run_id) for run_id in store.ids()]

@@ -6,14 +6,17 @@ For: `twinbed report` and the explorer's download. Not for: the figures (lab.run
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
 from control.allocator import POLICIES
+from lab.charts import words
 from lab.runs.compare import as_result, kind_of
-from lab.runs.formats import grid
+from lab.runs.formats import Result, grid
 from lab.runs.labels import conditions, labels
 from lab.runs.page import bullets, facts_list, figure, page, section, table
 from lab.runs.store import Run
@@ -29,18 +32,18 @@ def document(runs: Sequence[Run]) -> str:
     names = list(dict.fromkeys(str(run.manifest["name"]) for run in runs))
     title = head["title"] if head["title"] and len(names) == 1 else ", ".join(names)
     legend = Markup('<p class="legend">{}</p>').format(result.legend) if result.legend else Markup()
-    remarks, parameters = kind.remarks(runs), _parameters(runs)
+    remarks, notes, parameters = kind.remarks(runs), kind.notes(runs), _parameters(runs)
     body = [
         Markup("<h1>{}</h1>").format(title),
         Markup('<p class="question">{}</p>').format(head["question"]) if head["question"] else Markup(),
         facts_list(kind.facts(runs)),
-        section("Comparison", table(*grid(result)) + legend),
+        section("Comparison", table(*grid(_readable(result))) + legend),
         section("Before you trust the table", bullets(remarks, "remarks")) if remarks else Markup(),
         *(
             section(chart.title, figure(chart.title, chart.caption, chart.chart))
             for chart in kind.charts(_one_per_label(runs))
         ),
-        section("Assumptions, data and price", bullets(kind.notes(runs), "notes")),
+        section("Assumptions, data and price", bullets(notes, "notes")) if notes else Markup(),
         section("Parameters of the policies", parameters) if parameters else Markup(),
         section("Conditions", _conditions(runs)),
         section("Calibration of the twin", _calibration(head["calibration"])),
@@ -48,6 +51,24 @@ def document(runs: Sequence[Run]) -> str:
         section("Runs", _runs(runs)),
     ]
     return page(title, body)
+
+
+def _readable(result: Result) -> Result:
+    """Return the comparison with durations in units that people read, one unit for each row of the table."""
+    columns, rows = [], [dict(row) for row in result.rows]
+    for column in result.columns:
+        known = [abs(value) for row in rows if isinstance(value := row.get(column.key), float)]
+        size, name, decimals = 1.0, column.unit, column.decimals
+        if column.unit == "s" and decimals is not None:
+            size, name, decimals = words.in_rows(max(filter(math.isfinite, known), default=0.0), decimals)
+        columns.append(replace(column, unit=name, decimals=decimals))
+        for row in rows:
+            row |= {
+                key: value / size
+                for key in (column.key, column.spread)
+                if size != 1.0 and isinstance(value := row.get(key), float)
+            }
+    return replace(result, columns=tuple(columns), rows=tuple(rows))
 
 
 def _one_per_label(runs: Sequence[Run]) -> list[Run]:
@@ -72,9 +93,14 @@ def _parameters(runs: Sequence[Run]) -> Markup:
 def _conditions(runs: Sequence[Run]) -> Markup:
     """Return every condition, with one column per distinct set of conditions."""
     sets = list({tuple(table.items()): table for table in map(conditions, runs)}.values())
-    keys = dict.fromkeys(key for table in sets for key in table)
+    keys = [key for key in dict.fromkeys(key for table in sets for key in table) if _is_set(key, sets)]
     header = [f"Value {number}" for number in range(1, len(sets) + 1)] if len(sets) > 1 else ["Value"]
     return _texts(["Key", *header], [[key, *(table.get(key, "") for table in sets)] for key in keys])
+
+
+def _is_set(key: str, sets: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether a run states this condition: null stands for what its question does not have."""
+    return any(table.get(key, "null") != "null" for table in sets)
 
 
 def _calibration(calibration: Mapping[str, Any]) -> Markup:

@@ -86,8 +86,7 @@ def _drawn(row: Row, told: Told, number: int) -> Markup:
         charts.append(_chart(title, _folded(largest, usage.interval_s), _lines(row, key, unit)))
     grey = "Grey: the replica with the largest use, maximum of each stretch."
     caption = f"{row.verdict}: {row.reason}{row.not_told} {grey}"
-    chart = alt.hconcat(*charts).configure(font="system-ui, sans-serif", background="white", aria=False)
-    return section(row.name, figure(row.name, caption, chart.configure_view(stroke=None)))
+    return section(row.name, figure(row.name, caption, alt.hconcat(*charts)))
 
 
 def _folded(values: np.ndarray[tuple[int], np.dtype[np.float64]], interval_s: float) -> pd.DataFrame:

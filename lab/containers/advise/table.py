@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lab.charts.words import significant
 from lab.containers.advise.model import Advice, Interval, Outcome, Row
 from lab.runs.formats import Column, Record, Result, Value
 
 _MIB = 1 << 20
 
-COLUMNS = (
+_COLUMNS = (
     Column("name", "Container"),
     Column("verdict", "Verdict"),
     Column("cpu", "CPU request / limit", "cores"),
@@ -37,9 +38,10 @@ def result(advice: Advice) -> Result:
         "Money a day": money(advice),
     }
     legend = "a → b: the present settings → the advice, replayed on the history. –: unknown or undefined."
+    units, titles = {"money_per_day": made.currency}, {"late": "Late on these hosts"} if made.hosts else {}
     columns = [
-        replace(column, title="Late on these hosts") if made.hosts and column.key == "late" else column
-        for column in COLUMNS
+        replace(column, title=titles.get(column.key, column.title), unit=units.get(column.key, column.unit))
+        for column in _COLUMNS
     ]
     return Result(tuple(columns), rows, facts, legend, tuple(advice.notes))
 
@@ -61,9 +63,9 @@ def money(advice: Advice) -> str:
     ]
     if len(known) < len(advice.rows):
         told = f"{len(known)} of {len(advice.rows)} rows"
-        return f"{after:.4g} {currency} (what is reserved now is known of {told})"
+        return f"{significant(after, 4)} {currency} (what is reserved now is known of {told})"
     before = sum(row.before.money_per_day.mean for row in known if row.before and row.before.money_per_day)
-    return f"{before:.4g} → {after:.4g} {currency}"
+    return f"{significant(before, 4)} → {significant(after, 4)} {currency}"
 
 
 def _record(row: Row) -> Record:
@@ -100,7 +102,7 @@ def _shown(value: float | str | None, factor: float) -> str:
     """Return one quantity of a setting as text; "–": unknown."""
     if value is None or isinstance(value, str):
         return value or "–"
-    return f"{value * factor:.4g}"
+    return significant(value * factor, 4)
 
 
 def _outcome(row: Row, key: str, factor: float) -> str:
@@ -111,4 +113,4 @@ def _outcome(row: Row, key: str, factor: float) -> str:
 
 def _mean(outcome: Outcome, key: str, factor: float) -> str:
     interval: Interval | None = getattr(outcome, key)
-    return "–" if interval is None else f"{interval.mean * factor:.3g}"
+    return "–" if interval is None else significant(interval.mean * factor)

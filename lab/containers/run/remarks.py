@@ -153,7 +153,7 @@ def _never_acted(run: Run) -> list[str]:
     quicker = max((interval_s for interval_s in _BRISK_S if interval_s <= lasted_s / 15), default=_BRISK_S[0])
     return [
         f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated "
-        f"and kept its initial {_initial(run)}. Try --policy {policy['name']}:update_interval_s={quicker}."
+        f"and kept its initial {_initial(run)}. Try {policy['name']}:update_interval_s={quicker}."
     ]
 
 
@@ -171,7 +171,7 @@ def _never_gives_back(run: Run) -> list[str]:
     return [
         f"{run.policy} starts every container with an equal share, {share:.3g} cores in this run, and takes "
         f"back only what is unused beyond gamma = {gamma:g} cores: no container can give anything back, so "
-        f"the pool stays empty. Try --policy escra:gamma={share / 10:.1g}."
+        f"the pool stays empty. Try escra:gamma={share / 10:.1g}."
     ]
 
 

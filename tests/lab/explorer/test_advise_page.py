@@ -127,6 +127,15 @@ def test_a_result_has_the_table_the_verdicts_the_history_and_the_downloads(open_
     assert "left as it is: request now, request advised." in texts(app)
 
 
+def test_figures_have_units_and_no_exponents(open_page):
+    large = row("web", "apply")
+    large["current"]["memory_limit_bytes"], large["after"] = 15_180 * MIB, outcome(0.02, 12_345.0)
+    shown = html(open_page(answer(large)))
+    assert "15,180 → 256" in shown
+    assert "2 → 12,300" in shown
+    assert "Money a day (USD)" in shown
+
+
 def test_every_form_has_its_title():
     assert set(advise_results.FORMS) == set(forms.FORMS)
 

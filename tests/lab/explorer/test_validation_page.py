@@ -25,7 +25,7 @@ def open_page(open_stored):
 def test_with_nothing_validated_it_says_what_to_run(open_page, tmp_path):
     app = open_page(RunStore(tmp_path))
     assert not app.exception
-    assert "run on both backends yet" in app.markdown[1].value
+    assert "run on both backends yet" in app.markdown[2].value
     assert "twinbed validate" in app.code[0].value
 
 
@@ -33,7 +33,7 @@ def test_the_comparisons_that_ship_are_shown_at_once(open_page, tmp_path):
     app = open_page(RunStore(tmp_path))
     shipped = comparisons()
     agree = int(shipped["verdict"].isin(["inside limit", "inside spread"]).sum())
-    assert f"{agree} of {len(shipped)} comparisons agree" in app.markdown[0].value
+    assert f"{agree} of {len(shipped)} comparisons agree" in app.markdown[1].value
     assert len(charts(app)) == 7
     assert len(app.dataframe[0].value) == len(shipped)
 

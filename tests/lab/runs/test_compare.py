@@ -128,7 +128,7 @@ def test_a_policy_whose_first_update_comes_after_the_trace_is_remarked_on_with_a
     run = publish(store, "autopilot", metrics={"limit_changes_per_s": 0.0})
     assert remarks([run]) == [
         "autopilot updates every 300 s and the trace is 4 s long: it never updated and kept its initial "
-        "limits of 1 × the profiled peak. Try --policy autopilot:update_interval_s=1."
+        "limits of 1 × the profiled peak. Try autopilot:update_interval_s=1."
     ]
 
 
@@ -156,7 +156,7 @@ def test_escra_is_remarked_on_when_no_container_can_ever_give_cpu_back(store):
     assert remarks([publish(store, "escra:gamma=1.5")]) == [
         "escra:gamma=1.5 starts every container with an equal share, 1.5 cores in this run, and takes back "
         "only what is unused beyond gamma = 1.5 cores: no container can give anything back, so the pool "
-        "stays empty. Try --policy escra:gamma=0.1."
+        "stays empty. Try escra:gamma=0.1."
     ]
 
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from lab.charts.report import totals
+from lab.containers.kind import Containers
 from lab.runs.report import document
 from lab.runs.store import RunStore
 from tests.lab.sample_runs import publish
@@ -73,6 +74,18 @@ def test_of_several_seeds_the_table_shows_the_mean_and_the_charts_one(tmp_path):
     store = RunStore(tmp_path)
     page = document([publish(store, seed=seed) for seed in (0, 1)])
     assert "1.000 ± 0.000" in page
+
+
+@pytest.mark.slow
+def test_durations_are_in_units_that_people_read_and_what_is_not_set_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(Containers, "notes", lambda _kind, _runs: [])
+    metrics = {"lateness_p50_s": 0.0123, "lateness_p99_s": 15_180.0}
+    page = document([publish(RunStore(tmp_path), metrics=metrics, spec={"engine": {"most": None}})])
+    lines = re.sub(r"<[^>]+>", " ", page.replace("</tr>", "\n"))
+    assert re.search(r"Delayed work p50 \(ms\) +12\b", lines)
+    assert re.search(r"Delayed work p99 \(h\) +4.22\b", lines)
+    assert "engine.most" not in page
+    assert "Assumptions" not in page
 
 
 def test_totals_are_means_over_stretches_of_all_containers_together(runs):

@@ -1,0 +1,39 @@
+"""With a real browser: text has enough contrast in both themes, and a phone shows verdicts as cards."""
+
+import pytest
+
+from lab.explorer import html
+from lab.explorer.advise_results import VERDICTS
+from tests.lab.explorer.contrast import weak
+from tests.lab.explorer.journey import MARKS, PATIENCE_S, no_traceback
+
+pytestmark = MARKS
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
+expect = playwright.expect
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(browser, address, scheme):
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE_S * 1000)
+    expect.set_options(timeout=PATIENCE_S * 1000)
+    for path, heading in (("services?app=teastore", "Calls between"), ("cloud?cloud_asked=yes", "What if")):
+        page = context.new_page()
+        page.goto(f"{address}/{path}")
+        expect(page.get_by_role("heading", name=heading)).to_be_visible()
+        expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg")).to_be_visible()
+        no_traceback(page)
+        assert weak(page) == []
+    context.close()
+
+
+def test_a_phone_shows_a_row_of_verdicts_as_a_card(browser):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    heads = ("Container", "CPU request / limit (cores)", "Late on a full host (% of work)", "Verdict")
+    row = ("a-workload-with-a-long-name-7f9c", ["12.5 → 0.687 / 25 → none", "0.8"], [VERDICTS["care"]])
+    page.set_content(str(html.parts().verdicts(heads, [row])))
+    assert page.evaluate("document.querySelector('.tb-scroll').scrollWidth") <= 390
+    for which, head in (("", heads[1]), ("[style]", heads[-1])):
+        shown = page.evaluate(f"getComputedStyle(document.querySelector('td{which}'), '::before').content")
+        assert shown == f'"{head}"'
+    page.close()
