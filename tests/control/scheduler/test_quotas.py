@@ -47,9 +47,9 @@ def test_the_next_job_of_a_queue_is_admitted_when_one_ends() -> None:
 
 
 def test_it_wakes_when_the_scheduler_behind_it_would() -> None:
-    where = cluster((0, 2), queue_most=np.array([0.4, 1.0]), queues=2)
+    where = cluster((0, 2), queue_most=np.array([0.4, 1.0, 1.0]), queues=3)
     # Job 0 is over its quota, and job 2 waits. Job 1 has 3600 GPU-s after 1800 s, and then drops a queue.
-    before = state(where, [1, 2, 1], queue=np.array([0, 1, 1]))
+    before = state(where, [1, 2, 1], queue=np.array([0, 1, 2]))
     scheduler = make("tiresias", where, 0)
     given = scheduler.on_round(before)
     assert given.row.tolist() == [1]
