@@ -85,15 +85,19 @@ def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> tuple[Wi
     if not (np.isfinite(step_s) and step_s >= 1e-3):
         raise TraceError(f"{path}: a step of {step_s:g} s, expected a millisecond or more")
     intervals = (last_s - first_s) / step_s
-    # Bounded before it becomes an integer; a time stamp that misses the last edge by rounding means it.
-    return Window(first_s, step_s, max(1, ceil(min(intervals, 1e12) - 1e-3))), apart_s
+    # Bounded before it becomes an integer. A last interval that is seen for less than half would be absent.
+    return Window(first_s, step_s, max(1, ceil(min(intervals, 1e12) - 0.5))), apart_s
 
 
 def _usual(steps: Floats) -> float:
-    """Return the mean of the distances around the most frequent one, s: scrapes come late or early."""
+    """Return the mean of the distances around the most frequent one, s: scrapes come late or early.
+
+    From a second on it is whole tenths of a second, of which periods of every length are made.
+    """
     values, counts = np.unique(np.round(steps, 3), return_counts=True)
     common = values[np.argmax(counts)]
-    return float(np.round(np.mean(steps[np.abs(steps - common) <= _JITTER * common]), 6))
+    usual = float(np.mean(steps[np.abs(steps - common) <= _JITTER * common]))
+    return round(usual, 1 if usual >= 1 else 6)
 
 
 def _own(entry: Series) -> dict[str, str]:
