@@ -25,6 +25,13 @@ def test_version_is_printed(twinbed):
     assert (ended.code, ended.out) == (0, f"twinbed {__version__}\n")
 
 
+def test_the_package_is_a_command_line_too():
+    asked = subprocess.run(
+        [sys.executable, "-m", "twinbed", "--version"], capture_output=True, text=True, check=True
+    )
+    assert asked.stdout == f"twinbed {__version__}\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "verb",
