@@ -6,6 +6,9 @@ For: navigation and errors. Not for: the content of a page.
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 import streamlit as st
@@ -32,8 +35,8 @@ from twinbed import TwinbedError, own
 
 _LOG = logging.getLogger(__name__)
 
-# The framework leaves a hand's breadth of empty page above the title and between the sections, and too little
-# contrast in captions, chosen options and the text of charts.
+# The framework leaves a hand's breadth of empty page above the title and between the sections, too little
+# contrast in captions, chosen options and charts, and no sign of where the keyboard is.
 _STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-top: 4rem; padding-bottom: 4rem; max-width: 100rem; }
 [data-testid="stSidebarUserContent"] { padding-top: 0; }
@@ -46,6 +49,7 @@ _STYLE = """<style>
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 75%, transparent); }
 [data-testid="stButtonGroup"] button, [data-testid="stTab"] { color: inherit !important; }
 [data-testid="stSliderThumbValue"] { color: inherit; }
+:is(a, button):focus-visible { outline: 2px solid currentcolor !important; outline-offset: 2px; }
 [data-testid="stVegaLiteChart"] svg text { fill: currentcolor; fill-opacity: 0.75; }
 </style>"""
 
@@ -83,11 +87,31 @@ def show() -> None:
     st.html(_STYLE)
     st.html(_ON_A_PHONE)
     try:
+        place, given = st.container(), _of_new_widgets()
         with own.forbidden(_NO_OWN_CODE), sections.listed():
             page.run()
+        for line in _not_taken(given):
+            place.warning(html.markdown(line))
         session.publish()
     except TwinbedError as error:
         st.error(html.markdown(str(error)))
     except Exception as error:
         _LOG.exception("page %s failed", page.title)
         st.error(html.markdown(f"The page failed, which is our bug: {type(error).__name__}: {error}"))
+
+
+def _of_new_widgets() -> dict[str, str]:
+    """Return what the address gives to widgets that are about to be drawn for the first time."""
+    return {key: text for key, text in st.query_params.items() if key not in st.session_state}
+
+
+def _not_taken(given: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each number in the address that its field did not take; the framework says nothing."""
+    for key, text in given.items():
+        value = st.session_state.get(key, text)
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+            with suppress(ValueError):
+                if value is not None and math.isclose(float(text), value):
+                    continue
+            used = "it is left empty" if value is None else f"{value:g} is used"
+            yield f"The address says {key}={text}, which this page does not take: {used}."

@@ -24,6 +24,9 @@ def test_text_has_enough_contrast(browser, address, scheme):
         expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg")).to_be_visible()
         no_traceback(page)
         assert weak(page) == []
+        page.get_by_role("link", name="Home").focus()
+        page.keyboard.press("Tab")
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     context.close()
 
 

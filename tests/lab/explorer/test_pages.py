@@ -33,6 +33,12 @@ def test_an_empty_page_says_in_one_sentence_what_to_do(open_app):
     assert not app.button(key="run").disabled
 
 
+def test_a_number_of_the_address_that_its_field_does_not_take_is_said(open_app):
+    said = texts(open_app("fabric", fabric_hosts="9999"))
+    assert "fabric_hosts=9999, which this page does not take: 4 is used" in said
+    assert "does not take" not in texts(open_app("fabric", fabric_hosts="6"))
+
+
 @pytest.mark.slow
 def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     app = open_app(runs=[run.id for run in stored[1]], container="c2")
