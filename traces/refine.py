@@ -318,7 +318,7 @@ def interpolate(
     rounded: bool,
     line: NDArray[np.generic],
 ) -> None:
-    """Write what `interpolated` returns of the rows after the first `skipped` into `line`, `rounded` or not."""
+    """Write the rows of `interpolated` after the first `skipped` into `line`, rounded if so asked."""
     rows, columns = memory.shape
     before, here = np.empty(columns), np.empty(columns)
     for row in range(skipped, rows):

@@ -113,14 +113,17 @@ class UsageSamples:
         sums = np.array([self._cpu_s.values[slots], self._seconds.values[slots]])
         peak = self._peak.values[slots]
         cores, peaks = np.empty((2, len(ends), len(slots)))
-        usage, memory = np.ascontiguousarray(used.usage_cores), np.ascontiguousarray(used.memory_bytes)
-        add_up(usage, memory, used.period_s, rows, np.array(ends, np.int64), sums, peak, cores, peaks)
+        usage, memory = used.usage_cores, used.memory_bytes
+        if len(rows) < usage.shape[1] or (rows[1:] < rows[:-1]).any():
+            usage, memory = usage[:, rows], memory[:, rows]
+        usage, memory = np.ascontiguousarray(usage), np.ascontiguousarray(memory)
+        add_up(usage, memory, used.period_s, np.array(ends, np.int64), sums, peak, cores, peaks)
         if ends:
             for column in (self._cpu_s, self._seconds, self._peak):
                 column.values[: self._roster.size] = 0
         self._cpu_s.values[slots], self._seconds.values[slots] = sums
         self._peak.values[slots] = peak
-        self._last.values[slots] = memory[-1, rows]
+        self._last.values[slots] = memory[-1]
         return slots, cores, peaks
 
     def take(self) -> tuple[NDArray[np.int64], Floats, Floats]:
@@ -142,26 +145,28 @@ def add_up(
     usage_cores: Floats,
     memory_bytes: NDArray[np.int64],
     period_s: float,
-    rows: NDArray[np.int64],
     ends: NDArray[np.int64],
     sums: Floats,
     peak: NDArray[np.int64],
     cores: Floats,
     peaks: Floats,
 ) -> None:
-    """Add reports ([reports, members]) of the members `rows` to running samples, and take those at `ends`.
+    """Add reports ([reports, n]) to running samples, and take those at `ends`.
 
     sums, peak: the running samples, core-seconds and seconds, float64[2, n], and the largest memory,
     int64[n]. cores, peaks: the samples taken, float64[ends, n]. A backend may compile it.
     """
     taken = 0
+    # One quantity at a time, because the compiler then adds several containers at once.
     for report in range(len(usage_cores)):
-        for i in range(len(rows)):
-            sums[0, i] += usage_cores[report, rows[i]] * period_s
+        for i in range(len(peak)):
+            sums[0, i] += usage_cores[report, i] * period_s
+        for i in range(len(peak)):
             sums[1, i] += period_s
-            peak[i] = max(peak[i], memory_bytes[report, rows[i]])
+        for i in range(len(peak)):
+            peak[i] = max(peak[i], memory_bytes[report, i])
         if taken < len(ends) and report == ends[taken]:
-            for i in range(len(rows)):
+            for i in range(len(peak)):
                 cores[taken, i], peaks[taken, i] = sums[0, i] / sums[1, i], peak[i]
                 sums[0, i], sums[1, i], peak[i] = 0.0, 0.0, 0
             taken += 1

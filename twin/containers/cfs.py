@@ -389,6 +389,18 @@ def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -
 def reserve(reserved: Floats, held: Floats, fleet: Fleet, columns: Whole) -> None:
     """Add the recorded quotas of running `columns` to `reserved`; without a quota, `held` (cores)."""
     for i in columns:
-        if fleet.status[i] <= HELD:
-            quota = np.float32(fleet.quota[i])
-            reserved[i] += quota if quota < np.inf else held[i]
+        reserved[i] += _reserved(fleet.status[i], fleet.quota[i], held[i])
+
+
+@inlined
+def reserve_all(reserved: Floats, held: Floats, fleet: Fleet) -> None:
+    """`reserve` of all columns."""
+    for i in range(len(reserved)):
+        reserved[i] += _reserved(fleet.status[i], fleet.quota[i], held[i])
+
+
+@inlined
+def _reserved(status: int, quota: float, held: float) -> float:
+    recorded = np.float64(np.float32(quota))
+    cores = recorded if recorded < np.inf else held
+    return cores if status <= HELD else 0.0

@@ -121,7 +121,7 @@ def _of(weight: Floats, wanted: Sequence[float]) -> Floats:
 def _place(late_s: float) -> int:
     """Return the place of a lateness ≥ 0, s."""
     # The upper bits of a float64 ≥ 0 are its exponent and then its first binary digits.
-    number = (np.float64(late_s).view(np.int64) >> _SHIFT) - _FIRST
+    number = int(np.float64(late_s).view(np.int64) >> _SHIFT) - _FIRST
     return max(min(2 + number, _PLACES - 1), 1)
 
 

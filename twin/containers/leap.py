@@ -187,8 +187,8 @@ class Leaps:
         done, over, changed = _run(
             physics.fleet, hosts, demand, want, begin, at.row, most, clock, self._times,
             report, self._over, rows, self._recorder is not None, reserved, requests.held, self._told,
-            self._tabled is not None, table, columns, ids, members.issued, members.column_of, self._room,
-            memory,
+            self._tabled is not None, table, members.in_order, columns, ids, members.issued,
+            members.column_of, self._room, memory,
         )  # fmt: skip
         physics.go_on(at.row + done, over)
         if changed < 0:
@@ -266,6 +266,7 @@ def _run(
     told: _Told,
     deciding: bool,
     table: Table,
+    in_order: bool,
     columns: Columns,
     ids: Ids,
     issued: Ids,
@@ -275,7 +276,8 @@ def _run(
 ) -> tuple[int, int, int]:
     """Run the periods first + 1 … first + most, while the report of `first` is on its way.
 
-    begin: the period of the first row of `demand`, `want` and `rows`. times: as in `_reach`.
+    begin: the period of the first row of `demand`, `want` and `rows`. times: as in `_reach`. in_order:
+    whether `columns` are all, in order.
 
     Returns (periods run, columns over their memory limit in the last, quotas changed). A negative
     second number is as in `end_period`. A negative last number means that a report was not a number.
@@ -290,16 +292,19 @@ def _run(
                 told.usage_cores[k, i] = report.usage_cores[i]
                 told.memory_bytes[k, i] = report.memory_bytes[i]
         if deciding:
-            for j in range(len(columns)):
-                room.quota[j] = report.quota_cores[columns[j]]
-                room.unused[j] = report.unused_cores[columns[j]]
-                room.throttled[j] = report.throttled[columns[j]]
             count = len(columns)
+            quota, unused, throttled = report.quota_cores, report.unused_cores, report.throttled
+            if not in_order:
+                quota, unused, throttled = room.quota[:count], room.unused[:count], room.throttled[:count]
+                for j in range(count):
+                    quota[j] = report.quota_cores[columns[j]]
+                    unused[j] = report.unused_cores[columns[j]]
+                    throttled[j] = report.throttled[columns[j]]
             if table.everyone:
                 position = (position + 1) % length
             decided = _settle(
-                table.rule, table.books, position, table.slots, table.everyone, room.quota[:count],
-                room.unused[:count], room.throttled[:count], room.rows, room.cores, room.reasons,
+                table.rule, table.books, position, table.slots, table.everyone, quota, unused,
+                throttled, room.rows, room.cores, room.reasons,
             )  # fmt: skip
             if decided < 0:
                 return k, 0, -1
@@ -328,7 +333,7 @@ def _run(
         if recording:
             cfs.record(rows, row, fleet, report, demand)
         else:
-            cfs.reserve(reserved, held, fleet, columns)
+            cfs.reserve_all(reserved, held, fleet)
         if found > 0:
             handled = False
             if k + 1 < most:
