@@ -119,8 +119,10 @@ def collect(prices: pd.DataFrame, asked: Question) -> Offers:
     taken = prices[(prices["gpus"] > 0) & prices["gpu_model"].isin(list(speeds))]
     places = taken["provider"].astype(str) + "/" + taken["region"].astype(str)
     taken = taken[places.str.startswith((*asked.where, "/".join(asked.home)))]
+    known = prices[["provider", "region"]].drop_duplicates()
+    everywhere = known["provider"].astype(str) + "/" + known["region"].astype(str)
     for begin in asked.where:
-        if len(taken) and not places.str.startswith(begin).any():
+        if len(taken) and not everywhere.str.startswith(begin).any():
             raise ScenarioError(f"--where {begin}: no price is of a CLOUD/REGION like it")
     on_demand = taken[taken["market"] == "on-demand"].groupby(_TYPE, observed=True)["price_per_h"].max()
     listed: dict[object, float] = {key: float(usd_h) for key, usd_h in on_demand.items()}

@@ -44,6 +44,14 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+def test_a_place_that_has_only_other_gpus_may_be_named(table, capsys) -> None:
+    none = answered(capsys, "--work", "1d", "--catalogue", table, "--where", "aws/us-", "--speed", "K80=0.25")
+    also = answered(
+        capsys, "--work", "1d", "--catalogue", table, "--where", "aws/us-,gcp/us-", "--speed", "K80=0.25"
+    )
+    assert also["rows"] == none["rows"]
+
+
 def test_every_step_is_priced_and_the_sweep_has_a_row_for_each_interval(table, capsys) -> None:
     answer = answered(capsys, "--work", "4d", "--catalogue", table, "--move-every", "12h,1d")
     rows = answer["rows"]
