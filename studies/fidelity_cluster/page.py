@@ -1,6 +1,7 @@
 """docs/results/fidelity-cluster.md: the cluster twin beside real training jobs and a real Slurm.
 
 For: `python -m studies fidelity-cluster`. Not for: running (lab.cluster) or the rule (lab.cluster.validate).
+First the machine is calibrated, without the runs that are compared: how fast it starts and trains the jobs.
 Real runs are measurements: they are stored, and the twin of the present code is compared with them. The same
 command continues where it stopped.
 """
@@ -8,13 +9,17 @@ command continues where it stopped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from lab.ask.scenario import Scenario, expand, load, with_overrides
+from lab.cluster.calibrate.measure import HEAD, THOROUGH, calibrate
+from lab.cluster.calibrate.values import FORM
 from lab.cluster.real import backend
 from lab.cluster.validate.both import LIMIT, RULE, Compared, asked_alike, compared
+from lab.runs.files import write_whole
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from studies import harness
@@ -33,10 +38,15 @@ def make(asked: Asked) -> int:
     """Make the runs that the store lacks, and write the page with all stored runs."""
     store = RunStore(asked.store or STORE)
     check = harness.clock(asked.minutes)
+    calibration = place_of_calibration(store)
     try:
+        if not (asked.page_only or calibration.exists()):
+            harness.say("fidelity-cluster: calibration")
+            measured = calibrate("cluster", THOROUGH, lambda *_: None)
+            write_whole(calibration, lambda file: file.write(FORM.write(measured, HEAD).encode()))
         for repeat in range(0 if asked.page_only else asked.repeats or 1):
             for title, changes in CELLS.items():
-                for spec in reversed(expand(scenario(changes))):
+                for spec in reversed(expand(scenario(changes, calibration))):
                     there = [run for run in real(store) if asked_alike(run, spec)]
                     if not any(run.manifest["repeat"] == repeat for run in there):
                         check()
@@ -48,9 +58,15 @@ def make(asked: Asked) -> int:
     return 0
 
 
-def scenario(changes: Sequence[str]) -> Scenario:
-    """Return the shipped scenario with a part's changes."""
-    return with_overrides(load("cluster_testbed"), changes)
+def place_of_calibration(store: RunStore) -> Path:
+    """Return the file of the machine's calibration, beside the store of its runs."""
+    return store.root.with_name(f"{store.root.name}-calibration.toml")
+
+
+def scenario(changes: Sequence[str], calibration: Path) -> Scenario:
+    """Return the shipped scenario with a part's changes and a calibration, if there is such a file."""
+    own = [f"calibration={calibration.resolve()}"] if calibration.exists() else []
+    return with_overrides(load("cluster_testbed"), [*changes, *own])
 
 
 def real(store: RunStore) -> list[Run]:
@@ -61,9 +77,9 @@ def real(store: RunStore) -> list[Run]:
 def document(store: RunStore) -> str:
     """Return the page's text."""
     rows: dict[str, list[Compared]] = {}
-    runs = real(store)
+    runs, calibration = real(store), place_of_calibration(store)
     for title, changes in CELLS.items():
-        asked = scenario(changes)
+        asked = scenario(changes, calibration)
         mine = [run for run in runs if any(asked_alike(run, spec) for spec in expand(asked))]
         with TemporaryDirectory(prefix="twinbed-") as folder:
             twins = run_scenario(asked, RunStore(folder), jobs=1) if mine else []
@@ -94,6 +110,7 @@ def document(store: RunStore) -> str:
         "cores times the job's speed on that type. Times are of the cluster: a second of the machine stands "
         "for 60, so a start of 4 s counts as 4 minutes on both sides (`times` of the calibration). Loads: "
         "jobs per hour of the cluster. Preemption: SIGTERM, a checkpoint, a new process on other servers.",
+        _calibrated(calibration),
         "Slurm decides: its backfill replaces ours on the same jobs. Slurm runs: our scheduler decides, "
         "and Slurm starts, requeues and moves the processes. A missing line was not run yet.",
         "Machine: "
@@ -104,6 +121,18 @@ def document(store: RunStore) -> str:
     )
     return harness.page(
         "fidelity-cluster", "Clusters: the twin beside real training jobs", answer, parts, conditions
+    )
+
+
+def _calibrated(path: Path) -> str:
+    if not path.exists():
+        return "The twin has the calibration that ships: this machine was not measured."
+    made = FORM.load(str(path))
+    start, restart = (made.values[f"times.{key}"].value for key in ("start_s", "restart_s"))
+    return (
+        f"The twin has this machine's calibration, which was measured before the runs and without them: a "
+        f"job starts in {start:.2f} s and restarts in {restart:.2f} s (medians). The jobs' steps follow from "
+        "the speeds that it measured."
     )
 
 

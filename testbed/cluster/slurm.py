@@ -30,6 +30,8 @@ from twinbed import BackendError
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "srun")
 _UP_S = 20.0
+_BUSY_S = 15.0
+"""Time for which a Slurm that does not answer is asked again, s."""
 _LOOK_S = 0.2
 """Time between two questions to Slurm about all jobs, s."""
 
@@ -139,10 +141,17 @@ class SlurmGangs(Gangs):
             container.group.remove()
 
     def _ask(self, *command: str, check: bool = True) -> str:
+        """Return what a command of Slurm prints. A Slurm that is busy is asked again."""
         environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        deadline = time.monotonic() + _BUSY_S
+        while True:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            if "Unable to contact" not in done.stderr or not check or time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_S)
         if check and done.returncode:
-            raise BackendError(f"{shlex.join(command)}: {done.stderr.strip() or 'no reason given'}")
+            why = done.stderr.strip() or "no reason given"
+            raise BackendError(f"{shlex.join(command)}: {why}; its log: {self._words_of_daemons()}")
         return done.stdout
 
     def submit(self, job: int) -> None:

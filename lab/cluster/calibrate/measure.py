@@ -1,5 +1,5 @@
-"""Measures start and restart times of the shipped jobs on this machine, and their training speed under a
-quota.
+"""Measures how long the shipped jobs take to start, restart and end on this machine, and their training speed
+under a quota.
 
 For: `twinbed calibrate --pillar cluster`. Not for: whole runs, which are compared with the twin and therefore
 never calibrate it. Jobs are measured in parallel, as they run in a cluster.
@@ -31,6 +31,8 @@ CORES = 0.8
 SIZES = (1, 2)
 """GPUs of the gangs that are measured."""
 _FOREVER = 10**9
+_SHORT = 6
+"""Steps of the jobs whose end is measured."""
 _POLL_S, _WITHIN_S = 0.02, 120.0
 
 
@@ -61,12 +63,16 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
     """Measure and return a calibration. Raises BackendError if this machine cannot, with nothing left."""
     start_s: list[float] = []
     restart_s: list[float] = []
+    end_s: list[float] = []
     speeds: dict[str, Value] = {}
     for label, batch in zip(STEPS, batches(), strict=True):
         progress(label, 0.0)
         starts, restarts, per_core_s = _measure(batch, effort)
-        start_s += starts
-        restart_s += restarts
+        # Processes that start together share the cores. The twin computes that for larger gangs.
+        if all(gpus == 1 for _, gpus in batch):
+            start_s += starts
+            restart_s += restarts
+            end_s += _ends(batch)
         for (job, gpus), rate in zip(batch, per_core_s, strict=True):
             said = f"measured: at a quota of {GPU_CORES:g} cores a process, {effort.seconds:g} s"
             speeds[f"training.{key_of(job, gpus)}"] = Value(rate, "steps/core/s", said)
@@ -81,6 +87,7 @@ def calibrate(name: str, effort: Effort, progress: Callable[[str, float], None])
             "machine.cores": Value(float(facts["cpus"]), "cores", "read from the system"),
             "times.start_s": _time(start_s, "from a job's first start to its first step"),
             "times.restart_s": _time(restart_s, "from SIGTERM until the job, started again, took a step"),
+            "times.end_s": _time(end_s, "from a job's last step until its processes are gone"),
             **speeds,
         },
         "",
@@ -94,19 +101,9 @@ def _measure(
     starts, restarts = [], []
     with Gangs([training(job, gpus, _FOREVER, _FOREVER) for job, gpus in batch]) as gangs:
 
-        def until(job: int, reached: Callable[[], bool]) -> float:
-            began = time.monotonic()
-            while not reached():
-                if time.monotonic() > began + _WITHIN_S:
-                    raise BackendError(f"{batch[job][0]} does not start within {_WITHIN_S:g} s")
-                for number in range(len(batch)):
-                    gangs.look(number)
-                time.sleep(_POLL_S)
-            return time.monotonic() - began
-
         def start(job: int) -> float:
             gangs.start(job, {}, GPU_CORES)
-            return until(job, lambda: gangs.look(job).begun)
+            return _until(gangs, batch, lambda: gangs.look(job).begun)
 
         starts = [start(job) for job in range(len(batch))]
         before, began = [gangs.look(job).done for job in range(len(batch))], time.monotonic()
@@ -115,9 +112,33 @@ def _measure(
         rates = [max(gangs.look(job).done - done, 1) / took_s / GPU_CORES for job, done in enumerate(before)]
         for job in range(len(batch)):
             gangs.stop(job)
-            gone_s = until(job, lambda job=job: not gangs.look(job).alive)  # type: ignore[misc]
+            gone_s = _until(gangs, batch, lambda job=job: not gangs.look(job).alive)  # type: ignore[misc]
             restarts.append(gone_s + start(job))
     return starts, restarts, rates
+
+
+def _ends(batch: Sequence[tuple[str, int]]) -> list[float]:
+    """Return the time from each job's last step until its processes are gone, s. They run one by one."""
+    ends = []
+    with Gangs([training(job, gpus, _SHORT, _FOREVER) for job, gpus in batch]) as gangs:
+        for job in range(len(batch)):
+            gangs.start(job, {}, GPU_CORES)
+            _until(gangs, batch, lambda job=job: gangs.look(job).done >= _SHORT)  # type: ignore[misc]
+            ends.append(_until(gangs, batch, lambda job=job: not gangs.look(job).alive))  # type: ignore[misc]
+    return ends
+
+
+def _until(gangs: Gangs, batch: Sequence[tuple[str, int]], reached: Callable[[], bool]) -> float:
+    """Wait and look at all jobs until something is reached. Return the time that it took, s."""
+    began = time.monotonic()
+    while not reached():
+        if time.monotonic() > began + _WITHIN_S:
+            names = ", ".join(job for job, _ in batch)
+            raise BackendError(f"one of {names} neither starts nor ends within {_WITHIN_S:g} s")
+        for number in range(len(batch)):
+            gangs.look(number)
+        time.sleep(_POLL_S)
+    return time.monotonic() - began
 
 
 def _time(values_s: Sequence[float], what: str) -> Value:

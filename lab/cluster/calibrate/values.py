@@ -14,11 +14,11 @@ from twinbed import ScenarioError
 
 UNITS: Mapping[str, Mapping[str, str] | None] = {
     "machine": {"cores": "cores"},
-    "times": {"start_s": "s", "restart_s": "s"},
+    "times": {"start_s": "s", "restart_s": "s", "end_s": "s"},
     "training": None,
 }
 """Section → its values and their units. `training` has a value for each job and size of its gang."""
-FORM = Form(Path(__file__).with_name("calibration_default.toml"), 2, UNITS)
+FORM = Form(Path(__file__).with_name("calibration_default.toml"), 3, UNITS)
 load_calibration = FORM.load
 write = FORM.write
 

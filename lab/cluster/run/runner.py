@@ -65,9 +65,12 @@ class Drawn:
             return Timing(
                 asked.round_s, asked.at_events, asked.restart_s, asked.checkpoint_s, sync_s=asked.sync_s
             )
-        # A restart is a stop and a start. A process that ends exits as one that is stopped does, and its GPUs
-        # are free only then. So each job needs the time of one restart beyond its work.
-        restart_s = calibration.values["times.restart_s"].value * asked.emulation.compression
+        # A restart is a stop and a start. The GPUs of a process that ends are free only when it is gone. So
+        # each job needs the time of a start and an end beyond its work.
+        start_s, end_s, restart_s = (
+            calibration.values[f"times.{key}"].value * asked.emulation.compression
+            for key in ("start_s", "end_s", "restart_s")
+        )
         if restart_s >= asked.round_s:
             raise ScenarioError(
                 f"cluster.round_s: {asked.round_s:g} s, and a restart takes {restart_s:.0f} s when "
@@ -78,7 +81,7 @@ class Drawn:
             asked.at_events,
             restart_s,
             asked.checkpoint_s,
-            restart_s,
+            start_s + end_s,
             asked.sync_s,
             calibration.values["machine.cores"].value,
             asked.emulation.gpu_cores,

@@ -15,10 +15,11 @@ from twinbed import ScenarioError
 SPEC = expand(load("cluster_testbed"))[0]
 
 
-def test_a_restart_counts_as_many_times_as_time_is_compressed():
+def test_a_start_an_end_and_a_restart_count_as_many_times_as_time_is_compressed():
     timing = Drawn(SPEC.scenario.cluster, 0).timing(SPEC.calibration)
     values = SPEC.calibration.values
-    assert timing.start_s == timing.restart_s
+    lasts_s = values["times.start_s"].value + values["times.end_s"].value
+    assert timing.start_s == pytest.approx(60 * lasts_s)
     assert timing.restart_s == pytest.approx(60 * values["times.restart_s"].value)
     assert (timing.cores, timing.gpu_cores) == (2.0, 0.1)
 
