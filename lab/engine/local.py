@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -197,6 +198,7 @@ def begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
     _Worker.said = said
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    sys.unraisablehook = _stop_again
     threading.Thread(target=_watch, args=(end,), daemon=True).start()
 
 
@@ -221,6 +223,14 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
     if _Worker.working:
         raise _StoppedError
     os._exit(0)
+
+
+def _stop_again(swallowed: sys.UnraisableHookArgs) -> None:
+    """Ask once more for a stop that came in a destructor, out of which no exception comes."""
+    if swallowed.exc_type is _StoppedError:
+        threading.Timer(_POLL_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    else:
+        sys.__unraisablehook__(swallowed)
 
 
 def _in_worker(work: Work[Any, Any], number: int, unit: Unit[Any]) -> Outcome[Any]:

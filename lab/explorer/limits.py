@@ -28,7 +28,7 @@ RUN_S = 1800.0
 LEAVE_S = 10.0
 """How long a visitor may be disconnected before their work is ended, s: a reload or a weak network takes
 less. With the 5 s in which a worker tidies up, the work ends within 20 s."""
-READ_S = 15.0
+READ_S = 30.0
 """Longest time to read one upload, s."""
 READ_BYTES = 2 << 30
 """Memory to read one upload, or to answer one question of the page "Cloud", bytes."""

@@ -27,16 +27,33 @@ def mark_and_linger(folder, places, progress):
         mark.unlink(missing_ok=True)
 
 
+class Lingering:
+    def __init__(self, began):
+        self.began = began
+
+    def __del__(self):
+        self.began()
+        time.sleep(3)
+
+
+def destroy_and_linger(folder, places, progress):
+    """Is stopped in a destructor, out of which no exception comes."""
+    Lingering(lambda: progress("began", 0.0))
+    mark_and_linger(folder, places, lambda *_: None)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("work", [mark_and_linger, destroy_and_linger])
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError])
-def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason):
+def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason, work, capfd):
     def stop(label, fraction):
         raise reason
 
     began = time.monotonic()
     with pytest.raises(reason):
-        list(run(Local(2), [Unit(str(tmp_path))] * 4, mark_and_linger, stop))
+        list(run(Local(2), [Unit(str(tmp_path))] * 4, work, stop))
     assert time.monotonic() - began < 30
+    assert capfd.readouterr().err == ""
     assert list(tmp_path.iterdir()) == []
     assert multiprocessing.active_children() == []
 
