@@ -15,7 +15,7 @@ import socket
 import stat
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,8 +115,10 @@ class Gangs(Undone):
         self._undo.callback(interrupts.shield)
 
     def _end_all(self) -> None:
-        for job in list(self._lives):
-            self._remove(job)
+        # One that cannot be removed does not keep the others.
+        with ExitStack() as ends:
+            for job in list(self._lives):
+                ends.callback(self._remove, job)
 
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None:
         """Start a gang that is not running. servers: GPUs on each server; quota_cores: quota of each

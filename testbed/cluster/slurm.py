@@ -241,9 +241,11 @@ class SlurmGangs(Gangs):
         return [int(name.removeprefix("n")) for name in names]
 
     def _remove(self, job: int) -> None:
-        if self._lives[job].leaving is None and self.states().get(self._ids[job], ("", ""))[0] == "RUNNING":
+        # A Slurm that no longer answers must not keep the run's groups from being removed.
+        number = self._ids.get(job, "")
+        if self._lives[job].leaving is None and self._states.get(number, ("", ""))[0] == "RUNNING":
             # Killed, or the run ends: Slurm may start it again when it is released.
-            self._ask("scontrol", "requeuehold", self._ids[job], check=False)
+            self._ask("scontrol", "requeuehold", number, check=False)
         super()._remove(job)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import numpy as np
 import pytest
 
@@ -13,6 +17,8 @@ from tests.contract.cluster import cluster_backends
 from tests.contract.cluster.cluster_backends import trainings, workload
 from tests.contract.cluster.test_carrying_out_a_scheduler import Scripted, check_books, scheduler
 from tests.control.scheduler.worlds import cluster
+from tests.testbed.containers.real_groups import CGROUPS
+from twinbed import BackendError
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("cgroups", "slurm")]
 TIMING = Timing(checkpoint_s=5.0)
@@ -61,3 +67,20 @@ def test_slurm_decides_itself_first_come_first_served() -> None:
     check_books(where, jobs, done)
     assert done.preemptions.sum() == 0
     assert np.array_equal(np.argsort(done.first_start_s, kind="stable"), np.arange(4))
+
+
+def run_and_kill_the_controller(where, jobs) -> None:
+    with SlurmGangs(trainings(jobs, TIMING), where) as gangs:
+        gangs.start(0, {0: 1}, np.inf)
+        controller = next(CGROUPS.glob(f"**/run-{os.getpid()}-*/slurmctld-*/cgroup.procs"))
+        for pid in controller.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        while True:
+            gangs.look(0)
+            time.sleep(0.1)
+
+
+def test_a_slurm_that_dies_is_told_and_leaves_no_group() -> None:
+    with pytest.raises(BackendError, match="its log"):
+        run_and_kill_the_controller(cluster((0, 1)), workload([0], [1], [40]))
+    assert not list(CGROUPS.glob(f"**/run-{os.getpid()}-*"))
