@@ -22,7 +22,7 @@ def opened(sends, monkeypatch):
 
 def installed_ms(app: AppTest) -> float:
     rows = app.dataframe[0].value
-    return float(rows[rows["step"] == "installed"]["ms"].max())
+    return float(rows[rows["step"] == "installed"]["time (ms)"].max())
 
 
 def test_a_fault_is_followed_until_routes_are_installed(opened):
