@@ -96,7 +96,8 @@ def _usual(steps: Floats) -> float:
     """
     values, counts = np.unique(np.round(steps, 3), return_counts=True)
     common = values[np.argmax(counts)]
-    usual = float(np.mean(steps[np.abs(steps - common) <= _JITTER * common]))
+    near = steps[np.abs(steps - common) <= _JITTER * common]
+    usual = float(np.mean(near)) if near.size else float(common)
     return round(usual, 1 if usual >= 1 else 6)
 
 
