@@ -33,8 +33,8 @@ _page: ContextVar[_Page | None] = ContextVar("page", default=None)
 
 def title(text: str, question: str) -> None:
     """Draw the page's title and the question that it answers, above the list of its sections."""
-    st.title(text, anchor=False)
-    st.markdown(question)
+    st.title(html.markdown(text), anchor=False)
+    st.markdown(html.markdown(question))
     if (page := _page.get()) is not None:
         page.place = st.empty()
 
