@@ -130,7 +130,7 @@ def _calibrated(path: Path) -> str:
     made = FORM.load(str(path))
     start, restart = (made.values[f"times.{key}"].value for key in ("start_s", "restart_s"))
     return (
-        f"The twin has this machine's calibration, which was measured before the runs and without them: a "
+        f"The twin has this machine's calibration, which was measured apart from the runs: a "
         f"job starts in {start:.2f} s and restarts in {restart:.2f} s (medians). The jobs' steps follow from "
         "the speeds that it measured."
     )

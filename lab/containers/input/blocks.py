@@ -28,7 +28,7 @@ MOST_BLOCK_CELLS = 8_000_000
 """Container-periods of a block: one interval of the trace has at most so many."""
 
 MOST_CONTAINERS = 10_000
-"""Containers of a trace in blocks: the histograms of their figures take some 0.25 MB each."""
+"""Containers of a trace in blocks: the histograms of their figures take 0.3 MB each where work is late."""
 
 _PROFILE_S = 5.0
 """Interval of a profile that is made of blocks, s, where it divides the trace's: a third of the 15 s at which

@@ -1,6 +1,6 @@
 """Finds text on a page whose contrast with what is behind it is below WCAG 2.1's level AA (1.4.3).
 
-For: a journey and the screenshots. Charts are SVG; behind their text only the page counts.
+For: journeys. Charts are SVG; behind their text only the page counts.
 """
 
 from playwright.sync_api import Page
