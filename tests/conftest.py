@@ -87,10 +87,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks and orders the tests.
 
     Tests of the real machine run alone (`-m real`): those in the folders REAL, in the VM, and with root's
-    rights unless they stay `apart`. The others may run side by side (`-m 'not real' -n 2`). A test that
-    drives a browser runs once more when it fails, because the machine may stand still for longer than any
-    useful deadline; the summary tells of it (RERUN). `tools/test` does the same for tests of the real
-    machine, at the end. Files with long tests come first, so that nobody waits for the last one at the end.
+    rights unless they stay `apart`. The others may run side by side (`-m 'not real' -n 2`). `tools/test`
+    tries what failed once more, alone. Files with long tests come first, so that nobody waits for the last
+    one at the end.
     Tests named in TWINBED_DONE are left out: they ran in a VM that stopped later.
     """
     done = os.environ.get("TWINBED_DONE", "").splitlines()
@@ -105,8 +104,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.path}: no part of tools/test reads it for {item.name}")
         if real:
             item.add_marker(pytest.mark.real)
-        if "browser" in kinds and "flaky" not in kinds:
-            item.add_marker(pytest.mark.flaky(reruns=1))
         length = 0 if real else 2 if kinds & {"browser", "slow"} else 1
         lengths[item.path] = max(length, lengths.get(item.path, 0))
     items.sort(key=lambda item: -lengths[item.path])

@@ -32,8 +32,7 @@ from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.origin import Watcher
 from testbed.containers.remote.place import CgroupPlace, sweep
 from tests.contract.contract_backends import PERIOD_S, Linux, Ran, in_force_cores, scripts_of
-
-READY_S = 60.0
+from tests.patience import PATIENCE_S
 
 
 class LinuxRemote(Linux):
@@ -231,7 +230,7 @@ class _Run:
         return stop
 
     async def _ready(self) -> None:
-        deadline = time.monotonic() + READY_S
+        deadline = time.monotonic() + PATIENCE_S
         early = [each for each in self._managed if each.begins_s == 0.0]
         while not all(each.ready() for each in early):
             assert time.monotonic() < deadline, "containers are not ready; see their logs"

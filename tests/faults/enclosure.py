@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 CGROUPS = Path("/sys/fs/cgroup")
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -130,7 +132,7 @@ def _move_in(groups: Sequence[Path]) -> None:
 
 def _remove(group: Path) -> None:
     """Whatever went wrong inside, nothing of it stays."""
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + PATIENCE_S
     while group.exists() and time.monotonic() < deadline:
         for folder, _, _ in os.walk(group, topdown=False):
             with suppress(OSError):

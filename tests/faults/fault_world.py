@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.enclosure import CGROUPS
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.real_groups import quota_of
 
 CASE = Path("/tmp/case")
@@ -117,7 +118,7 @@ class World:
 
     def check_nothing_left(self) -> None:
         """Raises ViolationError where something is; what was killed may take a moment to be gone."""
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + PATIENCE_S
         while (problems := self.problems()) and time.monotonic() < deadline:
             time.sleep(0.02)
         if problems:
@@ -128,7 +129,7 @@ class World:
         for name in self._found() - self._before:
             if name.startswith("process "):
                 _kill(int(name.split()[1]))
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + PATIENCE_S
         while (left := self._found() - self._before) and time.monotonic() < deadline:
             for name in sorted(left, reverse=True):
                 kind, what = name.split(" ", 1)

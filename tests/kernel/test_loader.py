@@ -19,6 +19,7 @@ from kernel.loader import Hooks, by_libbpf
 from kernel.records import KILL, UNDER_OOM
 from testbed.containers.cgroup.drivers import V1, V2, Group, detect
 from testbed.containers.ownership import new_run
+from tests.patience import PATIENCE_S
 from twinbed import BackendError
 
 MIB = 1 << 20
@@ -197,7 +198,7 @@ def test_memory_pressure_is_reported_before_the_kill(
     hooks.watch([memory])
     # Anonymous memory, a megabyte at a time, in a program that needs little else.
     eater = start(group, "x=; while :; do x=$x$(head -c 1000000 /dev/zero | tr '\\0' x); done")
-    assert eater.wait(timeout=120) != 0
+    assert eater.wait(timeout=PATIENCE_S) != 0
 
     seen = hooks.read().pressures
     assert set(seen["id"]) == {memory}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.containers.input.recording import from_file
+from tests.patience import PATIENCE_S
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "recordings"
 
@@ -57,7 +58,7 @@ def test_the_service_answers_under_load() -> None:
     try:
         command = [sys.executable, FOLDER / "bursty_load.py", "--seconds", "1"]
         done = subprocess.run(
-            command, check=True, capture_output=True, text=True, env=environment, timeout=60
+            command, check=True, capture_output=True, text=True, env=environment, timeout=PATIENCE_S
         )
     finally:
         for each in servers:
@@ -71,5 +72,7 @@ def test_the_service_answers_under_load() -> None:
 def test_the_training_trains() -> None:
     command = [sys.executable, FOLDER / "ddp_training.py", "--seconds", "0", "--images", "500"]
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=environment, timeout=PATIENCE_S
+    )
     assert "epoch 0 loss" in done.stdout

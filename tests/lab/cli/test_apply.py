@@ -18,6 +18,7 @@ from lab.containers.advise import model
 from lab.containers.apply import places
 from testbed.containers.cgroup.drivers import detect
 from tests.lab.containers.apply.apply_world import FOUND, MIB, WANTED, World, advice, row
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -170,12 +171,12 @@ def test_a_signal_in_the_watch_takes_everything_back(world, number, capsys):
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path.cwd())},
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not limited(world):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(number)
-    shown, said = process.communicate(timeout=60)
+    shown, said = process.communicate(timeout=PATIENCE_S)
     if number == signal.SIGKILL:
         assert world.values("a") == WANTED
         assert twinbed(world, "--yes", "--map", "a=/pods/b") == 0

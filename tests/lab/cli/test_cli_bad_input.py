@@ -11,6 +11,7 @@ import pytest
 
 from lab.runs.store import RunStore
 from tests.lab.sample_traces import usage_trace
+from tests.patience import PATIENCE_S
 from traces import parquet
 
 TWINBED = (sys.executable, "-m", "lab.cli.main")
@@ -164,12 +165,12 @@ def test_ctrl_c_in_the_middle_ends_with_130_and_leaves_no_half_written_run(tmp_p
         # As an interactive shell starts it; a runner in the background may ignore the signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     # The first run is being written: the middle of the middle.
     while not list(root.glob(".new-*")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, "", "twinbed: interrupted\n")
     assert list(root.glob(".new-*")) == []
     # The one that was being written is gone, unless it was whole before the signal came.

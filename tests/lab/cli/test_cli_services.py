@@ -12,6 +12,7 @@ import yaml
 
 from lab.runs.store import RunStore
 from tests.lab.sample_services import TINY, services, write_app
+from tests.patience import PATIENCE_S
 
 TWINBED = (sys.executable, "-m", "lab.cli.main")
 
@@ -171,11 +172,11 @@ def test_ctrl_c_while_several_processes_work_leaves_none_of_them_and_nothing_hal
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + PATIENCE_S
     while not list(root.glob("mine-*")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out, err) == (130, "", "twinbed: interrupted\n")
     # Python's own tracker of shared resources ends a moment after the process that it serves.
     while _is_group(process.pid) and time.monotonic() < deadline:

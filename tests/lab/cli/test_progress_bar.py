@@ -3,6 +3,7 @@ import threading
 import time
 
 from lab.cli import progress
+from tests.patience import PATIENCE_S
 
 
 class _Terminal(io.StringIO):
@@ -20,7 +21,7 @@ def terminal_of(monkeypatch):
 
 
 def wait_for(screen, text):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while text not in screen.getvalue() and time.monotonic() < deadline:
         time.sleep(0.01)
     return screen.getvalue()
@@ -48,7 +49,7 @@ def test_work_that_is_done_at_once_shows_nothing(monkeypatch):
     with progress.Bar(1, wanted=True) as bar:
         bar("escra", 1.0)
         (timer,) = set(threading.enumerate()) - before
-    timer.join(10.0)
+    timer.join(PATIENCE_S)
     assert not timer.is_alive()
     assert screen.getvalue() == ""
 

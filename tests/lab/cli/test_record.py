@@ -16,6 +16,7 @@ from lab.cli.record import AS_ROOT, write_or_keep
 from lab.containers.input.recording import from_arguments, from_file
 from testbed.containers.record.recorder import ContainerSpec
 from tests.lab.sample_traces import usage_trace
+from tests.patience import PATIENCE_S
 from traces import parquet
 from twinbed import BackendError, ScenarioError
 
@@ -224,7 +225,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert b"interrupted" in errors
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from typing import Any
 import kmock
 
 from lab.connect.kubernetes import amount
+from tests.patience import PATIENCE_S
 
 KUBECONFIG = """\
 apiVersion: v1
@@ -140,7 +141,7 @@ def served(kubeconfig: Path) -> Iterator[Emulated]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(PATIENCE_S)
         yield emulated
     finally:
         loop.call_soon_threadsafe(stop.set)

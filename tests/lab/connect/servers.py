@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-READY_S = 30.0
-"""Longest wait for a server's start, s."""
+from tests.patience import PATIENCE_S
 
 
 def needs(program: str) -> str:
@@ -45,7 +44,7 @@ def prometheus(folder: Path, openmetrics: str) -> Iterator[str]:
     config.write_text("global: {scrape_interval: 1h}\n")
     made = subprocess.run(
         [promtool, "tsdb", "create-blocks-from", "openmetrics", text, data], capture_output=True, text=True,
-        timeout=50, check=False,
+        timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr[-2000:]
     port = free_port()
@@ -84,7 +83,7 @@ def _running(command: list[str], folder: Path, port: int, ready: str) -> Iterato
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:
-        deadline_s = time.monotonic() + READY_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while not _is_ready(port, ready):
             assert process.poll() is None, (folder / "log").read_text()[-2000:]
             assert time.monotonic() < deadline_s, (folder / "log").read_text()[-2000:]
@@ -107,7 +106,7 @@ def _is_ready(port: int, path: str) -> bool:
 
 
 def _asked(port: int, method: str, path: str, body: bytes | None = None) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request(method, path, body)
         response = connection.getresponse()
@@ -167,7 +166,7 @@ def proxy(target: str, token: str) -> Answer:
         if handler.headers.get("Authorization") != f"Bearer {token}":
             say(handler, 401, b"Unauthorized")
             return
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         connection.request("POST", handler.path, body, {"Content-Type": handler.headers["Content-Type"]})
         response = connection.getresponse()
         say(handler, response.status, response.read())
@@ -185,6 +184,6 @@ def certificate(folder: Path) -> Path:
         openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
     ]  # fmt: skip
     command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(ca)]
-    subprocess.run(command, check=True, capture_output=True, timeout=50)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
     both.write_text(key.read_text() + ca.read_text())
     return both

@@ -14,6 +14,7 @@ from lab.engine import local as parallel
 from lab.engine.local import Local, cores
 from lab.engine.ports import Unit
 from lab.engine.running import run
+from tests.patience import PATIENCE_S
 
 
 def mark_and_linger(folder, places, progress):
@@ -22,7 +23,7 @@ def mark_and_linger(folder, places, progress):
     try:
         mark.touch()
         progress("began", 0.0)
-        time.sleep(60)
+        time.sleep(2 * PATIENCE_S)
     finally:
         mark.unlink(missing_ok=True)
 
@@ -52,7 +53,7 @@ def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason, work, 
     began = time.monotonic()
     with pytest.raises(reason):
         list(run(Local(2), [Unit(str(tmp_path))] * 4, work, stop))
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < PATIENCE_S
     assert capfd.readouterr().err == ""
     assert list(tmp_path.iterdir()) == []
     assert multiprocessing.active_children() == []
@@ -74,7 +75,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
         [sys.executable, str(script), str(marks)],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while len(list(marks.iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     workers = [int(mark.name) for mark in marks.iterdir()]
@@ -106,9 +107,9 @@ def test_an_idle_worker_ends_with_its_parent_even_if_no_signal_reaches_it():
     lock.acquire()
     worker = context.Process(target=wait_deaf, args=(said, end, lock, ready))
     worker.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE_S)
     held.close()
-    worker.join(30)
+    worker.join(PATIENCE_S)
     ended = worker.exitcode
     worker.kill()
     worker.join()

@@ -27,7 +27,7 @@ def open_app(monkeypatch, stored, recordings):
     monkeypatch.setattr(traces.load, "RECORDED", recordings)
 
     def opened(at: str = "containers", **query: str | list[str]) -> AppTest:
-        app = AppTest.from_file(APP, default_timeout=60)
+        app = AppTest.from_file(APP, default_timeout=PATIENCE_S)
         # A page that is a function has no file by which switch_page could find it.
         app._page_hash = calc_hash(at)
         for key, value in query.items():
@@ -39,7 +39,7 @@ def open_app(monkeypatch, stored, recordings):
 
 def opened(page, query: dict[str, str | list[str]]) -> AppTest:
     """A page, given as a function, in this process at an address."""
-    app = AppTest.from_function(page, default_timeout=60)
+    app = AppTest.from_function(page, default_timeout=PATIENCE_S)
     for key, value in query.items():
         app.query_params[key] = value
     return app.run()

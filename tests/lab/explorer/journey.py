@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.explorer import server as explorer
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[3]
 APP = str(ROOT / "app.py")
@@ -22,7 +23,6 @@ FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PATIENCE_S = 60
 
 MARKS = [
     pytest.mark.browser,

@@ -16,10 +16,9 @@ from lab.explorer.advise_results import packed
 from lab.explorer.job import Job
 from lab.explorer.uploads import accept, lend
 from tests.lab.explorer.histories import STEP_S, STEPS, shop
+from tests.patience import PATIENCE_S
 from traces.prometheus import kept
 from traces.readers import openmetrics
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

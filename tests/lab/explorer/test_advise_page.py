@@ -15,6 +15,7 @@ from lab.explorer import advise_results
 from lab.explorer.advise_job import AdviceRequest
 from lab.explorer.advise_results import Answer
 from tests.lab.explorer.test_pages import html, texts
+from tests.patience import PATIENCE_S
 
 MIB = 1 << 20
 
@@ -78,7 +79,7 @@ def open_page(monkeypatch, recordings):
     def opened(
         kept: Answer | None = None, query: Mapping[str, str] = MappingProxyType({}), **state: Any
     ) -> AppTest:
-        app = AppTest.from_function(page, default_timeout=60)
+        app = AppTest.from_function(page, default_timeout=PATIENCE_S)
         app.query_params.update(query)
         for key, value in ({"advice_answer": ("kept", kept)} if kept else {} | state).items():
             app.session_state[key] = value

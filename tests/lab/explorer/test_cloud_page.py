@@ -12,6 +12,7 @@ from lab.cloud.input.price_list import in_use
 from lab.cloud.input.store import Measurements, Run
 from lab.cloud.run import recommending
 from tests.lab.explorer.test_pages import charts
+from tests.patience import PATIENCE_S
 
 TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
 
@@ -44,7 +45,7 @@ def open_cloud(monkeypatch, database):
         cloud_page.page()
 
     def opened(method: str = "cherrypick") -> AppTest:
-        app = AppTest.from_function(page, default_timeout=60).run()
+        app = AppTest.from_function(page, default_timeout=PATIENCE_S).run()
         return app.selectbox(key="cloud_method").select(method).run()
 
     return opened

@@ -14,6 +14,7 @@ from lab.explorer import cloud_question, cloud_search, search_job, session
 from lab.explorer.job import Status
 from lab.explorer.search_job import SearchRequest
 from tests.lab.explorer.test_pages import charts, texts
+from tests.patience import PATIENCE_S
 from twinbed import ScenarioError
 
 MARKET = Market("us-central1", types=("n1-standard-4", "n1-standard-8"), workers=(1, 2))
@@ -66,7 +67,7 @@ def cloud() -> None:
 
 
 def opened(**query: str) -> AppTest:
-    app = AppTest.from_function(cloud, default_timeout=60)
+    app = AppTest.from_function(cloud, default_timeout=PATIENCE_S)
     app.query_params.update({"cloud_ask": "Search"} | query)
     return app.run()
 

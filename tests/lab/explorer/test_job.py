@@ -23,10 +23,9 @@ from lab.explorer.worker import Request
 from lab.runs.store import RunStore
 from tests.lab.explorer.waiting_work import Waiting
 from tests.lab.sample_traces import usage_trace
+from tests.patience import PATIENCE_S
 from traces import parquet
 from twinbed import BackendError
-
-PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.slow
 

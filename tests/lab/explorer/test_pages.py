@@ -4,6 +4,7 @@ import pytest
 
 from lab.explorer import session
 from lab.explorer.job import Job
+from tests.patience import PATIENCE_S
 
 GOOD = "container,time_s,cpu_cores,memory_bytes\n" + "".join(
     f"web,{second},0.5,1000000\n" for second in range(20)
@@ -184,7 +185,7 @@ def test_run_makes_the_runs_and_puts_them_into_the_address(open_app, monkeypatch
     app.button(key="run").click().run()
     assert app.button(key="run").disabled
     job: Job = app.session_state[session._KEPT_JOB][1].job
-    assert job.wait(60).phase == "done"
+    assert job.wait(PATIENCE_S).phase == "done"
     app.run()
     assert not app.error
     assert [text.rsplit("-", 1)[0] for text in app.query_params["runs"]] == ["mine-static", "mine-escra"]
@@ -201,7 +202,7 @@ def open_runs(open_app, monkeypatch):
 
             runs_page.page()
 
-        return AppTest.from_function(page, default_timeout=60).run()
+        return AppTest.from_function(page, default_timeout=PATIENCE_S).run()
 
     return opened
 

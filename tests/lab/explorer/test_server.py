@@ -9,6 +9,7 @@ import pytest
 from lab.cli.main import call
 from lab.explorer import limits, server, uploads
 from tests.lab.explorer.journey import serve
+from tests.patience import PATIENCE_S
 from twinbed import BackendError, ScenarioError
 
 
@@ -51,7 +52,7 @@ def _upload(address: str) -> int:
 
 
 def _status(address: str, method: str, path: str, headers: dict[str, str]) -> int:
-    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=PATIENCE_S)
     try:
         connection.request(method, path, headers=headers)
         return connection.getresponse().status

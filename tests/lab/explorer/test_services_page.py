@@ -18,6 +18,7 @@ from lab.explorer.job import Job
 from lab.explorer.selection import limits
 from tests.lab.explorer.test_pages import charts, texts
 from tests.lab.explorer.test_pages import html as shown_html
+from tests.patience import PATIENCE_S
 
 
 def test_an_empty_page_says_what_to_do_and_shows_load_and_calls(open_services):
@@ -134,7 +135,7 @@ def test_run_makes_the_runs_and_puts_them_into_the_address(open_services, monkey
     app.button(key="run").click().run()
     assert app.button(key="run").disabled
     job: Job = app.session_state[session._KEPT_JOB][1].job
-    assert job.wait(60).phase == "done", job.status().message
+    assert job.wait(PATIENCE_S).phase == "done", job.status().message
     app.run()
     assert not app.error
     names = [text.rsplit("-", 1)[0] for text in app.query_params["runs"]]
@@ -147,7 +148,7 @@ def test_a_load_that_asks_nothing_is_one_line(open_services, monkeypatch, tmp_pa
     app = open_services(arrivals="alibaba_like", scale="0.01", duration_s="1", policies=["static"], seed="10")
     monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
     app.button(key="run").click().run()
-    app.session_state[session._KEPT_JOB][1].job.wait(60)
+    app.session_state[session._KEPT_JOB][1].job.wait(PATIENCE_S)
     app.run()
     assert len(app.error) == 1
     assert "no request arrives" in app.error[0].value
@@ -166,7 +167,7 @@ def test_the_runs_page_shows_what_clients_saw(asked, monkeypatch):
 
         runs_page.page()
 
-    app = AppTest.from_function(page, default_timeout=60)
+    app = AppTest.from_function(page, default_timeout=PATIENCE_S)
     app.query_params["runs"] = [run.id for run in asked[1]]
     app.run()
     assert not app.exception

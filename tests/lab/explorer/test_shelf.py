@@ -8,6 +8,7 @@ from lab.explorer.job import Status
 from lab.explorer.shelf import Shelf
 from lab.explorer.uploads import Upload
 from tests.lab.explorer.test_pages import GOOD, texts
+from tests.patience import PATIENCE_S
 
 
 def test_the_longest_unused_goes_first():
@@ -114,7 +115,7 @@ def test_an_advice_that_is_gone_is_asked_for_again():
 
         advise_page.page()
 
-    app = AppTest.from_function(page, default_timeout=60)
+    app = AppTest.from_function(page, default_timeout=PATIENCE_S)
     app.query_params["answer"] = "nothing"
     app.run()
     assert not app.exception

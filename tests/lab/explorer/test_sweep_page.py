@@ -17,6 +17,7 @@ from lab.sweep.points import points
 from lab.sweep.sweep import sweep
 from tests.lab.cluster.test_cluster_scenario import SMALL
 from tests.lab.explorer.test_pages import texts
+from tests.patience import PATIENCE_S
 
 VARIED = ["cluster.synthetic.per_hour=6,12", "cluster.servers.v100.count=1,2"]
 
@@ -43,7 +44,7 @@ def open_sweep(monkeypatch):
 
     def opened(root: Path, **query: str) -> AppTest:
         monkeypatch.setenv("TWINBED_STORE", str(root))
-        app = AppTest.from_function(page, default_timeout=60)
+        app = AppTest.from_function(page, default_timeout=PATIENCE_S)
         for key, value in query.items():
             app.query_params[key] = value
         return app.run()

@@ -49,7 +49,7 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page):
     begun = workers() - before
     assert begun
     page.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while workers() & begun and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not workers() & begun

@@ -5,6 +5,8 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.slow
 
 
@@ -17,7 +19,7 @@ def opened(sends, monkeypatch):
 
         fabric_page.page()
 
-    return AppTest.from_function(page, default_timeout=60).run()
+    return AppTest.from_function(page, default_timeout=PATIENCE_S).run()
 
 
 def installed_ms(app: AppTest) -> float:

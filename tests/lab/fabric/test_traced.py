@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from lab.fabric.calibrate.values import load_calibration
+from tests.patience import PATIENCE_S
 from tests.traces.sample_chakra import step, written
 
 JOB = """
@@ -51,7 +52,7 @@ def test_a_job_that_pytorch_traced_runs_on_the_twins_fabric(twinbed, tmp_path):
     pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
     (tmp_path / "job.py").write_text(JOB)
     command = [sys.executable, tmp_path / "job.py", tmp_path]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stderr
     odd = ("traces", "import", "kineto", tmp_path / "1.json.gz", "--out", tmp_path / "my job.yaml")
     assert "name: String should match" in twinbed(*odd).refused

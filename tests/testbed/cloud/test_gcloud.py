@@ -13,6 +13,7 @@ from control.provisioner import State
 from testbed.cloud.gcloud import Answer, Gcloud, _call, _steps_of, script_of
 from tests.contract.provisioner.compute import ZONE, Compute
 from tests.contract.provisioner.provisioner_backends import OWNER, TRAINS, order
+from tests.patience import PATIENCE_S
 from twinbed import BackendError, ScenarioError
 
 
@@ -98,7 +99,9 @@ def test_the_script_of_an_instance_tells_steps_and_end_on_the_console(tmp_path):
     )
     command = (sys.executable, "-c", ends)
     script = script_of(order(command=command), 0, f">{console}", poll_s=0.1)
-    done = subprocess.run(["sh", "-c", script], env=os.environ, check=False, capture_output=True, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", script], env=os.environ, check=False, capture_output=True, timeout=PATIENCE_S
+    )
     assert done.stderr == b""
     said = console.read_text()
     count, ends_ns = _steps_of(said)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from testbed.cloud import steps
+from tests.patience import PATIENCE_S
 from twinbed import BackendError
 
 SCRIPT = """
@@ -30,7 +31,7 @@ for _ in range(7):
 def run(script, folder, **extra):
     environment = {**os.environ, **steps.environment(folder, 0, 1, os.environ), **extra}
     return subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
 
 

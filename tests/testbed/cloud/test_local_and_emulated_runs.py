@@ -25,6 +25,7 @@ from testbed.cloud.provisioner import emulated_instances
 from testbed.containers import network
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.identity import identity
+from tests.patience import PATIENCE_S
 from twinbed import ScenarioError
 
 JOBS = Path(__file__).parents[3] / "scenarios" / "jobs"
@@ -94,7 +95,7 @@ def test_an_emulated_job_is_the_callers_and_has_no_rights_and_no_secrets(monkeyp
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     show = "(cat /proc/self/status; env) >$TWINBED_STEPS/some; mv $TWINBED_STEPS/some $TWINBED_STEPS/all; "
     with Cluster(("sh", "-c", f"{show} sleep 300"), 1) as cluster:
-        shown, deadline = cluster._folder / "all", time.monotonic() + 60
+        shown, deadline = cluster._folder / "all", time.monotonic() + PATIENCE_S
         while not shown.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -16,6 +16,7 @@ from testbed.cluster.gangs import Gangs, Training
 from testbed.cluster.slurm import missing
 from testbed.containers import leftovers
 from testbed.containers.cgroup.drivers import detect
+from tests.patience import PATIENCE_S
 from tests.testbed.cluster import trainee
 from twinbed import BackendError
 
@@ -28,7 +29,7 @@ def program(steps: int, *more: str, gpus: int = 1, every: int = 50) -> Training:
     return Training(command, TRAINEE.parent, gpus, steps, every)
 
 
-def until(reached, within_s: float = 60.0) -> None:
+def until(reached, within_s: float = PATIENCE_S) -> None:
     end_s = time.monotonic() + within_s
     while not reached():
         assert time.monotonic() < end_s

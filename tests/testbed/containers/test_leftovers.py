@@ -17,6 +17,7 @@ from testbed.containers import leftovers, ownership
 from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.ownership import is_alive, lasting_run, new_run
 from testbed.containers.remote.place import STATE
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.dead_runs import dead_run
 from tests.testbed.containers.real_groups import folders
 from tests.testbed.containers.waiting import is_gone, until
@@ -120,7 +121,7 @@ def test_what_is_alive_is_left_alone_unless_asked_for(holders: Holders, driver: 
     assert leftovers.down(driver) == ()
     assert not is_gone(child)
     assert [each.name for each in leftovers.down(driver, live=True)] == [run]
-    assert holders.processes[0].wait(20) == -signal.SIGTERM
+    assert holders.processes[0].wait(PATIENCE_S) == -signal.SIGTERM
     until(lambda: is_gone(child))
     assert there(run) == []
 
@@ -131,7 +132,7 @@ def test_a_process_that_does_not_listen_is_ended_all_the_same(
     monkeypatch.setattr(leftovers, "ENDING_TIMEOUT_S", 0.2)
     run, child = holders.run(on_term="SIG_IGN")
     leftovers.down(driver, live=True)
-    assert holders.processes[0].wait(20) == -signal.SIGKILL
+    assert holders.processes[0].wait(PATIENCE_S) == -signal.SIGKILL
     until(lambda: is_gone(child))
     assert there(run) == []
 
@@ -206,7 +207,7 @@ def test_an_agent_is_listed_with_its_process_and_ended_when_asked_for(
     assert (found.alive, found.pid) == (True, holders.processes[0].pid)
     assert leftovers.down(driver) == ()
     assert [run.name for run in leftovers.down(driver, live=True)] == [run]
-    assert holders.processes[0].wait(20) == -signal.SIGTERM
+    assert holders.processes[0].wait(PATIENCE_S) == -signal.SIGTERM
     assert there(run) == []
     assert not (STATE / name).exists()
 

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 
-def until(look: Callable[[], object], what: str = "it comes to pass", timeout_s: float = 60.0) -> None:
+
+def until(look: Callable[[], object], what: str = "it comes to pass", timeout_s: float = PATIENCE_S) -> None:
     """Waits until `look` returns something true; fails when it has not within the time."""
     deadline = time.monotonic() + timeout_s
     while not look():

@@ -15,6 +15,7 @@ import pytest
 from testbed.fabric import leftovers, ownership, state
 from testbed.fabric.model import Plan
 from testbed.fabric.ownership import FRR_FOLDERS, NAMESPACES, state_folder
+from tests.patience import PATIENCE_S
 from twinbed import BackendError
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -118,7 +119,7 @@ def test_an_interrupted_maker_tidies_up_itself(
 ) -> None:
     wait_for_stage(maker, "FRR")
     maker.send_signal(number)
-    assert maker.wait(30) != 0
+    assert maker.wait(PATIENCE_S) != 0
     assert whatever_is_left() == []
 
 
@@ -127,7 +128,7 @@ def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> No
     claim_and_die()
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     leftovers.down(NAME)
-    assert late.wait(10) == -signal.SIGKILL
+    assert late.wait(PATIENCE_S) == -signal.SIGKILL
     assert whatever_is_left() == []
 
 
@@ -146,7 +147,7 @@ def test_who_forks_while_processes_are_listed_is_found_by_the_next_look(
     listed = ownership.processes_of
     monkeypatch.setattr(leftovers.ownership, "processes_of", processes_of)
     leftovers.remove(NAME)
-    assert late.wait(10) == -signal.SIGKILL
+    assert late.wait(PATIENCE_S) == -signal.SIGKILL
     assert looks[1] == [late.pid]
 
 

@@ -7,6 +7,7 @@ import pytest
 from lab.containers.calibrate import limits, loop, measure, program
 from lab.containers.calibrate.values import load_calibration, write
 from testbed.containers.cgroup.drivers import detect
+from tests.patience import PATIENCE_S
 
 EXTENT = limits.Extent(writes=20, grants=10, burn_s=0.3, quotas_ms=(20,))
 
@@ -37,7 +38,7 @@ def test_programs_in_single_cgroups_have_neither_capabilities_nor_secrets(cgroup
     )
     driver, shown = detect(), tmp_path / "shown.all"
     with limits._group(driver, "shown") as group, limits._running(group, show, str(tmp_path / "shown")):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not shown.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)

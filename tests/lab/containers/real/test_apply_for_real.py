@@ -18,6 +18,7 @@ from testbed.containers.attach import finding, names
 from testbed.containers.attach.limits import LimitedContainer
 from testbed.containers.cgroup.drivers import detect
 from tests.lab.containers.apply.apply_world import MIB, advice, row
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.attach.conftest import docker, podman  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -109,7 +110,7 @@ def test_a_container_that_restarts_or_vanishes_in_the_watch(shop, tmp_path, caps
     monkeypatch.setattr(carrying, "Applier", functools.partial(carrying.Applier, clock=clock))
 
     def disturb() -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while any(read(name) != NEW for name in ALL) and time.monotonic() < deadline:
             time.sleep(0.05)
         shop.ask("POST", f"/containers/store-web-2/{what}?t=0")

@@ -17,6 +17,7 @@ from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from tests.lab.explorer.test_pages import html
 from tests.lab.fabric.sample_fabric import SENDS
+from tests.patience import PATIENCE_S
 from twinbed import ScenarioError, StoreError
 
 
@@ -219,7 +220,7 @@ def test_the_page_runs_compares_them(sends, monkeypatch):
 
         runs_page.page()
 
-    shown = AppTest.from_function(page, default_timeout=60)
+    shown = AppTest.from_function(page, default_timeout=PATIENCE_S)
     shown.query_params["runs"] = [runs[0].id, runs[1].id]
     shown.run()
     assert not shown.exception

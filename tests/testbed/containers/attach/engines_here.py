@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from testbed.containers.attach.engines import Engine, _Connection
+from tests.patience import PATIENCE_S
 
 IMAGE = "twinbed-test:1"
 PROGRAMS = {"docker": ("dockerd", "runc"), "podman": ("podman", "runc", "conmon", "catatonit")}
 _PARENTS = {"docker": "docker", "podman": "libpod_parent"}
-_WAIT_S = 60.0
 
 
 def missing(kind: str) -> str:
@@ -69,7 +69,7 @@ class Running:
             self._processes.append(
                 subprocess.Popen(self._inside(command), stdout=log, stderr=log, **self._surroundings())
             )
-        deadline = time.monotonic() + _WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not self._answers():
             log_text = (self.folder / "log").read_text()[-2000:]
             assert self._processes[0].poll() is None, log_text
@@ -98,7 +98,7 @@ class Running:
                 process.kill()
                 process.wait()
         # What ends a container of Podman's is a process of its own, and may mount once more.
-        deadline = time.monotonic() + _WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while self._tidy() and time.monotonic() < deadline:
             time.sleep(0.05)
 
@@ -154,7 +154,7 @@ class Running:
             self._inside(self._podman(*arguments)),
             capture_output=True,
             text=True,
-            timeout=_WAIT_S,
+            timeout=PATIENCE_S,
             check=False,
             **self._surroundings(),
         )

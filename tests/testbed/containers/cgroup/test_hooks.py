@@ -17,6 +17,7 @@ from testbed.containers.cgroup import hooks
 from testbed.containers.cgroup.drivers import Group, GroupV2
 from testbed.containers.cgroup.hooks import HookTelemetry
 from testbed.containers.ports import Records, TelemetrySource
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.fake_cgroups import FakeTree
 
 MS = 1_000_000
@@ -185,7 +186,7 @@ def test_the_kernels_records_arrive(tracing: None, group: Group) -> None:
     source.add(np.array([1]), [group])
     busy = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done"], preexec_fn=group.enter)
     records: list[Records] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while (
         sum(len(record.ids) for record in records if not record.idle.any()) < 20
         and time.monotonic() < deadline

@@ -11,6 +11,7 @@ import pytest
 from testbed.containers.cgroup.drivers import Group, GroupV1
 from testbed.containers.cgroup.memory_v2 import HEADROOM_BYTES
 from testbed.containers.ports import Trap
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.eater import MIB, Eater, readable
 from tests.testbed.containers.real_groups import kills
 from tests.testbed.containers.waiting import until
@@ -76,7 +77,7 @@ def test_surrender_hands_the_held_to_the_killer_and_holds_the_next(group: Group)
         assert readable(trap.descriptor, 20.0)
         trap.held()
         trap.surrender()
-        assert first.process.wait(20.0) == -9
+        assert first.process.wait(PATIENCE_S) == -9
     assert kills(group) == 1
     with Eater(group) as second:
         second.take(32 * MIB)
@@ -94,7 +95,7 @@ def test_close_gives_the_group_back_to_the_killer(group: Group) -> None:
     assert trap.descriptor == -1
     with Eater(group) as eater:
         eater.take(64 * MIB)
-        assert eater.process.wait(20.0) == -9
+        assert eater.process.wait(PATIENCE_S) == -9
     assert kills(group) == 1
 
 
@@ -105,7 +106,7 @@ def test_removing_a_group_ends_what_the_trap_holds(group: Group) -> None:
         eater.take(64 * MIB)
         assert readable(trap.descriptor, 20.0)
         group.remove()
-        assert eater.process.wait(20.0) == -9
+        assert eater.process.wait(PATIENCE_S) == -9
     assert trap.descriptor == -1
     assert not any(each.exists() for each in group.directories)
 

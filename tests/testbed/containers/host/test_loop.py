@@ -26,6 +26,7 @@ from testbed.containers.host.identity import identity, own
 from testbed.containers.host.loop import AttachedSpec, Managed, Settings, control
 from testbed.containers.ownership import RUN_ROOT, end_run, new_run
 from testbed.containers.ports import GroupGoneError
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.real_groups import path_of
 from twinbed import InvariantError, ScenarioError
 
@@ -119,7 +120,7 @@ def test_a_process_that_somebody_kills_is_a_kill_and_comes_back(cgroups: None, t
     pid = tmp_path / "pid"
 
     def kill() -> None:
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + PATIENCE_S
         while not (pid.exists() and pid.read_text().strip()):
             assert time.monotonic() < deadline, "it never began"
             time.sleep(0.01)
@@ -181,12 +182,12 @@ def test_a_signal_ends_everything(cgroups: None, tmp_path: Path, leftovers, numb
         [sys.executable, "-c", textwrap.dedent(program)], stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not (tmp_path / "running").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert leftovers(process.pid)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.wait()

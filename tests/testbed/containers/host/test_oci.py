@@ -18,6 +18,7 @@ from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.oci import OciBundle
 from testbed.containers.host.runtimes import Entering
 from testbed.containers.ownership import new_run
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.real_groups import folders, kills
 from tests.testbed.containers.waiting import until
 from twinbed import BackendError
@@ -45,7 +46,7 @@ def start(driver: V1 | V2) -> Iterator[Start]:
         for container in made:
             container.group.remove()
             if container.process is not None:
-                container.process.wait(30)
+                container.process.wait(PATIENCE_S)
             container.tidy()
         driver.finish(run)
         assert traces_of(run) == []
@@ -60,7 +61,7 @@ def traces_of(run: str) -> list[str]:
 def code(container: Entering) -> int | None:
     """How its command ended."""
     assert container.process is not None
-    container.process.wait(30)
+    container.process.wait(PATIENCE_S)
     return container.poll()
 
 

@@ -26,6 +26,7 @@ from testbed.containers.record.recorder import record
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.remote.fake_host import first_limits
 from tests.testbed.containers.waiting import until
 from twinbed import ScenarioError
@@ -129,7 +130,7 @@ def test_a_signal_to_the_loop_leaves_nothing_that_is_not_found(
         until((tmp_path / "running").exists)
         assert bundles(process.pid)
         process.send_signal(number)
-        process.wait(60)
+        process.wait(PATIENCE_S)
     finally:
         process.kill()
         process.wait()
@@ -177,7 +178,7 @@ def test_an_agent_adopts_a_container_and_starts_it_again(state: Path, driver: V1
     assert inside(second) == before
     second.carry_out(first_limits(["a"]), Report())
     second.containers["a"].group.send(signal.SIGKILL)
-    first.containers["a"].command.process.wait(20)
+    first.containers["a"].command.process.wait(PATIENCE_S)
     until(lambda: (second.supervise(time.monotonic()), inside(second) - before)[1])
     second.close()
     assert bundles_of(ownership.lasting_run(AGENT)) == []

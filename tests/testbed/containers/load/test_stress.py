@@ -13,6 +13,7 @@ import pytest
 
 from testbed.containers.load.stress import NS, Demand, Memory, own_bytes
 from testbed.containers.load.stress_scripts import StressScripts
+from tests.patience import PATIENCE_S
 from twinbed import ScenarioError
 
 MIB = 1 << 20
@@ -62,7 +63,7 @@ def test_a_script_by_itself_does_its_work_and_ends(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "testbed.containers.load.stress", str(tmp_path / "script.json")],
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     done_s = np.fromfile(tmp_path / "done")[0]
 

@@ -17,6 +17,7 @@ from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.record import recorder
 from testbed.containers.record.recorder import ContainerSpec, Progress, record
 from testbed.containers.record.schedule import Schedule
+from tests.patience import PATIENCE_S
 from twinbed import BackendError, ScenarioError
 
 FORK_S = 0.02
@@ -290,7 +291,7 @@ def test_an_interrupted_recorder_leaves_nothing(
         # Two groups in one to three hierarchies and their run's folders, two namespaces, three links.
         assert len(leftovers(process.pid)) >= 6
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert b"KeyboardInterrupt" in errors
     assert leftovers(process.pid) == []
 
@@ -303,7 +304,7 @@ def test_a_second_interrupt_shortens_the_grace(leftovers: Callable[[int], list[s
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
     assert leftovers(process.pid) == []
 
 

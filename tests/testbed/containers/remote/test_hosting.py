@@ -16,6 +16,7 @@ from testbed.containers.cgroup.drivers import detect
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Order, Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.real_groups import path_of, quota_of
 from tests.testbed.containers.remote.fake_host import first_limits
 from tests.testbed.containers.waiting import until
@@ -42,7 +43,7 @@ def bury(former: Hosting, name: str) -> None:
     command = former.containers[name].command
     assert command is not None
     assert command.process is not None
-    command.process.wait(20)
+    command.process.wait(PATIENCE_S)
 
 
 def commands(**named: str) -> list[Wanted]:

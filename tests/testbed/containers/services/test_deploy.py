@@ -18,6 +18,7 @@ import uvloop
 from control.services import Call, Draw, Handler, Memory, Service, ServiceApp
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.http1 import Peer, request
+from tests.patience import PATIENCE_S
 from tests.testbed.containers.running_services import Running, running
 from tests.testbed.containers.waiting import until
 from twinbed import BackendError
@@ -117,7 +118,7 @@ def test_a_container_holds_its_base_and_its_cache_grows_to_its_bound(tmp_path: P
 
 def _served(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "testbed.containers.services.serve", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_what_is_wrong_with_a_configuration_is_said_in_one_line(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from testbed.fabric.rules import bpf
 from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.ingress import WAY_OUT
 from testbed.fabric.rules.port import Refused
+from tests.patience import PATIENCE_S
 from tests.testbed.fabric.small_host import LOCAL, REPRESENTOR, VNI, ip, small_host
 from twinbed import BackendError
 
@@ -143,7 +144,7 @@ def test_with_the_last_filter_all_is_gone(host: str) -> None:
 
     subprocess.run(["tc", "qdisc", "del", "dev", "vf0", "clsact"], check=True)
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while (left := Tunnel.adopt(program)) is not None:
         # The kernel takes its time to free it.
         left.close()
