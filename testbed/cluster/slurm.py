@@ -9,6 +9,7 @@ slurm.conf(5), scontrol(1), squeue(1) of Slurm 22.05.
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import shlex
 import shutil
@@ -34,6 +35,9 @@ _BUSY_S = 15.0
 """Time for which a Slurm that does not answer is asked again, s."""
 _LOOK_S = 0.2
 """Time between two questions to Slurm about all jobs, s."""
+
+_FIELDS = ",".join(f"{field}:256|" for field in ("JobID", "State", "NodeList", "exit_code"))
+_SHELL = 128
 
 _CONF = """
 ClusterName=twinbed
@@ -79,13 +83,14 @@ class SlurmGangs(Gangs):
         super().__init__(jobs)
         self._cluster = cluster
         self._ids: dict[int, str] = {}
-        self._states: dict[str, tuple[str, str]] = {}
+        self._states: dict[str, tuple[str, str, int]] = {}
         self._looked = -math.inf
         self._daemons: list[Container] = []
 
     def _prepare(self) -> None:
         super()._prepare()
-        own = self._folder.parent / "slurm"
+        # Root runs what lies there. The jobs' user cannot write in it.
+        self._own = own = self._folder.parent / "slurm"
         own.mkdir(mode=0o711)
         (own / "state").mkdir()
         (own / "key").write_bytes(secrets.token_bytes(1024))
@@ -166,18 +171,22 @@ class SlurmGangs(Gangs):
             super().start(job, servers, quota_cores)
 
     def _launch(self, job: int, life: Life, servers: Mapping[int, int]) -> None:
+        scripts, logs = self._own / f"life-{self._started}", life.folder / "logs"
+        scripts.mkdir()
+        with self._identity.acting():
+            logs.mkdir()
         for rank, container in enumerate(life.containers):
-            (life.folder / f"{rank}.sh").write_text(self._script(container, life.folder / f"{rank}.log"))
+            (scripts / f"{rank}.sh").write_text(self._script(container, logs / f"{rank}.log"))
         # Slurm keeps the script of the first life, which reads where the present one is.
-        (self._folder / f"life-{job}").write_text(str(life.folder))
+        life_of = self._own / f"life-of-{job}"
+        life_of.write_text(str(scripts))
         nodes = ",".join(f"n{server}" for server in servers)
         if job in self._ids:
             where = (f"ReqNodeList={nodes}", f"NumNodes={len(servers)}")
             self._ask("scontrol", "update", f"JobId={self._ids[job]}", "StartTime=now", *where)
             self._ask("scontrol", "release", self._ids[job])
         else:
-            script = self._folder / f"job-{job}.sh"
-            life_of = f"{self._folder}/life-{job}"
+            script = self._own / f"job-{job}.sh"
             ranks = "exec sh $0/$SLURM_PROCID.sh"
             run = f"exec srun -Q --mpi=none sh -c '{ranks}' $(cat {life_of})"
             script.write_text(f"#!/bin/sh\n{run}\n")
@@ -201,25 +210,32 @@ class SlurmGangs(Gangs):
         spec, who = container.spec, self._identity
         variables = [f"{key}={value}" for key, value in {**who.environment, **spec.env}.items()]
         user = (f"--reuid={who.uid}", f"--regid={who.gid}", "--clear-groups")
-        command = ("env", "-i", *variables, "setpriv", *user, *WITHOUT_RIGHTS[1:], *spec.command)
-        return f"{doors}\ncd {spec.directory}\nexec {shlex.join(command)} >> {log} 2>&1\n"
+        trains = ("sh", "-c", f'exec "$@" >{log} 2>&1', "sh", *spec.command)
+        command = ("env", "-i", *variables, "setpriv", *user, *WITHOUT_RIGHTS[1:], *trains)
+        return f"{doors}\ncd {spec.directory}\nexec {shlex.join(command)}\n"
 
     def _terminate(self, job: int, life: Life) -> None:  # noqa: ARG002 - the processes are Slurm's
         self._ask("scontrol", "requeuehold", self._ids[job], check=False)
         self._looked = -math.inf
 
     def _codes(self, job: int, life: Life) -> list[int | None]:
-        state, _ = self.states().get(self._ids[job], ("GONE", ""))
+        state, _, code = self.states().get(self._ids[job], ("GONE", "", 1))
         alive = state in ("RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING")
         if alive or (state == "PENDING" and life.leaving is None):
             return [None]
-        return [0 if state in ("COMPLETED", "PENDING", "REQUEUE_HOLD") else 1]
+        if state in ("COMPLETED", "PENDING", "REQUEUE_HOLD"):
+            return [0]
+        # A shell says 128 and the number for a signal that ended its program.
+        return [_SHELL - code if code > _SHELL else code or 1]
 
-    def states(self) -> dict[str, tuple[str, str]]:
-        """Return Slurm's job id → (state, nodes)."""
+    def states(self) -> dict[str, tuple[str, str, int]]:
+        """Return Slurm's job id → (state, nodes, exit code of its script)."""
         if time.monotonic() > self._looked + _LOOK_S:
-            lines = self._ask("squeue", "-h", "-t", "all", "-o", "%i|%T|%N").splitlines()
-            self._states = {parts[0]: (parts[1], parts[2]) for parts in (line.split("|") for line in lines)}
+            lines = self._ask("squeue", "-h", "-t", "all", "-O", _FIELDS).splitlines()
+            rows = [[part.strip() for part in line.split("|")[:4]] for line in lines]
+            self._states = {
+                job: (state, nodes, os.waitstatus_to_exitcode(int(code))) for job, state, nodes, code in rows
+            }
             self._looked = time.monotonic()
         return self._states
 
@@ -228,7 +244,9 @@ class SlurmGangs(Gangs):
         states = self.states()
         there = {job: states[number] for job, number in self._ids.items() if number in states}
         held = ("RUNNING", "COMPLETING", "COMPLETED")
-        return {job: self._servers(nodes) for job, (what, nodes) in there.items() if nodes and what in held}
+        return {
+            job: self._servers(nodes) for job, (what, nodes, _) in there.items() if nodes and what in held
+        }
 
     def room(self) -> list[int]:
         """Return the number of GPUs of each server."""
@@ -243,7 +261,7 @@ class SlurmGangs(Gangs):
     def _remove(self, job: int) -> None:
         # A Slurm that no longer answers must not keep the run's groups from being removed.
         number = self._ids.get(job, "")
-        if self._lives[job].leaving is None and self._states.get(number, ("", ""))[0] == "RUNNING":
+        if self._lives[job].leaving is None and self._states.get(number, ("",))[0] == "RUNNING":
             # Killed, or the run ends: Slurm may start it again when it is released.
             self._ask("scontrol", "requeuehold", number, check=False)
         super()._remove(job)

@@ -17,6 +17,7 @@ from tests.contract.cluster import cluster_backends
 from tests.contract.cluster.cluster_backends import trainings, workload
 from tests.contract.cluster.test_carrying_out_a_scheduler import Scripted, check_books, scheduler
 from tests.control.scheduler.worlds import cluster
+from tests.testbed.cluster.test_gangs import program, until
 from tests.testbed.containers.real_groups import CGROUPS
 from twinbed import BackendError
 
@@ -67,6 +68,20 @@ def test_slurm_decides_itself_first_come_first_served() -> None:
     check_books(where, jobs, done)
     assert done.preemptions.sum() == 0
     assert np.array_equal(np.argsort(done.first_start_s, kind="stable"), np.arange(4))
+
+
+def test_a_process_that_aborts_after_its_last_step_has_done_its_work() -> None:
+    with SlurmGangs([program(60, "--aborts", gpus=2)], cluster((0, 2))) as gangs:
+        gangs.start(0, {0: 2}, np.inf)
+        until(lambda: not gangs.look(0).alive)
+        assert gangs.look(0).done == 60
+
+
+def test_a_job_that_fails_is_told_with_its_last_words() -> None:
+    with SlurmGangs([program(60, "--fails")], cluster((0, 1))) as gangs:
+        gangs.start(0, {0: 1}, np.inf)
+        with pytest.raises(BackendError, match=r"ended with \[1\] after 0 steps: no data to train on"):
+            until(lambda: not gangs.look(0).alive)
 
 
 def run_and_kill_the_controller(where, jobs) -> None:

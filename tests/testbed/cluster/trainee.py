@@ -28,6 +28,7 @@ if __name__ == "__main__":
     parser.add_argument("--cores", type=float, help="use of a core that is not exceeded, by sleeping")
     parser.add_argument("--tells", type=Path)
     parser.add_argument("--fails", action="store_true")
+    parser.add_argument("--aborts", action="store_true", help="abort after the last step")
     options = parser.parse_args()
     asked = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
@@ -55,3 +56,5 @@ if __name__ == "__main__":
             save(options.checkpoint, done)
     if first:
         save(options.checkpoint, done)
+    if options.aborts:
+        os.abort()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.allocator.model import SLOT_BITS
+from testbed.containers.ports import Records
 from testbed.containers.remote.latest import Latest, rounds
 
 SAID = st.lists(st.tuples(st.integers(-2, 9), st.integers(0, 3)), max_size=20)
@@ -43,3 +44,41 @@ def test_a_round_has_no_container_twice_and_keeps_their_order(spoken: list[int],
             expected.append([])
         expected[times[spoken[row]] - 1].append(row)
     assert [part.tolist() for part in rounds(ids(*spoken), ids(*chosen), 7)] == expected
+
+
+def records(of: list[int], end_ns: list[int], usage_cores: float = 0.5) -> Records:
+    count = len(of)
+    return Records(
+        ids=ids(*of),
+        end_ns=ids(*end_ns),
+        quota_cores=np.ones(count),
+        unused_cores=np.zeros(count),
+        throttled=np.ones(count, np.bool_),
+        usage_cores=np.full(count, usage_cores),
+        memory_bytes=ids(*range(10, 10 + count)),
+        throttled_s=np.full(count, 0.02),
+        idle=np.zeros(count, np.bool_),
+    )
+
+
+def test_only_newer_records_are_taken_and_counts_grow_by_one_a_period() -> None:
+    latest = Latest()
+    latest.join(ids(0, 1), ids(1, 1), ids(0, 0))
+    assert latest.take(records([0, 1], [0, 200]), ids(0, 1)).tolist() == [0, 1]
+    assert latest.take(records([0, 1, 1], [0, 201, 300], usage_cores=0.7), ids(0, 1)).tolist() == [1]
+    assert latest.end_ns(ids(0, 1)).tolist() == [0, 201]
+    assert latest.usage_cores(ids(0, 1)).tolist() == [0.5, 0.7]
+    assert latest.memory_bytes(ids(0, 1)).tolist() == [10, 11]
+    assert latest.periods(ids(0, 1)).tolist() == [1, 2]
+    assert latest.throttled_periods(ids(0, 1)).tolist() == [1, 2]
+    assert latest.throttled_s(ids(0, 1)).tolist() == [0.02, 0.04]
+    latest.forget_ends(ids(1))
+    assert latest.take(records([1], [0]), ids(0)).tolist() == [0]
+
+
+def test_agents_of_an_application_are_those_that_have_its_containers_now() -> None:
+    latest = Latest()
+    latest.join(ids(0, 1, 2, 3), ids(4, 5, 6, 7), ids(0, 1, 1, 1))
+    latest.leave(ids(3))
+    assert latest.owners_of_app(0) == {4}
+    assert latest.owners_of_app(1) == {5, 6}
