@@ -256,3 +256,16 @@ def test_a_container_that_comes_back_without_a_limit_gets_its_own_at_once() -> N
     ledger.resume(ids(1), cores(LARGE_CORES))
     assert sent(ledger, 1) == [(1, 3.0, 1)]
     assert ledger.bounds()[0] == 3.0
+
+
+def test_a_limit_that_a_host_lowered_by_itself_is_the_decided_one_from_then_on() -> None:
+    ledger = Ledger([CAP], 1 << 62)
+    for id_ in range(4):
+        join(ledger, id_, 10.0)
+    # To nothing, to the same, to more, and of a container that is not there.
+    noted = ledger.report(ids(0, 1, 2, 9), cores(0.0, 10.0, 11.0, 1.0))
+    assert noted.tolist() == [True, True, False, False]
+    assert ledger.report(ids(3), cores(-1.0)).tolist() == [False]
+    assert ledger.bounds().tolist() == [30.0]
+    decide(ledger, 0, 5.0)
+    assert ledger.report(ids(0), cores(0.0)).tolist() == [False]
