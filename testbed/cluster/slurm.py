@@ -83,6 +83,8 @@ class SlurmGangs(Gangs):
         super().__init__(jobs)
         self._cluster = cluster
         self._ids: dict[int, str] = {}
+        self._gates: dict[int, Path] = {}
+        """Job → file without which the processes of its life do not begin."""
         self._states: dict[str, tuple[str, str, int]] = {}
         self._looked = -math.inf
         self._daemons: list[Container] = []
@@ -146,27 +148,31 @@ class SlurmGangs(Gangs):
             container.group.remove()
 
     def _ask(self, *command: str, check: bool = True) -> str:
-        """Return what a command of Slurm prints. A Slurm that is busy is asked again."""
+        """Return what a command of Slurm prints. A Slurm that is busy is asked again, and any failed question
+        that changes nothing is."""
         environment = {"SLURM_CONF": str(self._conf), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         deadline = time.monotonic() + _BUSY_S
         while True:
             done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-            if "Unable to contact" not in done.stderr or not check or time.monotonic() > deadline:
+            again = "Unable to contact" in done.stderr or (done.returncode and command[0] == "squeue")
+            if not again or not check or time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_S)
         if check and done.returncode:
-            why = done.stderr.strip() or "no reason given"
+            why = done.stderr.strip() or f"it ended with {done.returncode} and gave no reason"
             raise BackendError(f"{shlex.join(command)}: {why}; its log: {self._words_of_daemons()}")
         return done.stdout
 
     def submit(self, job: int) -> None:
-        """Hand a job over to Slurm, which decides when and where it runs."""
+        """Hand a job over to Slurm, which decides when and where it runs. It begins once `start` sets its
+        quota."""
         super().start(job, {}, math.inf)
 
     def start(self, job: int, servers: Mapping[int, int], quota_cores: float) -> None:
         """Have Slurm start a gang on these servers. If Slurm started the gang by itself, set its quota."""
         if job in self._lives:
             self._lives[job].quota_cores = quota_cores
+            self._gates[job].touch()
         else:
             super().start(job, servers, quota_cores)
 
@@ -175,8 +181,12 @@ class SlurmGangs(Gangs):
         scripts.mkdir()
         with self._identity.acting():
             logs.mkdir()
+        self._gates[job] = scripts / "gate"
+        if servers:
+            self._gates[job].touch()
         for rank, container in enumerate(life.containers):
-            (scripts / f"{rank}.sh").write_text(self._script(container, logs / f"{rank}.log"))
+            text = self._script(container, logs / f"{rank}.log", self._gates[job])
+            (scripts / f"{rank}.sh").write_text(text)
         # Slurm keeps the script of the first life, which reads where the present one is.
         life_of = self._own / f"life-of-{job}"
         life_of.write_text(str(scripts))
@@ -204,15 +214,17 @@ class SlurmGangs(Gangs):
             self._ids[job] = self._ask("sbatch", *options, *there, str(script)).strip()
         self._looked = -math.inf
 
-    def _script(self, container: Container, log: Path) -> str:
-        """Return the shell script of a process: it enters its cgroup, gives up all rights, and trains."""
+    def _script(self, container: Container, log: Path, gate: Path) -> str:
+        """Return the shell script of a process: it waits for the gate, enters its cgroup, gives up all
+        rights, and trains."""
         doors = "\n".join(f"echo $$ > {place}/cgroup.procs" for place in container.group.directories)
         spec, who = container.spec, self._identity
         variables = [f"{key}={value}" for key, value in {**who.environment, **spec.env}.items()]
         user = (f"--reuid={who.uid}", f"--regid={who.gid}", "--clear-groups")
         trains = ("sh", "-c", f'exec "$@" >{log} 2>&1', "sh", *spec.command)
         command = ("env", "-i", *variables, "setpriv", *user, *WITHOUT_RIGHTS[1:], *trains)
-        return f"{doors}\ncd {spec.directory}\nexec {shlex.join(command)}\n"
+        waits = f"until [ -e {gate} ]; do sleep 0.05; done"
+        return f"{waits}\n{doors}\ncd {spec.directory}\nexec {shlex.join(command)}\n"
 
     def _terminate(self, job: int, life: Life) -> None:  # noqa: ARG002 - the processes are Slurm's
         self._ask("scontrol", "requeuehold", self._ids[job], check=False)

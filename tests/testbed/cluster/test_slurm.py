@@ -70,6 +70,16 @@ def test_slurm_decides_itself_first_come_first_served() -> None:
     assert np.array_equal(np.argsort(done.first_start_s, kind="stable"), np.arange(4))
 
 
+def test_a_job_that_slurm_starts_does_no_work_before_its_quota_is_known() -> None:
+    with SlurmGangs([program(10**6)], cluster((0, 1))) as gangs:
+        gangs.submit(0)
+        until(gangs.holders)
+        time.sleep(1.0)
+        assert not gangs.look(0).begun
+        gangs.start(0, {0: 1}, 0.1)
+        until(lambda: gangs.look(0).begun)
+
+
 def test_a_process_that_aborts_after_its_last_step_has_done_its_work() -> None:
     with SlurmGangs([program(60, "--aborts", gpus=2)], cluster((0, 2))) as gangs:
         gangs.start(0, {0: 2}, np.inf)
