@@ -45,7 +45,7 @@ def krr(usage: Usage) -> Sizes:
 
 
 def vpa(usage: Usage) -> Sizes:
-    """Return the VPA's targets as requests. Limits keep their present proportion to requests, or stay unset.
+    """Return the VPA's targets as requests. Limits keep their present proportion to requests.
 
     The samples of all members go into one histogram per row, as the VPA aggregates a workload's containers.
     """
@@ -112,10 +112,11 @@ def _percentiles(weights: Floats, buckets: Buckets, fractions: tuple[float, ...]
 
 
 def _in_proportion(request: Floats, set_request: Floats, set_limit: Floats) -> Floats:
-    """Return limits in their present proportion to requests; no limit where a request or a limit is not
-    set.
+    """Return limits in their present proportion to requests; no opinion where the present limit is unknown.
+
+    A limit without a request becomes the request, as in the VPA (GetProportionalLimit), because Kubernetes
+    takes such a limit for the request. A limit below its request is a mistake, and is removed.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = set_limit / set_request
-    limit = np.where(np.isfinite(ratio) & (ratio >= 1), request * ratio, np.inf)
-    return np.where(np.isnan(request), np.nan, limit)
+    ratio = np.divide(set_limit, set_request, out=np.ones(set_limit.shape), where=set_request > 0)
+    limit = np.where(np.isfinite(set_limit) & (ratio >= 1), request * ratio, np.inf)
+    return np.where(np.isnan(request) | np.isnan(set_limit), np.nan, limit)

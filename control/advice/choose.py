@@ -43,7 +43,7 @@ class Figures:
     """What a candidate did in a replay, float64[R]; NaN: undefined.
 
     throttled: share of periods, worst seed. oom: events, worst seed. late: mean share of work that waits on a
-    full host. money: price per day. held: bool[R], the candidate sets every setting and no memory limit below
+    full host. money: price per day. held: bool[R], the candidate sets every request and no memory limit below
     the peak.
     """
 
@@ -60,7 +60,7 @@ class Figures:
 
 def holds(sizes: Sizes, peak_bytes: Floats, memory_known: Flags) -> Flags:
     """Return the rows whose settings cover every known resource and keep memory above the peak, bool[R]."""
-    memory = (sizes.memory_limit >= peak_bytes) & (sizes.memory_request >= peak_bytes)
+    memory = ~(sizes.memory_limit < peak_bytes) & (sizes.memory_request >= peak_bytes)
     return (sizes.cpu_request > 0) & (memory | ~memory_known)
 
 

@@ -98,3 +98,18 @@ def test_the_vpa_keeps_limits_in_proportion_and_sets_none_where_none_is():
     odd = candidates.vpa(usage(np.ones((1, 200)), held, current=(2.0, 1.0, MIB, MIB)))
     assert odd.cpu_limit[0] == np.inf
     assert odd.memory_limit[0] == odd.memory_request[0]
+
+
+@pytest.mark.parametrize("request_now", [0.0, np.nan])
+def test_the_vpa_gives_a_limit_without_a_request_the_size_of_the_request(request_now):
+    held = np.full((1, 200), 300.0 * MIB)
+    now = (request_now, 2.0, request_now, 512.0 * MIB)
+    made = candidates.vpa(usage(np.ones((1, 200)), held, current=now))
+    assert made.cpu_limit[0] == made.cpu_request[0]
+    assert made.memory_limit[0] == made.memory_request[0]
+
+
+def test_the_vpa_does_not_remove_a_limit_that_is_unknown():
+    held = np.full((1, 200), 300.0 * MIB)
+    made = candidates.vpa(usage(np.ones((1, 200)), held, current=(1.0, np.nan, MIB, np.nan)))
+    assert np.isnan([made.cpu_limit[0], made.memory_limit[0]]).all()
