@@ -2,10 +2,10 @@
 
 For: one series after merging. Not for: choosing series (series.py), nor their meaning (history.py).
 
-A counter only grows. If it falls, it was reset and began again at zero, so the whole new value was added
-since the sample before. A small fall where the sample is another replica's is no reset: that replica had
-looked a little earlier. Between samples that were read further apart than the longest hold nothing is known:
-the intervals there count as not seen.
+A counter only grows. If it falls, or is another cgroup's, it was reset and began again at zero, so the whole
+new value was added since the sample before. A small fall where the sample is another replica's is no reset:
+that replica had looked a little earlier. Between samples that were read further apart than the longest hold
+nothing is known: the intervals there count as not seen.
 
 Between two samples the growth is assumed to be even. It is divided by the time between the readings and
 assigned to the time between the moments at which the samples count. A server's answer at a step is the sample
@@ -38,9 +38,10 @@ def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Fl
     if times_s.size < 2:
         return np.zeros(len(edges_s) - 1), np.zeros(len(edges_s) - 1)
     apart_s, told_s, added = np.diff(samples.read_s), np.diff(times_s), np.diff(values)
-    fell = added < 0
+    anew = np.diff(samples.life) != 0
+    fell = (added < 0) & ~anew
     same = fell & (np.diff(samples.replica) != 0) & (values[1:] > RESET * values[:-1])
-    added = np.where(fell, values[1:], added)
+    added = np.where(fell | anew, values[1:], added)
     known = apart_s <= hold_s
     added = np.where(same | ~known, 0.0, added * told_s / apart_s)
     seen_s = np.where(known, told_s, 0.0)

@@ -246,7 +246,9 @@ def _fresh(used: Samples, seen: Samples) -> Samples:
     told = seen.times_s[place] == used.times_s
     read_s = np.where(told, np.minimum(seen.values[place], used.times_s), used.times_s)
     fresh = read_s > np.maximum.accumulate(np.concatenate([[-np.inf], read_s[:-1]]))
-    return Samples(used.times_s[fresh], used.values[fresh], used.replica[fresh], read_s[fresh])
+    return Samples(
+        used.times_s[fresh], used.values[fresh], used.replica[fresh], used.life[fresh], read_s[fresh]
+    )
 
 
 def _from_the_start(used: Samples, started: Iterable[Series], hold_s: float) -> Samples:
@@ -262,6 +264,7 @@ def _from_the_start(used: Samples, started: Iterable[Series], hold_s: float) -> 
         np.insert(used.times_s, 0, used.times_s[0] - shortest_s),
         np.insert(used.values, 0, 0.0),
         np.insert(used.replica, 0, used.replica[0]),
+        np.insert(used.life, 0, used.life[0]),
         np.insert(used.read_s, 0, used.read_s[0] - shortest_s),
     )
 

@@ -151,7 +151,8 @@ def _increases(samples: Samples, began: bool) -> tuple[Floats, Floats]:
     """Return (times, by how much) a counter of events grew. The first value counts for a new container."""
     added = np.diff(samples.values, prepend=0.0 if began else samples.values[:1])
     same = np.diff(samples.replica, prepend=samples.replica[:1]) == 0
-    added = np.where((added < 0) & same, samples.values, added)
+    anew = np.diff(samples.life, prepend=samples.life[:1]) != 0
+    added = np.where(((added < 0) & same) | anew, samples.values, added)
     at = np.flatnonzero(added > 0)
     return samples.times_s[at], added[at]
 

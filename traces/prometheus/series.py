@@ -5,7 +5,8 @@ For: samples from a server or a file. Not for: the meaning of a metric for a tra
 Two kinds of series describe the same quantity. Replicas: two Prometheus servers scrape the same container,
 and their series differ in a replica label only. The one with more samples counts, and the other fills its
 holes. Successors: a container that restarts has a new cgroup, so its series has a new `id` and its counter
-begins at zero. A series counts until its successor begins.
+begins at zero, even where it is ahead of the old one when it is first seen. A series counts until its
+successor begins.
 """
 
 from __future__ import annotations
@@ -69,12 +70,14 @@ class Samples:
     times_s: at which a sample counts, s since 1970, increasing
     values: one per time
     replica: number of the replica that the sample comes from
+    life: number of the cgroup that it is of, from 0: a counter of another one began at zero
     read_s: when the sample was really read, s; at most times_s, increasing
     """
 
     times_s: Floats
     values: Floats
     replica: Floats
+    life: Floats
     read_s: Floats
 
 
@@ -122,15 +125,20 @@ def merged(
     for entry in series:
         if entry.times_s.size:
             replicas[_identity(entry.labels, replica_labels)].append(entry)
-    identities = sorted((_filled(group, step_s) for group in replicas.values()), key=lambda own: own[0][0])
-    parts = []
-    for number, (times_s, values, replica) in enumerate(identities):
-        last = identities[number + 1][0][0] if number + 1 < len(identities) else np.inf
-        parts.append((times_s[times_s < last], values[times_s < last], replica[times_s < last]))
+    groups = sorted(replicas.values(), key=lambda group: min(entry.times_s[0] for entry in group))
+    filled = [_filled(group, step_s) for group in groups]
+    cgroups = [group[0].labels.get("id", "") for group in groups]
+    parts, life = [], 0
+    for number, (times_s, values, replica) in enumerate(filled):
+        if number and cgroups[number] and cgroups[number - 1] not in ("", cgroups[number]):
+            life += 1
+        last = filled[number + 1][0][0] if number + 1 < len(filled) else np.inf
+        own = times_s < last
+        parts.append((times_s[own], values[own], replica[own], np.full(int(own.sum()), float(life))))
     if not parts:
-        return Samples(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
-    times_s, values, replica = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Samples(times_s, values, replica, times_s)
+        return Samples(*np.zeros((5, 0)))
+    times_s, values, replica, lives = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Samples(times_s, values, replica, lives, times_s)
 
 
 def _filled(group: Sequence[Series], step_s: float) -> tuple[Floats, Floats, Floats]:

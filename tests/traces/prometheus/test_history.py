@@ -56,6 +56,21 @@ def test_a_restarted_container_with_a_new_cgroup_goes_on_in_its_column() -> None
     assert found.trace.cpu_cores[:, 0].round(9).tolist() == [0.5] * 9 + [0.1] + [0.5] * 10
 
 
+def test_a_new_cgroup_begins_at_zero_even_where_its_counter_is_ahead_of_the_old_one() -> None:
+    before = one(names.CPU, [0.0, 3.0], EDGES[:2], id="/old")
+    after = one(names.CPU, [12.0, 27.0], EDGES[2:4], id="/new")
+    assert cores(before, after)[:3] == [0.1, 0.4, 0.5]
+    # The same cgroup under another label goes on counting.
+    renamed = one(names.CPU, [12.0, 27.0], EDGES[2:4], id="/old", node="b")
+    assert cores(before, renamed)[:3] == [0.1, 0.3, 0.5]
+
+
+def test_an_oom_event_of_a_new_cgroup_counts_beside_that_of_the_old_one() -> None:
+    before = one(names.OOM_EVENTS, [0.0, 1.0], EDGES[:2], id="/old")
+    after = one(names.OOM_EVENTS, [1.0, 1.0], EDGES[2:4], id="/new")
+    assert history(USED, before, after).total("oom_events").tolist() == [2]
+
+
 def test_a_short_hole_is_filled_evenly_and_a_long_one_is_absence() -> None:
     short, long = np.r_[0:5, 9:21], np.r_[0:5, 17:21]
     assert cores(one(names.CPU, USED.values[short], EDGES[short])) == [0.5] * ROWS
