@@ -148,11 +148,13 @@ def _need(case: Case, risk: float) -> str:
     """Return the reason why the present settings must change, or ""."""
     if case.before is None:
         return ""
-    throttled, oom, *_ = case.before
+    throttled, oom, _, money = case.before
     if oom > 0:
         return f"What is set now meets its memory limit {oom:.0f} times in the replay; the advice does not."
     if throttled > risk:
         return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
+    if money == 0 < case.after[3]:
+        return "It requests nothing now, so a host that is full leaves it nothing."
     return ""
 
 

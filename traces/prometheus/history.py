@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from traces.prometheus import names
 from traces.prometheus.counters import at_ends, growth, mean_rate
-from traces.prometheus.in_force import Entries, counted, settings, shares
+from traces.prometheus.in_force import LISTED, NOTHING, Entries, counted, settings, shares
 from traces.prometheus.series import REPLICA_LABELS, Samples, Series, Window, merged
 from traces.prometheus.workloads import Owner, by_name, by_state, init_containers, label
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, validate
@@ -76,6 +76,8 @@ class Part:
     """Some of the containers, before they are put together. Arrays are [containers, T].
 
     has: the metrics that there were
+    listed: the settings that kube-state-metrics lists of any container
+    stated: bool[containers], whether kube-state-metrics tells of the container
     dropped: number of samples that are no number
     hold_s: longest time without a sample over which a counter's growth counted, s
     """
@@ -87,6 +89,8 @@ class Part:
     present: NDArray[np.bool_]
     facts: dict[str, Entries]
     has: frozenset[str]
+    listed: frozenset[str]
+    stated: NDArray[np.bool_]
     dropped: int = 0
     hold_s: float = HOLD_S
 
@@ -138,7 +142,15 @@ def part(
             entries[name].append((row, changes))
     facts = {name: _together(changes) for name, changes in entries.items()}
     has = frozenset(metric for own in told.values() for metric in own)
-    return Part(keys, cpu, memory, throttled_s, present, facts, has, dropped, hold_s)
+    listed = frozenset(
+        fact
+        for fact, (metric, resource) in LISTED.items()
+        if any(
+            entry.labels.get("resource") == resource for own in told.values() for entry in own.get(metric, ())
+        )
+    )
+    stated = np.array([not told[key].keys().isdisjoint(names.STATE) for key in keys], np.bool_)
+    return Part(keys, cpu, memory, throttled_s, present, facts, has, listed, stated, dropped, hold_s)
 
 
 def longest_hold(hold_s: float, apart_s: float) -> float:
@@ -195,7 +207,10 @@ def assembled(
     )
     validate(trace, source)
     trace = replace(trace, notes=(*notes, *_notes(trace, owners, of_pods, has, dropped, hold_s, unseen)))
-    return ClusterHistory(trace, tuple(owners), _joined(parts, kept))
+    listed = frozenset[str]().union(*(piece.listed for piece in parts))
+    stated = np.concatenate([piece.stated[rows] for piece, rows in zip(parts, kept, strict=True)])
+    facts = _joined(parts, kept)
+    return ClusterHistory(trace, tuple(owners), facts | _not_set(facts, stated, listed, trace.present))
 
 
 def check_cells(source: str, window: Window, containers: int, max_cells: int = MOST_READ_CELLS) -> None:
@@ -299,6 +314,27 @@ def _joined(parts: Sequence[Part], kept: Sequence[NDArray[np.int64]]) -> dict[st
         name: Entries(*(np.concatenate(column) for column in zip(*map(Entries.columns, own), strict=True)))
         for name, own in sorted(joined.items())
     }
+
+
+def _not_set(
+    facts: Mapping[str, Entries],
+    stated: NDArray[np.bool_],
+    listed: Collection[str],
+    present: NDArray[np.bool_],
+) -> dict[str, Entries]:
+    """Return the listed settings, with 0 for what kube-state-metrics does not list of a stated container."""
+    made = {}
+    for fact in listed:
+        own, lacking = facts.get(fact, NOTHING), stated.copy()
+        lacking[own.container] = False
+        column = np.flatnonzero(lacking).astype(np.int32)
+        first = present[:, column].argmax(axis=0).astype(np.int32)
+        made[fact] = Entries(
+            np.concatenate([own.interval, first]),
+            np.concatenate([own.container, column]),
+            np.concatenate([own.value, np.zeros(column.size)]),
+        )
+    return made
 
 
 def _notes(

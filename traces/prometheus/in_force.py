@@ -4,10 +4,11 @@ For: one container. Not for: usage (history.py).
 
 Settings hold from the interval in which they were first seen until their next entry: cpu_request_cores,
 cpu_limit_cores, memory_request_bytes, memory_limit_bytes; 0 means that there is none. They come from
-kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memory limit. Counts, in the
-interval in which they happened: restarts, oom_events. If there is no container_oom_events_total, a restart
-after which the last terminated reason is OOMKilled counts. Shares: throttled_share, throttled periods /
-periods of an interval; intervals without an entry had none.
+kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memory limit. What neither lists of
+a container that kube-state-metrics knows is not set, if it lists it of any other. Counts, in the interval in
+which they happened: restarts, oom_events. If there is no container_oom_events_total, a restart after which
+the last terminated reason is OOMKilled counts. Shares: throttled_share, throttled periods / periods of an
+interval; intervals without an entry had none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from traces.prometheus.counters import growth
 from traces.prometheus.series import Samples, Series, Window, merged
 from traces.schema import Floats
 
-SETTINGS = ("cpu_request_cores", "cpu_limit_cores", "memory_request_bytes", "memory_limit_bytes")
+LISTED = {
+    "cpu_request_cores": (names.REQUESTS, "cpu"),
+    "cpu_limit_cores": (names.LIMITS, "cpu"),
+    "memory_request_bytes": (names.REQUESTS, "memory"),
+    "memory_limit_bytes": (names.LIMITS, "memory"),
+}
+"""By setting, the metric of kube-state-metrics that lists it, and the text of its label `resource`."""
+
+SETTINGS = tuple(LISTED)
 COUNTS = ("restarts", "oom_events")
 THROTTLED = "throttled_share"
 FACTS = (*SETTINGS, *COUNTS, THROTTLED)
@@ -54,6 +63,9 @@ class Entries:
         return self.interval, self.container, self.value
 
 
+NOTHING = Entries(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
+"""No entries."""
+
 Get = Callable[[str], Samples]
 """Return the merged samples of a metric; none if the container has no such series."""
 
@@ -63,22 +75,23 @@ def settings(
 ) -> dict[str, Entries]:
     """Return the changes of a container's settings."""
 
-    def state(metric: str, resource: str) -> Samples:
+    def state(fact: str) -> Samples:
+        metric, resource = LISTED[fact]
         series = (entry for entry in own.get(metric, ()) if entry.labels.get("resource") == resource)
         return merged(series, window.step_s, replica_labels)
 
     shares_of = samples(names.SHARES)
     request = np.where(shares_of.values > _FEWEST_SHARES, shares_of.values / _SHARES_OF_A_CORE, 0.0)
     told = {
-        "cpu_request_cores": (state(names.REQUESTS, "cpu"), (shares_of.times_s, request)),
-        "cpu_limit_cores": (state(names.LIMITS, "cpu"), _quota(samples)),
-        "memory_request_bytes": (state(names.REQUESTS, "memory"), (np.zeros(0), np.zeros(0))),
-        "memory_limit_bytes": (state(names.LIMITS, "memory"), _points(samples(names.MEMORY_LIMIT))),
+        "cpu_request_cores": (shares_of.times_s, request),
+        "cpu_limit_cores": _quota(samples),
+        "memory_request_bytes": (np.zeros(0), np.zeros(0)),
+        "memory_limit_bytes": _points(samples(names.MEMORY_LIMIT)),
     }
-    changes = {
-        name: _changes(_points(first) if first.times_s.size else second, window)
-        for name, (first, second) in told.items()
-    }
+    changes = {}
+    for name, otherwise in told.items():
+        first = state(name)
+        changes[name] = _changes(_points(first) if first.times_s.size else otherwise, window)
     return {name: entries for name, entries in changes.items() if entries.interval.size}
 
 

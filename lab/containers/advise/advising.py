@@ -322,7 +322,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
                 policy=name,
                 verdict=word,
                 reason=reason,
-                unknown=_unknown(current, known=bool(usage.memory_known[row])),
+                unknown=_unknown(usage, row),
                 cpu_limit_reason=_limit_reason(found, name, row, wanted.risk),
                 before=outcome(found.fates[CURRENT], row) if is_set else None,
                 after=outcome(found.fates[name], row),
@@ -375,16 +375,16 @@ def _is_known(current: Setting, usage: Usage, row: int) -> bool:
     return memory_set and (current.cpu_limit_cores is not None or current.cpu_request_cores is not None)
 
 
-def _unknown(current: Setting, *, known: bool) -> list[str]:
-    """Return the facts about a row that a history lacks. known: whether it has memory use."""
+def _unknown(usage: Usage, row: int) -> list[str]:
+    """Return the facts about a row that a history lacks. A request known to be none is not lacking."""
     names = {
-        "cpu_request_cores": "the CPU request now",
-        "cpu_limit_cores": "the CPU limit now",
-        "memory_request_bytes": "the memory request now",
-        "memory_limit_bytes": "the memory limit now",
+        "cpu_request": "the CPU request now",
+        "cpu_limit": "the CPU limit now",
+        "memory_request": "the memory request now",
+        "memory_limit": "the memory limit now",
     }
-    unset = [words for name, words in names.items() if getattr(current, name) is None]
-    return unset if known else [*unset, "memory use"]
+    unset = [words for name, words in names.items() if math.isnan(getattr(usage.current, name)[row])]
+    return unset if usage.memory_known[row] else [*unset, "memory use"]
 
 
 def _changes(current: Setting, advised: Setting) -> tuple[float | None, ...]:

@@ -188,6 +188,20 @@ def test_a_period_without_a_quota_is_no_limit_and_kube_state_counts_first() -> N
     assert history(USED, period, told, other).in_force("cpu_limit_cores").tolist() == [2]
 
 
+def test_what_kube_state_does_not_list_for_a_container_that_it_knows_is_not_set() -> None:
+    other = {"pod": "old-7d4b9c6f5-x2k4z"}
+    used = one(names.CPU, 100 + 0.5 * (EDGES - EDGES[0]), **other)
+    limit = one(names.LIMITS, np.full(21, 2.0), resource="cpu", **other)
+    known = one(names.REQUESTS, np.full(21, 1.0), resource="cpu")
+    found = history(used, USED, limit, known)
+    assert found.in_force("cpu_limit_cores").tolist() == [2, 0]
+    assert found.facts["cpu_limit_cores"].interval.tolist() == [0, 0]
+    assert np.isnan(found.in_force("memory_limit_bytes")).all()
+    # Without the metric, or without the container in kube-state, nothing is known.
+    assert np.isnan(history(USED, known).in_force("cpu_limit_cores")).all()
+    assert np.isnan(history(used, USED, limit).in_force("cpu_limit_cores")).tolist() == [False, True]
+
+
 def test_restarts_and_oom_events_are_counted_where_they_happened() -> None:
     restarts = one(names.RESTARTS, np.repeat([3, 4, 6], 7))
     found = history(USED, restarts, one(names.OOM_EVENTS, np.repeat([0, 1, 1], 7)))
