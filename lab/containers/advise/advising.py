@@ -161,7 +161,8 @@ def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
             continue
         said = [f"{money[known].sum():.4g} {wanted.price.currency} a day"]
         if np.isfinite(fates.throttled_share).any():
-            said.append(f"throttled in {100 * np.nanmean(fates.throttled_share):.2g} % of the periods")
+            throttled = 100 * fates.throttled.sum() / max(fates.periods.sum(), 1)
+            said.append(f"throttled in {throttled:.2g} % of the periods")
         if np.isfinite(fates.oom_events).any():
             said.append(f"{np.nansum(fates.oom_events.mean(axis=0)):.0f} OOM events")
         late_s, arrived_s = (values[:, known].sum() for values in (fates.late_s, fates.arrived_s))

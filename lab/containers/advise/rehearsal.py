@@ -4,9 +4,9 @@ For: `Rehearsal`, over one history and several seeds. Not for: choosing settings
 
 Three replays make one outcome. Throttling is that of the CPU limit, on a host with CPU to spare. OOM events
 and restarts are those of the memory limit. Late work is the work that would be late on a host without spare
-CPU, where a container gets only its request. Without a CPU limit, this is all that a container is guaranteed,
-so requests are compared by it. Where the containers' hosts are given, one replay on them gives all three, and
-requests are weights. Seeds draw how use varies within an interval of the history.
+CPU, where a container gets its request and no more. Without a CPU limit, this is all that a container is
+guaranteed, so requests are compared by it. Where the containers' hosts are given, one replay on them gives
+all three, and requests are weights. Seeds draw how use varies within an interval of the history.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from control.advice.model import Sizes, Usage
 from control.allocator.model import Floats
@@ -50,7 +49,8 @@ _DAY_H = 24.0
 class Fates:
     """Outcomes of all rows, float64[S, R], a line per seed; NaN: undefined.
 
-    The fields are those of lab.containers.advise.model.Outcome.
+    The fields are those of lab.containers.advise.model.Outcome, and sums for the fleet's shares. late_s,
+    arrived_s: CPU work, s. throttled, periods: periods under a CPU limit, 0 without one.
     """
 
     throttled_share: Floats
@@ -62,6 +62,8 @@ class Fates:
     money_per_day: Floats
     late_s: Floats
     arrived_s: Floats
+    throttled: Floats
+    periods: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ class Rehearsal:
 
         def short(quota: Floats) -> Floats:
             lived = self._live(load, quota, np.full_like(quota, np.inf))
-            return self._share(lived.throttled, lived.periods)
+            usage = self._told.usage
+            return usage.by_row(lived.throttled) / np.maximum(usage.by_row(lived.periods), 1)
 
         return short
 
@@ -205,7 +208,7 @@ class Rehearsal:
         """Return the part of Fates that depends on the seed, float64[R] each. cores: reserved cores."""
         usage = self._told.usage
         load = self._load(seed)
-        limited, promised = np.isfinite(sizes.cpu_limit), cores > 0
+        limited, promised, told = np.isfinite(sizes.cpu_limit), cores > 0, ~np.isnan(cores)
         quota = np.where(limited, sizes.cpu_limit, np.inf)
         if self._hosts is None:
             lived = self._live(load, quota, sizes.memory_limit)
@@ -214,12 +217,21 @@ class Rehearsal:
             lived = short = self._live(load, quota, sizes.memory_limit, self._crowd(self._hosts, cores))
         known = ~np.isnan(sizes.memory_limit) & usage.memory_known
         late_s, arrived_s = usage.by_row(short.late_s), usage.by_row(short.arrived_s)
+        if self._hosts is None:
+            late_s = np.where(
+                promised, late_s, arrived_s
+            )  # A full host leaves nothing to who requests nothing.
+        throttled, periods = (
+            np.where(limited, usage.by_row(counts), 0.0) for counts in (lived.throttled, lived.periods)
+        )
         return {
-            "throttled_share": np.where(limited, self._share(lived.throttled, lived.periods), np.nan),
+            "throttled_share": np.where(limited, throttled / np.maximum(periods, 1), np.nan),
+            "throttled": throttled,
+            "periods": periods,
             "oom_events": np.where(known, usage.by_row(lived.oom_events), np.nan),
             "restarts": np.where(known, usage.by_row(lived.restarts), np.nan),
-            "late_share": np.where(promised, late_s / np.maximum(arrived_s, _NO_WORK_S), np.nan),
-            "late_s": np.where(promised, late_s, np.nan),
+            "late_share": np.where(told, late_s / np.maximum(arrived_s, _NO_WORK_S), np.nan),
+            "late_s": np.where(told, late_s, np.nan),
             "arrived_s": arrived_s,
         }
 
@@ -230,16 +242,10 @@ class Rehearsal:
         total = usage.by_row(np.where(usage.present, free, 0.0).sum(axis=1))
         return total / np.maximum(usage.samples(), 1)
 
-    def _share(self, part: NDArray[np.int64], whole: NDArray[np.int64]) -> Floats:
-        usage = self._told.usage
-        return usage.by_row(part) / np.maximum(usage.by_row(whole), 1)
-
     def _crowd(self, hosts: Hosts, cores: Floats) -> Crowd:
-        """Return the members' hosts and their weights from their requests; the kernel's default without a
-        request.
-        """
-        weight = np.where(cores > 0, shares(np.nan_to_num(cores)) * (DEFAULT_WEIGHT / SHARES_PER_CORE), 0.0)
-        of_row = np.where(weight > 0, weight, DEFAULT_WEIGHT)
+        """Return the members' hosts and their weights by their requests; the kernel's if unknown."""
+        weight = shares(np.nan_to_num(cores)) * (DEFAULT_WEIGHT / SHARES_PER_CORE)
+        of_row = np.where(np.isnan(cores), DEFAULT_WEIGHT, weight)
         member = np.arange(len(self._memory))
         return Crowd(member % hosts.count, hosts.cores, of_row[self._told.usage.row])
 

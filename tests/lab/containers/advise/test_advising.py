@@ -67,7 +67,11 @@ def test_a_limit_of_ours_throttles_within_the_risk():
 
 def test_a_container_that_requests_nothing_is_told_so_and_gets_requests():
     nothing = {fact: [0.0] for fact in SETTINGS}
-    (row,) = advised(trace([used(0.2)], np.full((1, 2 * DAY), 200.0 * MIB)), **nothing).rows
+    made = advised(trace([used(0.2)], np.full((1, 2 * DAY), 200.0 * MIB)), **nothing)
+    (row,) = made.rows
+    assert row.before.late_share.mean == 1
+    (note,) = [note for note in made.notes if note.startswith("current: ")]
+    assert "100 % of the work late on a full host" in note
     assert row.unknown == []
     assert row.current.cpu_limit_cores == "none"
     assert row.before.money_per_day.mean == 0
@@ -121,6 +125,28 @@ def test_no_memory_is_advised_below_the_recorded_peak(policies):
             assert advised.memory_request_bytes >= row.peak_bytes
             # The VPA's limit follows the present one, which is not known here.
             assert advised.memory_limit_bytes is None or advised.memory_limit_bytes >= row.peak_bytes
+
+
+def test_on_shared_hosts_a_container_that_requests_nothing_waits_for_the_others():
+    own = trace([np.full(120, 0.3), np.full(120, 1.0)], names=["asks", "none"])
+    told = of_cluster("test", history(own, alone("asks", "none"), cpu_request_cores=[1.0, 0.0]))
+    rehearsal = Rehearsal(told, MACHINE, Price(), (0,), Hosts(1, 1.0))
+    late = rehearsal.fates(told.usage.current).late_share[0]
+    assert late[0] < 0.1 < 0.9 < late[1]
+
+
+def test_a_notes_share_of_throttled_periods_is_of_the_fleets_periods():
+    brief = np.arange(2 * DAY) < 120
+    own = trace(
+        [np.full(2 * DAY, 0.2), np.full(2 * DAY, 1.0)],
+        present=[np.ones(2 * DAY), brief],
+        names=["long", "brief"],
+    )
+    told = of_cluster("test", history(own, alone("long", "brief"), cpu_limit_cores=[8.0, 0.1]))
+    notes = advise([told], Wanted(policies=("krr", "current"), seeds=(0,)), MACHINE).notes
+    (note,) = [note for note in notes if note.startswith("current: ")]
+    # All of the brief container's 120 intervals among 3000 are throttled: 4 %.
+    assert "throttled in 4 % of the periods" in note
 
 
 def test_the_notes_compare_the_candidates():
