@@ -30,12 +30,12 @@ def krr(usage: Usage) -> Sizes:
     """
     settings = KrrSettings()
     first = np.searchsorted(usage.row, np.arange(usage.rows + 1))
-    columns = np.full((4, usage.rows), np.nan)
+    columns, killed_bytes = np.full((4, usage.rows), np.nan), usage.oom_limit_bytes()
     for row in range(usage.rows):
         members = [m for m in range(first[row], first[row + 1]) if usage.present[m].any()]
         cores = [usage.cores[m][usage.present[m]] for m in members]
         memory = [usage.memory_bytes[m][usage.present[m]] for m in members]
-        advice = shown(simple(cores, memory, settings, float(usage.oom_limit_bytes[row])))
+        advice = shown(simple(cores, memory, settings, float(killed_bytes[row])))
         limit = np.inf if advice.cpu_limit_cores is None else advice.cpu_limit_cores
         columns[:, row] = (
             advice.cpu_request_cores, limit, advice.memory_request_bytes, advice.memory_limit_bytes,
@@ -84,8 +84,9 @@ def _peaks(usage: Usage, settings: VpaSettings) -> Floats:
         age_s = (length - min(begin + day, length)) * usage.interval_s
         weight = np.full(len(seen), 2.0 ** (-age_s / settings.memory_half_life_s))
         weights += _histogram(usage, seen, _MEMORY_BUCKETS, peak, weight)
-    killed = np.flatnonzero(usage.oom_limit_bytes > 0)
-    limit = usage.oom_limit_bytes[killed]
+    limits = usage.oom_limit_bytes()
+    killed = np.flatnonzero(limits > 0)
+    limit = limits[killed]
     needed = np.maximum(limit * settings.oom_bump_ratio, limit + settings.oom_min_bump_bytes)
     weights[killed, _MEMORY_BUCKETS.find(needed)] += 1.0
     return weights

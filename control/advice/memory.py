@@ -67,8 +67,8 @@ def sizes(usage: Usage, settings: MemorySettings = DEFAULT) -> tuple[Floats, Flo
     request = peak + np.minimum(grown, settings.most_reserved * peak)
     limit = np.maximum(peak * (1 + margin), peak + 2 * grown)
     limit = np.maximum(limit, peak + settings.least_bytes)
-    killed = usage.oom_limit_bytes * settings.oom_factor
-    request, limit = np.maximum(request, killed / settings.oom_factor), np.maximum(limit, killed)
+    killed = usage.oom_limit_bytes()
+    request, limit = np.maximum(request, killed), np.maximum(limit, killed * settings.oom_factor)
     unknown = ~usage.memory_known
     request[unknown] = limit[unknown] = np.nan
     return request, np.maximum(limit, request)

@@ -48,13 +48,26 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Kills:
+    """OOM events of a history, [K] arrays.
+
+    row: int64, the row of the member that was killed. interval: int64, in which it was. count: float64, how
+    often. limit_bytes: float64, the memory limit then, 0 if there was none or it is unknown.
+    """
+
+    row: NDArray[np.int64]
+    interval: NDArray[np.int64]
+    count: Floats
+    limit_bytes: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """The history of N members over T intervals.
 
     cores: float64[N, T], mean CPU use. memory_bytes: float64[N, T], memory at the interval's end. present:
     bool[N, T]. interval_s: length of an interval, s. row: int64[N], ascending, each member's row. current:
-    the present settings. memory_known: bool[R]. oom_events: float64[R], kills in the history.
-    oom_limit_bytes: float64[R], memory limit under which a member was killed, 0 if none was.
+    the present settings. memory_known: bool[R]. kills: the OOM events in these intervals.
     """
 
     cores: Floats
@@ -64,8 +77,7 @@ class Usage:
     row: NDArray[np.int64]
     current: Sizes
     memory_known: Flags
-    oom_events: Floats
-    oom_limit_bytes: Floats
+    kills: Kills
 
     def __post_init__(self) -> None:
         if not (self.cores.shape == self.memory_bytes.shape == self.present.shape):
@@ -92,13 +104,24 @@ class Usage:
         """Return each row's largest CPU use in an interval, float64[R]."""
         return self.by_row(self.cores.max(axis=1, initial=0.0), np.maximum)
 
+    def oom_events(self) -> Floats:
+        """Return how often members of each row were killed, float64[R]."""
+        return np.asarray(np.bincount(self.kills.row, self.kills.count, self.rows), np.float64)
+
+    def oom_limit_bytes(self) -> Floats:
+        """Return the largest memory limit under which a member of each row was killed, float64[R]; else 0."""
+        limits = np.zeros(self.rows)
+        np.maximum.at(limits, self.kills.row, self.kills.limit_bytes)
+        return limits
+
     def samples(self) -> Floats:
         """Return the number of samples of each row, over all its members, float64[R]."""
         return self.by_row(self.present.sum(axis=1))
 
     def part(self, begin: int, end: int) -> Usage:
         """Return the history restricted to the intervals [begin, end)."""
-        window = slice(begin, end)
+        window, kills = slice(begin, end), self.kills
+        within = (kills.interval >= begin) & (kills.interval < end)
         return Usage(
             self.cores[:, window],
             self.memory_bytes[:, window],
@@ -107,8 +130,12 @@ class Usage:
             self.row,
             self.current,
             self.memory_known,
-            self.oom_events,
-            self.oom_limit_bytes,
+            Kills(
+                kills.row[within],
+                kills.interval[within] - begin,
+                kills.count[within],
+                kills.limit_bytes[within],
+            ),
         )
 
 

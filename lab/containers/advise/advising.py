@@ -286,7 +286,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
     figures = {name: figures_of(found.fates[name], found.sizes[name], usage) for name in found.sizes}
     names, inside = chosen(found.order, figures, wanted.risk)
     peak_bytes, peak_cores, samples = usage.peak_bytes(), usage.peak_cores(), usage.samples()
-    grown = memory.growth(usage) / np.maximum(peak_bytes, 1.0)
+    grown, oom_events = memory.growth(usage) / np.maximum(peak_bytes, 1.0), usage.oom_events()
     days = usage.cores.shape[1] * usage.interval_s / DAY_S
     rows = []
     for row, named in enumerate(told.rows):
@@ -299,7 +299,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
             days=days,
             memory_known=bool(usage.memory_known[row]),
             set_known=_is_known(current, usage, row),
-            oom_events=float(usage.oom_events[row]),
+            oom_events=float(oom_events[row]),
             grown=float(grown[row]),
             inside=bool(inside[row]),
             changes=_changes(current, advised),

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from control.advice.model import Sizes, Usage
+from control.advice.model import Kills, Sizes, Usage
 from lab.containers.input.workload import content_sha256
 from traces.load import load_history
 from traces.prometheus.history import ClusterHistory
-from traces.prometheus.in_force import SETTINGS
+from traces.prometheus.in_force import NOTHING, SETTINGS
 from traces.prometheus.workloads import Owner
 from traces.refine import aggregate
 from traces.schema import Floats
@@ -51,7 +51,7 @@ class Told:
 
     source: path or address. usage: arrays of members, in the order of the rows. rows: names by row. running:
     float64[R], replicas that ran on average. start_s: begin of the history, s. sha256: hash of its content.
-    oom_recent: bool[R], whether a member met its memory limit. notes: what was done to the data.
+    notes: what was done to the data.
     """
 
     source: str
@@ -100,8 +100,7 @@ def of_cluster(source: str, history: ClusterHistory) -> Told:
         row=row,
         current=_current(history, columns, first),
         memory_known=np.logical_or.reduceat(memory.any(axis=1), first),
-        oom_events=np.add.reduceat(history.total("oom_events")[columns], first),
-        oom_limit_bytes=_oom_limits(history, columns, first),
+        kills=_kills(history, columns, row, trace.interval_s),
     )
     rows = []
     for index, key in enumerate(names):
@@ -155,8 +154,27 @@ def _current(history: ClusterHistory, columns: NDArray[np.int64], first: NDArray
     return Sizes(*values)
 
 
-def _oom_limits(history: ClusterHistory, columns: NDArray[np.int64], first: NDArray[np.int64]) -> Floats:
-    """Return the largest memory limit under which a member of each row was killed, 0 without one."""
-    limits = np.nan_to_num(history.in_force("memory_limit_bytes")[columns])
-    killed = history.total("oom_events")[columns] > 0
-    return np.maximum.reduceat(np.where(killed, limits, 0.0), first)
+def _kills(
+    history: ClusterHistory, columns: NDArray[np.int64], row: NDArray[np.int64], interval_s: float
+) -> Kills:
+    """Return the OOM events of the members, with the limit that was in force. interval_s: of the usage.
+
+    A limit that is first seen after an event counts for it: settings are read more rarely.
+    """
+    row_of = np.zeros(len(history.owners), np.int64)
+    row_of[columns] = row
+    kills, limits = (history.facts.get(fact, NOTHING) for fact in ("oom_events", "memory_limit_bytes"))
+    length, happened = len(history.trace.present), kills.value > 0
+    place = limits.container.astype(np.int64) * length + limits.interval
+    order = np.argsort(place, kind="stable")
+    owner, place, value = limits.container[order], place[order], limits.value[order]
+    limit_bytes = np.zeros(len(kills.value))
+    if len(value):
+        at = np.searchsorted(place, kills.container.astype(np.int64) * length + kills.interval, "right")
+        # The later candidate is written last, and the one in force last of all.
+        for near in (at.clip(max=len(value) - 1), (at - 1).clip(0)):
+            own = owner[near] == kills.container
+            limit_bytes[own] = value[near[own]]
+    interval = kills.interval.astype(np.int64) // max(1, round(interval_s / history.trace.interval_s))
+    row = row_of[kills.container]
+    return Kills(row[happened], interval[happened], kills.value[happened], limit_bytes[happened])

@@ -1,5 +1,7 @@
 """What an advice is made from: replicas by workload, and what is set now."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from lab.containers.advise.model import Setting
 from lab.containers.calibrate.values import load_calibration
 from tests.lab.containers.advise.histories import MIB, history, trace
 from traces.prometheus import kept
+from traces.prometheus.in_force import Entries
 from traces.prometheus.workloads import Owner
 from twinbed import TraceError
 
@@ -42,8 +45,18 @@ def test_the_limit_under_which_a_pod_was_killed_is_known():
     told = of_cluster(
         "test", history(own, memory_limit_bytes=[10.0 * MIB, 20.0 * MIB], oom_events=[2.0, 0.0])
     )
-    assert told.usage.oom_limit_bytes.tolist() == [10 * MIB]
-    assert told.usage.oom_events.tolist() == [2]
+    assert told.usage.oom_limit_bytes().tolist() == [10 * MIB]
+    assert told.usage.oom_events().tolist() == [2]
+
+
+@pytest.mark.parametrize(("killed_at", "limit_mib"), [(0, 10), (1, 10), (2, 10), (3, 30)])
+def test_the_limit_of_a_kill_is_that_which_was_in_force(killed_at, limit_mib):
+    own = history(trace(np.ones((2, 4)), np.full((2, 4), 9.0 * MIB)))
+    limits = Entries(*np.array([[1, 3, 0], [1, 1, 0]], np.int32), np.array([10.0, 30.0, 99.0]) * MIB)
+    kills = Entries(*np.array([[killed_at], [1]], np.int32), np.array([1.0]))
+    told = of_cluster("test", replace(own, facts={"memory_limit_bytes": limits, "oom_events": kills}))
+    assert told.usage.oom_limit_bytes().tolist() == [limit_mib * MIB]
+    assert told.usage.kills.interval.tolist() == [killed_at]
 
 
 def test_an_imported_history_is_read_with_what_lies_beside_it(tmp_path):
