@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -237,7 +237,7 @@ def _order(
     half = length // 2
     if half == 0 or len(names) == 1:
         return list(names)
-    first, second = (replace(told, usage=told.usage.part(*ends)) for ends in ((0, half), (half, length)))
+    first, second = told.part(0, half), told.part(half, length)
     progress(CHECKING, 0.0)
     early = Rehearsal(first, machine, wanted.price, wanted.seeds[:1])
     late = Rehearsal(second, machine, wanted.price, wanted.seeds[:1], wanted.hosts)

@@ -7,7 +7,7 @@ owners, every container is a workload of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,11 @@ class Told:
     start_s: float
     sha256: str
     notes: tuple[str, ...]
+
+    def part(self, begin: int, end: int) -> Told:
+        """Return the history restricted to the intervals [begin, end)."""
+        usage = self.usage.part(begin, end)
+        return replace(self, usage=usage, running=usage.by_row(usage.present.mean(axis=1)))
 
 
 def read(source: str, options: Mapping[str, Any] | None = None) -> Told:
@@ -161,20 +166,21 @@ def _kills(
 
     A limit that is first seen after an event counts for it: settings are read more rarely.
     """
-    row_of = np.zeros(len(history.owners), np.int64)
+    row_of = np.full(len(history.owners), -1)
     row_of[columns] = row
     kills, limits = (history.facts.get(fact, NOTHING) for fact in ("oom_events", "memory_limit_bytes"))
-    length, happened = len(history.trace.present), kills.value > 0
+    length = len(history.trace.present)
     place = limits.container.astype(np.int64) * length + limits.interval
     order = np.argsort(place, kind="stable")
     owner, place, value = limits.container[order], place[order], limits.value[order]
     limit_bytes = np.zeros(len(kills.value))
     if len(value):
         at = np.searchsorted(place, kills.container.astype(np.int64) * length + kills.interval, "right")
-        # The later candidate is written last, and the one in force last of all.
+        # What was in force takes the place of what was first seen afterwards.
         for near in (at.clip(max=len(value) - 1), (at - 1).clip(0)):
             own = owner[near] == kills.container
             limit_bytes[own] = value[near[own]]
     interval = kills.interval.astype(np.int64) // max(1, round(interval_s / history.trace.interval_s))
     row = row_of[kills.container]
+    happened = (kills.value > 0) & (row >= 0)
     return Kills(row[happened], interval[happened], kills.value[happened], limit_bytes[happened])

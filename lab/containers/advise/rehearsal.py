@@ -121,14 +121,10 @@ class Rehearsal:
 
     def window(self, begin: float, end: float) -> Rehearsal | None:
         """Return the rehearsal of a part of the history, shares of its length; None: it has no interval."""
-        usage = self._told.usage
-        first, last = (int(share * usage.cores.shape[1]) for share in (begin, end))
+        first, last = (int(share * self._told.usage.cores.shape[1]) for share in (begin, end))
         if last <= first:
             return None
-        part = usage.part(first, last)
-        running = usage.by_row(part.present.mean(axis=1))
-        told = replace(self._told, usage=part, running=running)
-        return Rehearsal(told, self._machine, self._price, self._seeds[:1])
+        return Rehearsal(self._told.part(first, last), self._machine, self._price, self._seeds[:1])
 
     def most_requested(self, cores: Floats) -> Floats:
         """Return the most CPU that is requested at a time on each host, cores: float64[H], of hosts that have

@@ -59,6 +59,13 @@ def test_the_limit_of_a_kill_is_that_which_was_in_force(killed_at, limit_mib):
     assert told.usage.kills.interval.tolist() == [killed_at]
 
 
+def test_a_half_has_the_replicas_that_ran_in_it():
+    own = trace(np.ones((2, 4)), present=[[1, 1, 1, 1], [0, 0, 1, 1]])
+    told = of_cluster("test", history(own))
+    assert told.part(0, 2).running.tolist() == [1]
+    assert told.part(2, 4).running.tolist() == [2]
+
+
 def test_an_imported_history_is_read_with_what_lies_beside_it(tmp_path):
     path = tmp_path / "shop.parquet"
     kept.write(history(trace(np.ones((2, 4))), cpu_request_cores=[0.5, 0.5]), path)
