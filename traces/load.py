@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError, validate_call
 
 from traces import parquet
 from traces.parquet_file import MAGIC
 from traces.prometheus import files, kept
-from traces.prometheus.history import ClusterHistory
+from traces.prometheus.history import ClusterHistory, selected
 from traces.prometheus.workloads import Owner
 from traces.readers import (
     bitbrains,
@@ -30,7 +31,7 @@ from traces.readers import (
     surf,
     table,
 )
-from traces.schema import UsageTrace, select, validate
+from traces.schema import UsageTrace, validate
 from twinbed import TraceError
 from twinbed.files import open_regular
 from twinbed.own import find
@@ -145,34 +146,27 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in RECORDED.glob("*.parquet"))
 
 
+SELECTION = ("containers", "max_containers", "start_s", "end_s")
+"""Options that select a part of any trace."""
+
+
 def load(
     source: str | Path,
     *,
     format: str | None = None,  # noqa: A002 - the user's word for it
-    containers: Sequence[str] | None = None,
-    max_containers: int | None = None,
-    start_s: float | None = None,
-    end_s: float | None = None,
     **options: object,
 ) -> UsageTrace:
     """Return the validated trace at `source`: a file, a public data set's folder, or a shipped recording.
 
     format: key of FORMATS, or the user's own reader (twinbed.own); None: recognised by the content
-    containers, start_s, end_s: as in `select`
+    options: options of the reader, and those of SELECTION; text is converted to their types
+    containers, start_s, end_s: as in `select`; text has commas between names
     max_containers: largest number of containers; the first ones are kept
-    options: options of the reader; text is converted to their types
 
     Raises TraceError, in one line, for whatever is wrong.
     """
     path, reader = _chosen(source, format)
-    made = _read(reader, path, options)
-    trace = made.trace if isinstance(made, ClusterHistory) else made
-    trace = _checked(trace, path)
-    if max_containers is not None and containers is None:
-        if max_containers < 1:
-            raise TraceError(f"max_containers is {max_containers}, expected at least 1")
-        containers = trace.containers[:max_containers]
-    return select(trace, containers, start_s, end_s)
+    return _loaded(path, reader, options).trace
 
 
 def load_history(
@@ -189,11 +183,36 @@ def load_history(
     path, reader = _chosen(source, format)
     if reader.read is parquet.read and kept.beside(path).exists():
         reader = replace(reader, read=kept.read)
-    made = _read(reader, path, options)
-    if isinstance(made, ClusterHistory):
-        return replace(made, trace=_checked(made.trace, path))
-    trace = _checked(made, path)
-    return ClusterHistory(trace, tuple(Owner("", "", name, "", name) for name in trace.containers), {})
+    return _loaded(path, reader, options)
+
+
+def _loaded(path: Path, reader: Reader, options: dict[str, object]) -> ClusterHistory:
+    """Return the checked and selected history that the reader makes of a file."""
+    selection = {key: options.pop(key) for key in SELECTION if key in options}
+    made: UsageTrace | ClusterHistory = _called(
+        reader.read, f"{path}", f" of format {reader.name}", path, options
+    )
+    if isinstance(made, UsageTrace):
+        made = ClusterHistory(made, tuple(Owner("", "", name, "", name) for name in made.containers), {})
+    made = replace(made, trace=_checked(made.trace, path))
+    history: ClusterHistory = _called(_selected, f"{path}", "", made, selection)
+    return history
+
+
+def _selected(
+    history: ClusterHistory,
+    containers: Sequence[str] | str | None = None,
+    max_containers: int | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+) -> ClusterHistory:
+    if isinstance(containers, str):
+        containers = [name.strip() for name in containers.split(",")]
+    if max_containers is not None and containers is None:
+        if max_containers < 1:
+            raise TraceError(f"max_containers is {max_containers}, expected at least 1")
+        containers = history.trace.containers[:max_containers]
+    return selected(history, containers, start_s, end_s)
 
 
 def _checked(trace: UsageTrace, path: Path) -> UsageTrace:
@@ -284,11 +303,13 @@ def _formats() -> str:
     return ", ".join(FORMATS)
 
 
-def _read(reader: Reader, path: Path, options: dict[str, object]) -> UsageTrace | ClusterHistory:
+def _called(
+    function: Callable[..., Any], whose: str, of: str, data: object, options: dict[str, object]
+) -> Any:
+    """Return function(data, **options), with text converted to the options' types. Raises TraceError."""
     try:
-        made: UsageTrace | ClusterHistory = validate_call(reader.read)(path, **options)
+        return validate_call(config={"arbitrary_types_allowed": True})(function)(data, **options)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise TraceError(f"{path}: option {key!r} of format {reader.name}: {first['msg'].lower()}") from None
-    return made
+        raise TraceError(f"{whose}: option {key!r}{of}: {first['msg'].lower()}") from None

@@ -88,26 +88,38 @@ def convert(
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
-    """Convert a trace of any known format. The file is written whole or not at all."""
+    """Convert a trace of any known format. The file is written whole or not at all.
+
+    If the source tells owners and settings in force, .parquet gets them in a second file beside it.
+    """
     if out.suffix not in (".parquet", ".csv"):
         raise TraceError(
             f"{out}: a trace is written as .parquet or .csv; give the file one of these suffixes"
         )
-    loaded = _load(trace, trace_format, reader_options(trace_option, fill))
-    notes: tuple[str, ...] = ()
+    from traces.load import load_history
+
+    history = load_history(trace, format=trace_format, **reader_options(trace_option, fill))
+    loaded, notes = history.trace, list[str]()
+    owned = any(owner.pod for owner in history.owners)
     if out.suffix == ".csv":
         from lab.containers.input.trace_csv import write_long
         from lab.runs.files import write_whole
 
         write_whole(out, lambda file: write_long(loaded, file))
-        notes = ("CSV has no place for the trace's metadata and notes; .parquet keeps them.",)
+        lost = "metadata, notes, owners and settings" if owned else "metadata and notes"
+        notes.append(f"CSV has no place for the trace's {lost}; .parquet keeps them.")
+    elif owned:
+        from traces.prometheus import kept
+
+        kept.write(history, out)
+        notes.append(f"Owners, and what was in force and happened, are in {kept.beside(out)}.")
     else:
         from traces import parquet
 
         parquet.write(loaded, out)
     columns = (Column("trace", "Trace"), Column("about", "Description"), Column("bytes", "Size", "bytes"))
     row: Record = {"trace": str(out), "about": _about(loaded), "bytes": out.stat().st_size}
-    emit(Result(columns, (row,), notes=notes), form)
+    emit(Result(columns, (row,), notes=tuple(notes)), form)
 
 
 _USAGE = (

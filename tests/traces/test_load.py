@@ -10,6 +10,10 @@ import pytest
 from traces import load as door
 from traces import parquet
 from traces.load import FORMATS, load, load_history, shipped
+from traces.prometheus import kept
+from traces.prometheus.history import ClusterHistory
+from traces.prometheus.in_force import Entries
+from traces.prometheus.workloads import Owner
 from traces.schema import UsageTrace
 from twinbed import TraceError
 
@@ -67,6 +71,29 @@ def test_selection_works_for_every_format(csv: Path) -> None:
     assert load(csv, containers=["c"], start_s=1.0, end_s=2.0).cpu_cores.tolist() == [[6.0]]
     with pytest.raises(TraceError, match="max_containers is 0"):
         load(csv, max_containers=0)
+
+
+def test_a_selection_is_converted_from_text_as_options_are(csv: Path) -> None:
+    assert load(csv, max_containers="2").containers == ("a", "b")
+    assert load(csv, containers="c, a").containers == ("c", "a")
+    assert load_history(csv, start_s="1", end_s="2").trace.shape == (1, 3)
+    with pytest.raises(TraceError, match="option 'max_containers': input should be a valid integer"):
+        load(csv, max_containers="many")
+
+
+def test_a_part_of_a_history_keeps_its_owners_and_what_is_in_force(tmp_path: Path) -> None:
+    usage = np.ones((6, 2))
+    trace = UsageTrace(("a", "b"), ("x", "x"), 0.0, 60.0, usage, usage, usage > 0)
+    owners = (Owner("x", "a", "c", "Pod", "a"), Owner("x", "b", "c", "Pod", "b"))
+    limits = Entries(*np.array([[0, 2, 5], [1, 1, 1]], np.int32), np.array([1.0, 2.0, 3.0]))
+    events = Entries(*np.array([[1, 3], [1, 1]], np.int32), np.array([1.0, 1.0]))
+    whole = ClusterHistory(trace, owners, {"cpu_limit_cores": limits, "oom_events": events})
+    kept.write(whole, tmp_path / "x.parquet")
+    part = load_history(tmp_path / "x.parquet", containers=["b"], start_s=180, end_s=300)
+    assert part.owners == owners[1:]
+    assert part.in_force("cpu_limit_cores").tolist() == [2]
+    assert part.total("oom_events").tolist() == [1]
+    assert part.facts["oom_events"].interval.tolist() == [0]
 
 
 def test_a_wrong_option_is_named_with_its_format(csv: Path) -> None:

@@ -24,7 +24,7 @@ from traces.prometheus.counters import at_ends, growth, mean_rate
 from traces.prometheus.in_force import LISTED, NOTHING, Entries, counted, settings, shares
 from traces.prometheus.series import REPLICA_LABELS, Samples, Series, Window, merged
 from traces.prometheus.workloads import Owner, by_name, by_state, init_containers, label
-from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, validate
+from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, select, validate
 from twinbed import TraceError
 
 HOLD_S = 300.0
@@ -46,8 +46,9 @@ _OF_A_CGROUP = ("id", "image", "name")
 class ClusterHistory:
     """A trace of a cluster's containers, and further data about them.
 
-    trace: the usage owners: N owners, in the order of trace.containers facts: by name, what was in force and
-    what happened (traces/prometheus/in_force.py lists the names)
+    trace: the usage
+    owners: N owners, in the order of trace.containers
+    facts: by name, what was in force and what happened (traces/prometheus/in_force.py lists the names)
     """
 
     trace: UsageTrace
@@ -211,6 +212,31 @@ def assembled(
     stated = np.concatenate([piece.stated[rows] for piece, rows in zip(parts, kept, strict=True)])
     facts = _joined(parts, kept)
     return ClusterHistory(trace, tuple(owners), facts | _not_set(facts, stated, listed, trace.present))
+
+
+def selected(
+    history: ClusterHistory,
+    containers: Sequence[str] | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+) -> ClusterHistory:
+    """Return a part of a history, as traces.schema.select does. What was set before it is in force from its
+    begin on. Raises TraceError.
+    """
+    trace = select(history.trace, containers, start_s, end_s)
+    column = {name: index for index, name in enumerate(history.trace.containers)}
+    old = np.array([column[name] for name in trace.containers])
+    number = np.full(len(column), -1, np.int32)
+    number[old] = np.arange(len(old), dtype=np.int32)
+    first = round((trace.start_s - history.trace.start_s) / trace.interval_s)
+    facts = {}
+    for fact, own in history.facts.items():
+        interval = own.interval - np.int32(first)
+        if fact in LISTED:
+            interval = np.maximum(interval, 0)
+        there = (number[own.container] >= 0) & (interval >= 0) & (interval < len(trace.present))
+        facts[fact] = Entries(interval[there], number[own.container[there]], own.value[there])
+    return ClusterHistory(trace, tuple(history.owners[index] for index in old), facts)
 
 
 def check_cells(source: str, window: Window, containers: int, max_cells: int = MOST_READ_CELLS) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.ask.scenario import Scenario, build, with_overrides
+from traces.load import SELECTION
 
 
 def whatif_scenario(
@@ -28,14 +29,20 @@ def whatif_scenario(
 ) -> Scenario:
     """Return the scenario that replays a trace, given by path or by a recording's name, under each policy.
 
+    options: options of the trace's reader, and of traces.load.SELECTION.
     name: name of the scenario; None: made of the trace's name. overrides: `KEY=VALUE` texts as in
     lab.ask.scenario.with_overrides. Raises ScenarioError.
     """
+    own = dict(options or {})
+    if containers is None and (names := own.pop("containers", None)) is not None:
+        containers = names.split(",") if isinstance(names, str) else names
+    # As text, the others are converted as every override is.
+    overrides = [*(f"trace.{key}={own.pop(key)}" for key in SELECTION if key in own), *overrides]
     trace = {
         "source": str(source),
         "format": format,
-        "options": options,
-        "containers": None if containers is None else list(containers),
+        "options": own or None,
+        "containers": None if containers is None else [text.strip() for text in containers],
         "start_s": start_s,
         "end_s": end_s,
     }

@@ -23,7 +23,7 @@ from lab.containers.input.blocks import Peaks, blocks_of
 from lab.containers.input.ceilings import applications, given_threads, given_weights, profile_peaks
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import ContainerScenario, HpaInput, SyntheticContainer
-from traces.load import load
+from traces.load import SELECTION, load
 from traces.refine import DEFAULT, Burstiness, refine
 from traces.schema import MAX_CELLS, UsageTrace
 from twin.containers.model import Floats, Machine, Replication, Workload
@@ -34,7 +34,7 @@ LEAST_HOST_CORES = 4
 n1-standard-4."""
 _HOST_KEY = "cpus"
 """The recorder's name for the machine's logical CPUs in a trace's metadata."""
-_SELECTION = ("format", "containers", "max_containers", "start_s", "end_s")
+_SELECTION = ("format", *SELECTION)
 
 
 @dataclass(frozen=True, slots=True)

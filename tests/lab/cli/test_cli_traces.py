@@ -89,6 +89,20 @@ def test_an_older_file_survives_a_conversion_that_fails(twinbed, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
 
+def test_a_converted_history_keeps_its_workloads_and_settings(twinbed, tmp_path):
+    own = 'namespace="shop",pod="web-1",container="app"'
+    lines = [f"container_cpu_usage_seconds_total{{{own}}} {6 * k} {30_000 * k}" for k in range(9)]
+    lines.append(f'kube_pod_container_resource_requests{{{own},resource="cpu",unit="core"}} 0.5 0')
+    path, out = tmp_path / "shop.prom", tmp_path / "shop.parquet"
+    path.write_text("\n".join(lines) + "\n")
+    ended = twinbed("traces", "convert", path, out)
+    assert "shop.in-force.parquet" in ended.out.replace("\n", "")
+    history = kept.read(out)
+    assert history.owners[0].workload == "web"
+    assert history.in_force("cpu_request_cores").tolist() == [0.5]
+    assert "owners and settings" in twinbed("traces", "convert", path, tmp_path / "shop.csv").out
+
+
 def test_a_target_of_another_kind_is_refused(twinbed, csv_path, tmp_path):
     assert (
         "written as .parquet or .csv" in twinbed("traces", "convert", csv_path, tmp_path / "out.xlsx").refused

@@ -31,6 +31,13 @@ def records(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+def test_a_selection_may_be_an_option_of_the_trace(twinbed, csv_path):
+    ended = twinbed("whatif", csv_path, "--policy", "static", "--trace-option", "max_containers=1")
+    assert (ended.code, ended.err) == (0, "")
+    assert "Selected 1 of " in ended.out
+    assert "max_containers" in twinbed("whatif", csv_path, "--trace-option", "max_containers=many").refused
+
+
 def test_four_policies_stand_beside_each_other_with_every_metric_notes_price_and_ids(twinbed, csv_path):
     ended = twinbed("whatif", csv_path)
     assert (ended.code, ended.err) == (0, "")
