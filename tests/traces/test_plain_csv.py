@@ -120,9 +120,13 @@ BAD = {
     ),
     "gap": (
         WIDE + "0,1,1\n1,1,1\n3,1,1\n",
-        "line 4: time 3 s comes 2 s after 1 s, expected the interval of 1 s",
+        "line 4: time 3 s comes 2 s after 1 s, expected the interval of 1 s; --fill hold",
     ),
     "irregular": (WIDE + "0,1,1\n1,1,1\n2.5,1,1\n3.5,1,1\n", "line 4: time 2.5 s comes 1.5 s after 1 s"),
+    "containers that are sampled in turn": (
+        "time,container,cpu\n" + "".join(f"{60 * k},a,1\n{60 * k + 15},b,1\n" for k in range(120)),
+        "line 3: time 15 s comes 15 s after 0 s, expected the interval of 60 s; round all times to whole",
+    ),
     "disorder": (WIDE + "1,1,1\n0,1,1\n", "line 3: time 0 s is before the 1 s of line 2"),
     "double time": (WIDE + "0,1,1\n0,1,1\n", "line 3: time 0 s appears twice"),
     "no rows": (WIDE, "no rows below the header"),

@@ -213,6 +213,11 @@ class MatrixReader:
         return series_of(self._source, labels, *self._lists[place], metric=self._metric)
 
     def _cut(self) -> TraceError:
+        if self._skeleton and self._skeleton[0].lstrip().startswith(b'{"metric"'):
+            return TraceError(
+                f"{self._source}: lines of VictoriaMetrics' /api/v1/export; "
+                "save /api/v1/export/prometheus, or the answer of /api/v1/query_range"
+            )
         return TraceError(f"{self._source}: the answer is cut short, its JSON does not end")
 
 

@@ -276,8 +276,8 @@ def _rows(
 ) -> tuple[NDArray[np.int64], float]:
     """Return (row of each line, interval) on the one regular grid on which all times lie.
 
-    The interval is the most frequent step of a container, made precise over the whole span. With `fill`, rows
-    may be missing.
+    The interval is the most frequent step of a container, made precise over the longest span of one. With
+    `fill`, rows may be missing.
     """
     grid, first_row = np.unique(times, return_index=True)
     if interval_s is None:
@@ -286,8 +286,14 @@ def _rows(
                 f"{path}: a single time, which tells no interval; give --trace-option interval_s=SECONDS"
             )
         order = np.argsort(code, kind="stable")
-        own_steps = np.diff(times[order])[np.diff(code[order]) == 0]
-        interval_s = _interval(own_steps if own_steps.size else np.diff(grid), float(grid[-1] - grid[0]))
+        ordered, changed = times[order], np.diff(code[order], prepend=-1) != 0
+        own_steps = np.diff(ordered)[~changed[1:]]
+        first = np.flatnonzero(changed)
+        span = np.maximum.reduceat(ordered, first) - np.minimum.reduceat(ordered, first)
+        single = not own_steps.size
+        interval_s = _interval(
+            np.diff(grid) if single else own_steps, float(np.ptp(grid) if single else span.max())
+        )
     if not interval_s > 0:
         raise TraceError(f"{path}: interval of {interval_s} s, expected a microsecond or more")
     steps = np.diff(grid)
@@ -299,14 +305,18 @@ def _rows(
         line = lines[first_row[at + 1]]
         raise TraceError(
             f"{path}: line {line}: time {grid[at + 1]:.10g} s comes {steps[at]:.6g} s after "
-            f"{grid[at]:.10g} s, expected the interval of {interval_s:g} s{_cure(fill)}"
+            f"{grid[at]:.10g} s, expected the interval of {interval_s:g} s; "
+            f"{_cure(steps[at] / interval_s)}"
         )
     row_of_time = np.concatenate([[0], np.cumsum(ahead)]).astype(np.int64)
     return row_of_time[np.searchsorted(grid, times)], interval_s
 
 
-def _cure(fill: Fill | None) -> str:
-    return f"; {_CURE}" if fill is None else ""
+def _cure(intervals: float) -> str:
+    """Return the cure for two times of the file that lie this many intervals apart."""
+    if abs(intervals - round(intervals)) <= 2 * _TOLERANCE * max(intervals, 1) and round(intervals) > 1:
+        return _CURE
+    return "round all times to whole intervals, which all containers share"
 
 
 def _filled(values: Floats, known: NDArray[np.bool_], span: NDArray[np.bool_], fill: Fill) -> Floats:

@@ -177,6 +177,11 @@ NO_END = matrix('{"metric":{},"values":[[1,"2"')[:-3]
         ("a.json", matrix('{"metric":{"__name__":"up"},' + SAMPLE), f"no series {CPU} with samples"),
         ("a.json", '{"some": "thing"}', "JSON, but not an answer of Prometheus"),
         ("a.json", NO_END, "cut short"),
+        (
+            "a.json",
+            '{"metric":{"__name__":"up"},"values":[1,2],"timestamps":[0,1]}\n',
+            "save /api/v1/export/prometheus",
+        ),
         ("a.om", "# TYPE x counter\nx_total 1\n# EOF\n", "line 2: a sample without a time"),
         ("a.om", "# TYPE x counter\nx_total{a=b} 1 2\n# EOF\n", 'are not label="text"'),
         ("a.om", "# TYPE x counter\nx_total one 2\n# EOF\n", "value or the time is not a number"),
