@@ -55,17 +55,24 @@ def _length(seconds: float) -> str:
 
 
 def money(advice: Advice) -> str:
-    """Return what all rows reserve now and with the advice, as text."""
+    """Return what all rows reserve now, and once the advice is applied, as text. Rows to leave stay."""
     currency = advice.made.currency
-    after = sum(row.after.money_per_day.mean for row in advice.rows if row.after.money_per_day)
-    known = [
-        row for row in advice.rows if row.before and row.before.money_per_day and row.after.money_per_day
+    now = [_reserved(row.before) for row in advice.rows]
+    then = [
+        was if row.verdict == "leave" else _reserved(row.after)
+        for row, was in zip(advice.rows, now, strict=True)
     ]
+    after = sum(value for value in then if value is not None)
+    known = [was for was, will in zip(now, then, strict=True) if was is not None and will is not None]
     if len(known) < len(advice.rows):
         told = f"{len(known)} of {len(advice.rows)} rows"
         return f"{significant(after, 4)} {currency} (what is reserved now is known of {told})"
-    before = sum(row.before.money_per_day.mean for row in known if row.before and row.before.money_per_day)
-    return f"{significant(before, 4)} → {significant(after, 4)} {currency}"
+    return f"{significant(sum(known), 4)} → {significant(after, 4)} {currency}"
+
+
+def _reserved(outcome: Outcome | None) -> float | None:
+    """Return the money of what is reserved, None if it is unknown."""
+    return outcome.money_per_day.mean if outcome is not None and outcome.money_per_day else None
 
 
 def _record(row: Row) -> Record:
