@@ -123,6 +123,14 @@ BAD = {
         "line 4: time 3 s comes 2 s after 1 s, expected the interval of 1 s; --fill hold",
     ),
     "irregular": (WIDE + "0,1,1\n1,1,1\n2.5,1,1\n3.5,1,1\n", "line 4: time 2.5 s comes 1.5 s after 1 s"),
+    "seconds that are called milliseconds": (
+        "time_ms,container,cpu\n1730000000,a,1\n1730000060,a,1\n",
+        "a time of 1730000000 in milliseconds is of 1970; if these are seconds, name the column time",
+    ),
+    "seconds under Grafana's name": (
+        "Time,container,cpu\n1730000000,a,1\n1730000060,a,1\n",
+        "name the column time",
+    ),
     "containers that are sampled in turn": (
         "time,container,cpu\n" + "".join(f"{60 * k},a,1\n{60 * k + 15},b,1\n" for k in range(120)),
         "line 3: time 15 s comes 15 s after 0 s, expected the interval of 60 s; round all times to whole",

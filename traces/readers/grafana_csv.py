@@ -106,7 +106,9 @@ def _columns(path: Path, max_cells: int) -> tuple[Floats, dict[str, Floats]]:
         raise TraceError(f"{path}: expected Grafana's column {TIME!r} first, and a column per series")
     stamps_ns = table.iso_ns(path, frame[TIME])
     if stamps_ns is None:
-        times_s = table.numbers(path, frame[TIME]) / 1e3
+        times_ms = table.numbers(path, frame[TIME])
+        table.refuse_seconds(path, times_ms, "multiply them by 1000, as Grafana does")
+        times_s = times_ms / 1e3
     else:
         times_s = np.asarray(stamps_ns // 1000, np.float64) / 1e6
     columns = {}

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from traces.prometheus import files
 from traces.prometheus.history import HOLD_S, ClusterHistory
 from traces.prometheus.series import NAME, Series, series_of
-from traces.readers.table import MOST_LINE_BYTES
+from traces.readers.table import MOST_LINE_BYTES, refuse_seconds
 from traces.schema import MOST_READ_CELLS, Floats
 from twinbed import TraceError
 from twinbed.files import MIB, as_text, open_regular
@@ -40,9 +40,6 @@ PIECE_BYTES = 4 * MIB
 
 LEAST_RUN = 64
 """Lines that tell of the same series are read as a table from this number on."""
-
-_SECONDS = (1e9, 1e11)
-"""Times from 2001 on, if they are seconds; the first weeks of 1970 and on, if they are milliseconds."""
 
 _FIRST_BLOCK = 16
 """Lines that are compared at first; then eight times as many, as long as all begin alike."""
@@ -121,12 +118,9 @@ def _series(path: Path) -> list[Series]:
                     )
     if not told:
         raise TraceError(f'{path}: no samples, expected lines such as name{{label="text"}} value time')
-    earliest = min(times[0] for times, _ in told.values())
-    if not is_open and _SECONDS[0] <= earliest < _SECONDS[1]:
-        raise TraceError(
-            f"{path}: a time of {earliest:.10g} in milliseconds is of 1970; if these are seconds, end the "
-            "file with a line '# EOF'"
-        )
+    if not is_open:
+        firsts = np.array([times[0] for times, _ in told.values()])
+        refuse_seconds(path, firsts, "end the file with a line '# EOF'")
     return _finished(path, told, 1.0 if is_open else 1e-3)
 
 

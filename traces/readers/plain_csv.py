@@ -236,7 +236,10 @@ def _times(path: Path, cells: pd.Series[str]) -> Floats:
     stamps_ns = None if cells.name == "time_ms" else table.iso_ns(path, cells)
     if stamps_ns is None:
         expected = "milliseconds" if cells.name == "time_ms" else _EXPECTED_TIME
-        times_s = table.numbers(path, cells, expected=expected) * TIME[str(cells.name)]
+        times, unit_s = table.numbers(path, cells, expected=expected), TIME[str(cells.name)]
+        if unit_s < 1:
+            table.refuse_seconds(path, times, "name the column time")
+        times_s = times * unit_s
         table.refuse(
             path, cells, np.abs(times_s) > LATEST_S, f"{expected}; milliseconds are a column time_ms"
         )

@@ -45,6 +45,9 @@ traces 5 to 10 times smaller."""
 LARGEST = 1e18
 """Largest absolute value of a number, so that no unit makes it overflow."""
 
+_SECONDS = (1e9, 1e11)
+"""Times from 2001 on, if they are seconds; the first weeks of 1970 and on, if they are milliseconds."""
+
 _MISSING = ("", "nan", "NaN", "NA", "null")
 """Cells that stand for a missing number in public data sets."""
 
@@ -272,6 +275,15 @@ def iso_ns(path: Path, cells: pd.Series[str]) -> NDArray[np.int64] | None:
     outside = (stamps < pd.Timestamp.min.tz_localize("UTC")) | (stamps > pd.Timestamp.max.tz_localize("UTC"))
     refuse(path, cells, (stamps.isna() | outside).to_numpy(), "an ISO 8601 time")
     return np.asarray(stamps.dt.as_unit("ns").astype("int64"), np.int64)
+
+
+def refuse_seconds(path: Path, times_ms: NDArray[np.float64], cure: str) -> None:
+    """Raise TraceError if the earliest of these times, ms, is rather one of our days in seconds."""
+    earliest = float(times_ms.min(initial=np.inf))
+    if _SECONDS[0] <= earliest < _SECONDS[1]:
+        raise TraceError(
+            f"{path}: a time of {earliest:.10g} in milliseconds is of 1970; if these are seconds, {cure}"
+        )
 
 
 def refuse(path: Path, cells: pd.Series[str], bad: NDArray[np.bool_], expected: str) -> None:

@@ -198,6 +198,7 @@ NO_END = matrix('{"metric":{},"values":[[1,"2"')[:-3]
         ("a.om", f'{CPU}{{pod_name="a",container_name="b"}} 1 1\n# EOF\n', 'first has {container_name="b"'),
         ("a.om", f'{CPU}{{pod="a",container="b",cpu="cpu00"}} 1 1\n# EOF\n', "needs the labels pod and con"),
         ("a.csv", "Time,a\n1000,1\n", "is a legend"),
+        ("a.csv", "Time,a\n1730000000,1\n", "if these are seconds, multiply them by 1000"),
     ],
 )
 def test_what_is_no_history_is_told_in_one_line(name: str, text: str, words: str, tmp_path: Path) -> None:
