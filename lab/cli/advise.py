@@ -112,7 +112,7 @@ def advise(
         raise ScenarioError("advise: give traces, or the address of a server with --prometheus URL")
     if folder is not None and as_ is None:
         raise ScenarioError("--write: only with --as, which sets the format")
-    check_place(out, html, folder=folder)
+    check_place(out, html, folder=folder, inputs=source or ())
     shared, server = _hosts(hosts, host_cores), prometheus or ""
     policies = [text.strip() for option in policy or () for text in option.split(",")]
 

@@ -92,7 +92,7 @@ def sweep(
     metrics = [metric_named(kinds.of(question), text, f"--metric {text}") for text in metric or []]
     if out is not None:
         results.check_ending(out)
-    check_place(out, html)
+    check_place(out, html, inputs=[scenario])
     try:
         swept = api.sweep(
             question,

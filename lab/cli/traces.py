@@ -96,8 +96,10 @@ def convert(
         raise TraceError(
             f"{out}: a trace is written as .parquet or .csv; give the file one of these suffixes"
         )
+    from lab.runs.files import check_place
     from traces.load import load_history
 
+    check_place(out, inputs=[trace])
     history = load_history(trace, format=trace_format, **reader_options(trace_option, fill))
     loaded, notes = history.trace, list[str]()
     owned = any(owner.pod for owner in history.owners)

@@ -81,8 +81,10 @@ def kineto(
 
     The trace is that of `torch.profiler`, with `record_shapes=True` and `step()` after each step.
     """
+    from lab.runs.files import check_place
     from traces.readers.kineto import read
 
+    check_place(out, inputs=[trace])
     _job(read(trace), out, iterations, form)
 
 
@@ -107,8 +109,10 @@ def chakra(
 
     A trace without begins is played by its dependencies. Without ProfilerStep it counts as one iteration.
     """
+    from lab.runs.files import check_place
     from traces.readers.chakra import read
 
+    check_place(out, inputs=[trace])
     _job(read(trace, ranks), out, iterations, form)
 
 
@@ -141,9 +145,10 @@ def nccl_tests(
     A scenario uses the file by `calibration:`. All other values are those that ship.
     """
     from lab.fabric import traced
-    from lab.runs.files import write_whole
+    from lab.runs.files import check_place, write_whole
     from traces.readers.nccl_tests import read
 
+    check_place(out, inputs=[printed])
     text, result = traced.calibration(read(printed), operation, out.stem)
     write_whole(out, lambda file: file.write(text.encode()))
     emit(replace(result, notes=(f"Written to {out}.",)), form)

@@ -73,7 +73,7 @@ def tune(
 
     if (minimise is None) == (maximise is None):
         raise ScenarioError("give one of --minimise METRIC and --maximise METRIC")
-    check_place(out)
+    check_place(out, inputs=[scenario])
     ranges = [Range.parse(text) for text in over]
     if len({entry.key for entry in ranges}) < len(ranges):
         raise ScenarioError("--over: a key is given twice")

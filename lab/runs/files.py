@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 from twinbed import BackendError
 
 
-def check_place(*files: Path | None, folder: Path | None = None) -> None:
+def check_place(*files: Path | None, folder: Path | None = None, inputs: Iterable[str | Path] = ()) -> None:
     """Raise BackendError that names the path if a file, or a folder of files, could not be written.
 
-    Long work begins with this check. folder: it may exist, or its parent must.
+    Long work begins with this check. folder: it may exist, or its parent must. inputs: paths that are read
+    and must stay, as a file must that is to be written already.
     """
+    kept = {Path(place).resolve(): "it is read, too; choose another file" for place in inputs}
     for path in (*files, folder):
         if path is None:
             continue
-        why = ""
+        why = kept.get(path.resolve(), "")
+        kept[path.resolve()] = "it is to be written twice; choose another file"
         if not path.parent.is_dir():
             why = f"there is no folder {path.parent}; make it or choose another"
         elif not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):

@@ -194,3 +194,26 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(twinbed, tmp_p
     assert twinbed(*verb, missing).refused == line
     assert twinbed(*verb, folder).refused == f"{folder}: cannot be written, it is a folder; name a file in it"
     assert not store_path.exists()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("advise", "mine.csv", "--out", "mine.csv"),
+        ("advise", "mine.csv", "--html", "./mine.csv"),
+        ("traces", "convert", "mine.csv", "mine.csv"),
+        ("tune", "mine.csv", "--minimise", "cost", "--over", "a=1..2", "--out", "mine.csv"),
+    ],
+)
+def test_a_file_that_is_read_is_not_written_over(twinbed, csv_path, monkeypatch, verb):
+    monkeypatch.chdir(csv_path.parent)
+    before = csv_path.read_bytes()
+    assert "cannot be written, it is read, too" in twinbed(*verb).refused
+    assert csv_path.read_bytes() == before
+
+
+def test_two_files_of_one_name_are_refused(twinbed, csv_path, tmp_path):
+    out = tmp_path / "advice"
+    refused = twinbed("advise", csv_path, "--out", out, "--html", out).refused
+    assert "it is to be written twice" in refused
+    assert not out.exists()
