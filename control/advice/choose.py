@@ -34,6 +34,11 @@ _SAME = 0.1
 MOST_LATE = 0.5
 """Share of work that waits on a full host, above which a container or a fleet cannot keep up."""
 
+_NOTHING = (
+    "It requests nothing now, so a host that is full leaves it nothing; Kubernetes needs new pods for it."
+)
+"""Reason for care with a row that has no requests: a pod's quality of service cannot change in place."""
+
 _CHEAPER = 0.98
 """Share of the present price below which a lower price alone is worth a change."""
 
@@ -148,14 +153,16 @@ def _need(case: Case, risk: float) -> str:
     """Return the reason why the present settings must change, or ""."""
     if case.before is None:
         return ""
-    throttled, oom, _, money = case.before
+    throttled, oom, *_ = case.before
     if oom > 0:
         return f"What is set now meets its memory limit {oom:.0f} times in the replay; the advice does not."
     if throttled > risk:
         return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
-    if money == 0 < case.after[3]:
-        return "It requests nothing now, so a host that is full leaves it nothing."
-    return ""
+    return _NOTHING if _asks_nothing(case) else ""
+
+
+def _asks_nothing(case: Case) -> bool:
+    return case.before is not None and case.before[3] == 0 < case.after[3]
 
 
 def _doubt(case: Case) -> str:
@@ -172,6 +179,8 @@ def _doubt(case: Case) -> str:
         hours = 24 * case.days
         length = f"{hours:.3g} h" if hours >= 1 else f"{60 * hours:.3g} min"
         return f"The history of {length} holds no whole day."
+    if _asks_nothing(case):
+        return _NOTHING
     if not case.set_known:
         return "What is set now is not known, so nothing says that the advice is better."
     return ""

@@ -131,7 +131,7 @@ def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, o
         ({"after": (0.0, 0.0, 0.5, 5.0)}, "apply", "less money"),
         ({"before": (0.0, 0.0, 0.6, 10.0), "after": (0.0, 0.0, 0.6, 5.0)}, "apply", "less money"),
         ({"before": (0.0, 0.0, 0.1, 0.0), "after": (0.0, 0.0, 0.1, 0.0)}, "apply", "stayed inside the risk"),
-        ({"before": (np.nan, np.nan, np.nan, 0.0)}, "apply", "requests nothing now"),
+        ({"before": (np.nan, np.nan, np.nan, 0.0)}, "care", "requests nothing now"),
         ({"before": None}, "apply", "Its replay stayed inside the risk"),
         (
             {"before": (0.0, 1.0, 0.1, 1.0), "after": (0.0, 0.0, 0.6, 5.0)},

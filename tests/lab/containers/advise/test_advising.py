@@ -75,7 +75,7 @@ def test_a_container_that_requests_nothing_is_told_so_and_gets_requests():
     assert row.unknown == []
     assert row.current.cpu_limit_cores == "none"
     assert row.before.money_per_day.mean == 0
-    assert row.verdict == "apply"
+    assert row.verdict == "care"
     assert "requests nothing" in row.reason
 
 
