@@ -19,6 +19,7 @@ from control.advice.candidates import CANDIDATES, CURRENT, KRR, LIMITS, VPA
 from control.advice.choose import Case, Figures, chosen, holds, ranked, verdict
 from control.advice.model import DAY_S, LEAST_CORES, MIB, Sizes, Usage
 from control.allocator.model import Floats
+from lab.charts.words import significant
 from lab.containers.advise import shares
 from lab.containers.advise.histories import Told
 from lab.containers.advise.model import Advice, Interval, Made, Outcome, Row, Setting
@@ -159,15 +160,16 @@ def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
         known = np.isfinite(money)
         if not known.any():
             continue
-        said = [f"{money[known].sum():.4g} {wanted.price.currency} a day"]
+        said = [f"{significant(money[known].sum(), 4)} {wanted.price.currency} a day"]
         if np.isfinite(fates.throttled_share).any():
             throttled = 100 * fates.throttled.sum() / max(fates.periods.sum(), 1)
-            said.append(f"throttled in {throttled:.2g} % of the periods")
+            said.append(f"throttled in {significant(throttled, 2)} % of the periods")
         if np.isfinite(fates.oom_events).any():
             said.append(f"{np.nansum(fates.oom_events.mean(axis=0)):.0f} OOM events")
         late_s, arrived_s = (values[:, known].sum() for values in (fates.late_s, fates.arrived_s))
         where = "those hosts" if wanted.hosts else "a full host"
-        said.append(f"{100 * late_s / max(arrived_s, 1e-12):.3g} % of the work late on {where}")
+        late = significant(100 * late_s / max(arrived_s, 1e-12))
+        said.append(f"{late} % of the work late on {where}")
         some = "" if known.all() else f" ({known.sum()} of {len(known)} rows)"
         yield f"{name}: {', '.join(said)}{some}, replayed on the whole history."
         full = found.requested[name].max() if wanted.hosts else 0.0
@@ -404,7 +406,7 @@ def _changes(current: Setting, advised: Setting) -> tuple[float | None, ...]:
 
 def _limit_reason(found: Rehearsed, name: str, row: int, risk: float) -> str:
     limit = float(found.sizes[name].cpu_limit[row])
-    throttled = float(found.fates[name].throttled_share[:, row].mean())
+    throttled = significant(100 * float(found.fates[name].throttled_share[:, row].mean()), 2)
     if math.isnan(limit):
         return ""
     if math.isfinite(limit):
@@ -412,12 +414,12 @@ def _limit_reason(found: Rehearsed, name: str, row: int, risk: float) -> str:
             name,
             f"the least limit inside the risk of {100 * risk:g} %, plus what the second half needed more",
         )
-        return f"Limit of {limit:g} cores: {why}; it throttled in {100 * throttled:.2g} % of the periods."
+        return f"Limit of {limit:g} cores: {why}; it throttled in {throttled} % of the periods."
     if LIMITS in found.sizes:
         other = float(found.sizes[LIMITS].cpu_limit[row])
-        share = float(found.fates[LIMITS].throttled_share[:, row].mean())
+        share = significant(100 * float(found.fates[LIMITS].throttled_share[:, row].mean()), 2)
         return (
-            f"No limit: one of {other:g} cores would throttle in {100 * share:.2g} % of the periods, and "
+            f"No limit: one of {other:g} cores would throttle in {share} % of the periods, and "
             "reserve nothing less."
         )
     return "No limit: the request is its share of a full host, and CPU that others leave is free to it."

@@ -149,6 +149,14 @@ def test_a_notes_share_of_throttled_periods_is_of_the_fleets_periods():
     assert "throttled in 4 % of the periods" in note
 
 
+def test_the_notes_have_no_exponents():
+    own = trace([np.full(200, 50.0)], np.full((1, 200), 90.0 * MIB))
+    wanted = Wanted(policies=("krr", "current"), seeds=(0,), price=Price(cpu_core_hour=10.0))
+    notes = advised(own, wanted, cpu_limit_cores=[1.0], memory_limit_bytes=[1e9]).notes
+    assert not [note for note in notes if "e+" in note]
+    assert any("throttled in 100 % of the periods" in note for note in notes)
+
+
 def test_the_notes_compare_the_candidates():
     notes = advised(trace([used(0.3)], np.full((1, 2 * DAY), 90.0 * MIB))).notes
     for name in ("requests-only", "limits", "krr", "vpa"):
