@@ -53,6 +53,7 @@ def blocks_of_two_seconds() -> Refined:
 
 
 def test_readers_side_by_side_share_what_is_drawn(monkeypatch):
+    monkeypatch.setattr("traces.refined._PATIENCE_S", 300.0)  # A thread may wait for a CPU longer than 5 s.
     numbers, blocks = drawn(monkeypatch), blocks_of_two_seconds()
     readers = [blocks.reader() for _ in range(4)]
     seen = [[] for _ in readers]
