@@ -130,4 +130,6 @@ def _series(path: Path, name: str, times_s: Floats, values: Floats) -> Series:
             f"{path}: column {name[:120]!r} is a legend, which tells no unit; "
             "give --trace-option quantity=cpu_cores (or cpu_millicores, cpu_percent)"
         )
-    return series_of(str(path), labels_of(path, name), times_s, values)
+    # A cell is empty where only other series have a sample.
+    there = ~np.isnan(values)
+    return series_of(str(path), labels_of(path, name), times_s[there], values[there])

@@ -144,6 +144,16 @@ def test_pieces_of_any_size_give_the_same_series(size: int) -> None:
         assert found.warnings == ("slow",)
 
 
+def test_a_cell_without_a_sample_is_no_sample_that_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "panel.csv"
+    series = [f'"{CPU}{{pod=""{pod}"",container=""c""}}"' for pod in ("early", "late")]
+    rows = [f"{30_000 * k},{15 * k if k < 10 else ''},{15 * k if k >= 5 else ''}" for k in range(20)]
+    path.write_text("\n".join([f"Time,{','.join(series)}", *rows]) + "\n")
+    found = load(path)
+    assert found.present.sum(axis=0).tolist() == [9, 14]
+    assert not [note for note in found.notes if "NaN" in note]
+
+
 def test_samples_that_are_no_number_are_counted_and_told(tmp_path: Path) -> None:
     path = tmp_path / "shop.json"
     for changed, words in ((0, []), (1, ["1 sample is"]), (3, ["3 samples are"])):
