@@ -53,6 +53,20 @@ def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Fl
     return between(added), between(seen_s)
 
 
+def went_on(edges_s: Floats, samples: Samples, hold_s: float) -> NDArray[np.bool_]:
+    """Return the intervals, bool[T], that lie for SEEN or more in holes through which a counter went on.
+
+    What counts ran there, although nothing is known of how much it used.
+    """
+    times_s = samples.times_s
+    if times_s.size < 2:
+        return np.zeros(len(edges_s) - 1, np.bool_)
+    same = (np.diff(samples.values) >= 0) & (np.diff(samples.life) == 0)
+    hidden_s = np.where(same & (np.diff(samples.read_s) > hold_s), np.diff(times_s), 0.0)
+    in_holes = np.interp(edges_s, times_s, np.concatenate([[0.0], np.cumsum(hidden_s)]))
+    return np.asarray(np.diff(in_holes) >= (SEEN - 1e-9) * np.diff(edges_s))
+
+
 def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, NDArray[np.bool_]]:
     """Return (a counter's mean growth per second over what is seen of an interval, whether enough is seen).
 

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.prometheus import names
-from traces.prometheus.counters import at_ends, growth, mean_rate
-from traces.prometheus.in_force import LISTED, NOTHING, Entries, counted, settings, shares
+from traces.prometheus.counters import at_ends, growth, mean_rate, went_on
+from traces.prometheus.in_force import LISTED, NOTHING, UNSEEN, Entries, counted, settings, shares
 from traces.prometheus.series import REPLICA_LABELS, Samples, Series, Window, merged
 from traces.prometheus.workloads import Owner, by_name, by_state, init_containers, label
 from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, select, validate
@@ -131,6 +131,9 @@ def part(
         used = _fresh(samples(names.CPU), samples(names.CPU_SEEN))
         used = _from_the_start(used, own.get(names.STARTED, ()), hold_s)
         cpu[row], present[row] = mean_rate(edges, used, hold_s)
+        hidden = np.flatnonzero(went_on(edges, used, hold_s) & ~present[row]).astype(np.int32)
+        if hidden.size:
+            entries[UNSEEN].append((row, Entries(hidden, np.zeros_like(hidden), np.ones(hidden.size))))
         memory[row] = np.where(present[row], at_ends(edges, samples(names.MEMORY)), 0.0)
         throttled, _ = growth(edges, samples(names.THROTTLED_S), hold_s)
         throttled_s[row] = np.where(present[row], throttled, 0.0)

@@ -8,7 +8,8 @@ kube-state-metrics, else from cAdvisor's quota / period, shares / 1024 and memor
 a container that kube-state-metrics knows is not set, if it lists it of any other. Counts, in the interval in
 which they happened: restarts, oom_events. If there is no container_oom_events_total, a restart after which
 the last terminated reason is OOMKilled counts. Shares: throttled_share, throttled periods / periods of an
-interval; intervals without an entry had none.
+interval; intervals without an entry had none. unseen: 1 for an interval without samples in which the
+container ran, because its counter went on.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ LISTED = {
 SETTINGS = tuple(LISTED)
 COUNTS = ("restarts", "oom_events")
 THROTTLED = "throttled_share"
-FACTS = (*SETTINGS, *COUNTS, THROTTLED)
+UNSEEN = "unseen"
+FACTS = (*SETTINGS, *COUNTS, THROTTLED, UNSEEN)
 """The names of all facts."""
 
 _PERIOD_US = 100_000.0

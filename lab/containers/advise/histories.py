@@ -17,7 +17,7 @@ from control.advice.model import Kills, Sizes, Usage
 from lab.containers.input.workload import content_sha256
 from traces.load import load_history
 from traces.prometheus.history import ClusterHistory
-from traces.prometheus.in_force import NOTHING, SETTINGS
+from traces.prometheus.in_force import NOTHING, SETTINGS, UNSEEN
 from traces.prometheus.workloads import Owner
 from traces.refine import aggregate
 from traces.schema import Floats
@@ -49,23 +49,27 @@ class Named:
 class Told:
     """A history ready for advice.
 
-    source: path or address. usage: arrays of members, in the order of the rows. rows: names by row. running:
-    float64[R], replicas that ran on average. start_s: begin of the history, s. sha256: hash of its content.
-    notes: what was done to the data.
+    source: path or address. usage: arrays of members, in the order of the rows. unseen: bool[N, T], whether a
+    member ran in an interval of which nothing is known. rows: names by row. start_s: begin of the history, s.
+    sha256: hash of its content. notes: what was done to the data.
     """
 
     source: str
     usage: Usage
+    unseen: NDArray[np.bool_]
     rows: tuple[Named, ...]
-    running: Floats
     start_s: float
     sha256: str
     notes: tuple[str, ...]
 
     def part(self, begin: int, end: int) -> Told:
         """Return the history restricted to the intervals [begin, end)."""
-        usage = self.usage.part(begin, end)
-        return replace(self, usage=usage, running=usage.by_row(usage.present.mean(axis=1)))
+        return replace(self, usage=self.usage.part(begin, end), unseen=self.unseen[:, begin:end])
+
+    @property
+    def running(self) -> Floats:
+        """Replicas that ran on average, float64[R]."""
+        return self.usage.by_row((self.usage.present | self.unseen).mean(axis=1))
 
 
 def read(source: str, options: Mapping[str, Any] | None = None) -> Told:
@@ -127,8 +131,8 @@ def of_cluster(source: str, history: ClusterHistory) -> Told:
     )
     if twice:
         raise TraceError(f"{source}: two workloads are called {min(twice)!r}; select one of their kinds")
-    lasting = at_once.mean(axis=1)
-    return Told(source, usage, tuple(rows), lasting, trace.start_s, content_sha256(trace), trace.notes)
+    unseen = _unseen(history, columns, present, trace.interval_s)
+    return Told(source, usage, unseen, tuple(rows), trace.start_s, content_sha256(trace), trace.notes)
 
 
 def _key(owner: Owner) -> tuple[str, str, str, str]:
@@ -184,3 +188,15 @@ def _kills(
     row = row_of[kills.container]
     happened = (kills.value > 0) & (row >= 0)
     return Kills(row[happened], interval[happened], kills.value[happened], limit_bytes[happened])
+
+
+def _unseen(
+    history: ClusterHistory, columns: NDArray[np.int64], present: NDArray[np.bool_], interval_s: float
+) -> NDArray[np.bool_]:
+    """Return whether each member ran in an interval of which nothing is known, bool[N, T]."""
+    entries = history.facts.get(UNSEEN, NOTHING)
+    interval = entries.interval // max(1, round(interval_s / history.trace.interval_s))
+    inside = interval < present.shape[1]
+    whole = np.zeros((len(history.owners), present.shape[1]), np.bool_)
+    whole[entries.container[inside], interval[inside]] = True
+    return whole[columns] & ~present

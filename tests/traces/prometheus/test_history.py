@@ -80,6 +80,14 @@ def test_a_short_hole_is_filled_evenly_and_a_long_one_is_absence() -> None:
     assert any("13 intervals" in note and "absent" in note for note in trace.notes)
 
 
+def test_a_container_whose_counter_went_on_ran_in_the_hole() -> None:
+    long = np.r_[0:5, 17:21]
+    seen = history(one(names.CPU, USED.values[long], EDGES[long]))
+    assert seen.facts["unseen"].interval.tolist() == list(range(4, 17))
+    fell = np.where(np.arange(9) < 5, USED.values[long], USED.values[long] - 300)
+    assert not history(one(names.CPU, fell, EDGES[long])).total("unseen").any()
+
+
 def test_readings_of_a_long_step_that_come_late_are_no_holes() -> None:
     window = Window(3000.0, 300.0, 10)
     values = 0.5 * (window.edges - 3000.0)

@@ -246,7 +246,8 @@ def check_docker(advice, texts):
     for row, line in zip(rows, lines, strict=True):
         said = parser.parse_args(shlex.split(line))
         assert said.members == row.members
-        assert said.cpus == "$(nproc)" or float(said.cpus) >= 0.01
+        assert (said.cpus is None) == (row.advised.cpu_limit_cores is None)
+        assert said.cpus in (None, "$(nproc)") or float(said.cpus) >= 0.01
         assert 2 <= int(said.cpu_shares) <= 262_144
         if said.memory is not None:
             assert LEAST_BYTES <= int(said.memory_reservation) <= int(said.memory) < int(said.memory_swap)

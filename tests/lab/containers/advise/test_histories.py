@@ -66,6 +66,16 @@ def test_a_half_has_the_replicas_that_ran_in_it():
     assert told.part(2, 4).running.tolist() == [2]
 
 
+def test_what_ran_in_a_hole_is_paid_for_there():
+    own = trace(np.ones((2, 4)), present=[[1, 0, 0, 1], [1, 1, 0, 0]])
+    told = of_cluster("test", history(own))
+    assert told.running.tolist() == [1]
+    unseen = Entries(*np.array([[1, 2], [0, 0]], np.int32), np.ones(2))
+    told = of_cluster("test", replace(history(own), facts={"unseen": unseen}))
+    assert told.running.tolist() == [1.5]
+    assert told.part(2, 4).running.tolist() == [1]
+
+
 def test_an_imported_history_is_read_with_what_lies_beside_it(tmp_path):
     path = tmp_path / "shop.parquet"
     kept.write(history(trace(np.ones((2, 4))), cpu_request_cores=[0.5, 0.5]), path)
