@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.patience import PATIENCE_S
 from tests.traces.test_refine import burstiness, seed, steady
 from tests.traces.trace_strategies import usage_traces
 from traces import refined
@@ -53,7 +54,7 @@ def blocks_of_two_seconds() -> Refined:
 
 
 def test_readers_side_by_side_share_what_is_drawn(monkeypatch):
-    monkeypatch.setattr("traces.refined._PATIENCE_S", 300.0)  # A thread may wait for a CPU longer than 5 s.
+    monkeypatch.setattr("traces.refined._PATIENCE_S", PATIENCE_S)
     numbers, blocks = drawn(monkeypatch), blocks_of_two_seconds()
     readers = [blocks.reader() for _ in range(4)]
     seen = [[] for _ in readers]
