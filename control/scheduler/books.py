@@ -264,6 +264,8 @@ class Books:
         self.unfinished -= int((jobs < self.until).sum())
         self.active = self.active[np.isnan(self.finish[self.active])]
         self._drop(jobs, now_s)
+        if jobs.size and not self.active.size:
+            self._samples.append((now_s, 0, 0, 0))
 
     def fail(self, server: int, now_s: float) -> Whole:
         """Take a server down. Return the jobs that ran on it; they lose all their GPUs."""

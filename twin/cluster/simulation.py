@@ -82,8 +82,7 @@ class _World:
             now_s = float(environment.now)
             books.arrive(now_s + _CLOSE_S)
             if not books.active.size:
-                yield environment.timeout(max(books.arrival_s() - now_s, 0.0))
-                self._servers(float(environment.now))
+                yield from self._pass(environment, min(books.arrival_s(), self._change_s()), 1.0)
                 continue
             wake_s = self._decide(now_s)
             idle = idle + 1 if not books.running.size else 0
@@ -98,14 +97,20 @@ class _World:
                 asks = self.by_events or step_s >= ask_s - _CLOSE_S
                 if pace < 1 and (begun_s := began_s + self._next_start_s() / pace) < step_s - _CLOSE_S:
                     step_s, asks = begun_s, False
-                passed_s = max(step_s - began_s, 0.0)
-                yield environment.timeout(passed_s)
-                self._advance(float(environment.now) - passed_s, passed_s, pace)
-                self._servers(float(environment.now))
+                yield from self._pass(environment, step_s, pace)
             share = 1 - books.unfinished / max(books.until, 1)
             if progress is not None and share >= told + 0.01:
                 told = share
                 progress(share)
+
+    def _pass(
+        self, environment: simpy.Environment, until_s: float, pace: float
+    ) -> Generator[simpy.Event, None, None]:
+        """Let time pass until a moment, s, and let the servers that are due then fail or return."""
+        passed_s = max(until_s - float(environment.now), 0.0)
+        yield environment.timeout(passed_s)
+        self._advance(float(environment.now) - passed_s, passed_s, pace)
+        self._servers(float(environment.now))
 
     def _ask_s(self, decided_s: float, now_s: float, wake_s: float, pace: float) -> float:
         """Return the time at which the scheduler decides next, without regard to faults, s. decided_s: time

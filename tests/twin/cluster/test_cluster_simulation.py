@@ -201,3 +201,22 @@ def test_it_ends_when_the_watched_jobs_have_finished() -> None:
     done = run("fifo", workload([0, 0, 0], [1] * 3, [10, 20, 30]), where=cluster((0, 1)), until=2)
     assert done.finish_s[:2].tolist() == [10.0, 30.0]
     assert np.isnan(done.finish_s[2])
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las", "pollux"])
+def test_servers_count_while_no_job_is_there(policy: str) -> None:
+    # One server is down from 1000 to 2000 s, in the hour in which the queue is empty.
+    jobs = workload([0, 3600], [1, 1], [100, 100])
+    downtime = Downtime(np.array([0]), np.array([1000.0]), np.array([2000.0]))
+    done = run(policy, jobs, replace(NO_COSTS, round_s=100.0), cluster((0, 2), (0, 1)), downtime)
+    assert done.busy_gpu_s.sum() == pytest.approx(200.0)
+    assert done.capacity_gpu_s.sum() == pytest.approx(3 * 3700.0 - 2 * 1000.0)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las"])
+def test_the_queue_is_empty_from_the_end_of_the_last_job_on(policy: str) -> None:
+    jobs = workload([0, 3600], [1, 1], [100, 100])
+    done = run(policy, jobs, replace(NO_COSTS, round_s=100.0), cluster((0, 3)))
+    series = done.series
+    assert series.at_s == pytest.approx([0, 100, 3600, 3700])
+    assert series.running.tolist() == series.busy_gpus.tolist() == [1, 0, 1, 0]
