@@ -43,6 +43,15 @@ def test_memory_decides_the_micro_batch_that_is_not_given_and_says_so():
     assert one(recompute=True, tokens_per_gpu=1e7).micro_batch > 50
 
 
+@pytest.mark.parametrize("sequences", [12, 24, 31, 32, 48])
+def test_a_micro_batch_that_is_not_given_divides_the_batch(sequences: int):
+    asked = one(tokens_per_gpu=sequences * 2048, gpu_name=["a100_40gb"])
+    largest = one(tokens_per_gpu=1e7, gpu_name=["a100_40gb"]).micro_batch[0]
+    divisors = [size for size in range(1, sequences + 1) if sequences % size == 0 and size <= largest]
+    assert asked.micro_batch == [max(divisors)]
+    assert asked.micro_batch * asked.accumulation == [sequences]
+
+
 def test_more_gpus_leave_more_memory_under_full_sharding_only():
     wide = [one(parameters=13e9, recompute=True, tokens_per_gpu=1e7, gpus=n).micro_batch[0] for n in (8, 64)]
     assert wide[1] > wide[0]
