@@ -7,6 +7,7 @@ backend does, nor deciding. All times come from the caller.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,13 +21,7 @@ MOST_WITH_SPANS = 2_000
 
 def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
     """Raise ScenarioError for a job that can never run."""
-    able = jobs.throughput[:, :, 0] > 0
-    room = np.where(able, cluster.capacity(np.ones(cluster.server_gpus.size, np.bool_)), 0)
-    racks = int(cluster.rack.max(initial=0)) + 1
-    place = cluster.server_type * racks + cluster.rack
-    largest = np.bincount(place, cluster.server_gpus, len(cluster.types) * racks)
-    inside = np.where(able, largest.reshape(-1, racks).max(axis=1), 0)
-    most = np.where(jobs.together[:, None], inside, room).max(axis=1, initial=0)
+    most = _most_gpus(cluster, jobs).max(axis=1, initial=0)
     most = np.minimum(most, np.floor(cluster.queue_most[jobs.queue] * cluster.server_gpus.sum() + 1e-9))
     if (jobs.gpus > most).any():
         job = int(np.argmax(jobs.gpus > most))
@@ -35,6 +30,22 @@ def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
             "add servers, raise its queue's most, or leave it out "
             "(jobs count from 0, in the order of submission)"
         )
+
+
+def _most_gpus(cluster: Cluster, jobs: Workload) -> Whole:
+    """Return the most GPUs of each type that a job can have while all servers work, int64[n, r]."""
+    racks = int(cluster.rack.max(initial=0)) + 1
+    place = cluster.server_type * racks + cluster.rack
+    by_rack = np.bincount(place, cluster.server_gpus, len(cluster.types) * racks).reshape(-1, racks)
+    most = np.where(jobs.together[:, None], by_rack.max(axis=1), by_rack.sum(axis=1)).astype(np.int64)
+    return np.where(jobs.throughput[:, :, 0] > 0, most, 0)
+
+
+def _without_small_racks(cluster: Cluster, jobs: Workload, rigid: Flags) -> Workload:
+    """Return the jobs without the types of which no rack holds a gang that must stay together. rigid: jobs
+    that are gangs, bool[n]."""
+    small = (jobs.gpus[:, None] > _most_gpus(cluster, jobs)) & (jobs.together & rigid)[:, None]
+    return replace(jobs, throughput=np.where(small[:, :, None], 0.0, jobs.throughput))
 
 
 class Books:
@@ -59,7 +70,8 @@ class Books:
         self, cluster: Cluster, jobs: Workload, until: int, *, fork_speed: float = 1.0, elastic: bool = False
     ) -> None:
         n, kinds = len(jobs), len(cluster.types)
-        self.cluster, self.jobs = cluster, jobs
+        rigid = jobs.elastic.of(np.arange(n)) < 0 if elastic else np.ones(n, np.bool_)
+        self.cluster, self.jobs = cluster, _without_small_racks(cluster, jobs, rigid)
         self.until, self.unfinished = until, until
         self.left = jobs.steps.astype(float).copy()
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)

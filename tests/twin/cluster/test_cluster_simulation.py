@@ -220,3 +220,21 @@ def test_the_queue_is_empty_from_the_end_of_the_last_job_on(policy: str) -> None
     series = done.series
     assert series.at_s == pytest.approx([0, 100, 3600, 3700])
     assert series.running.tolist() == series.busy_gpus.tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_gang_that_stays_together_may_fill_the_servers_of_a_rack(policy: str) -> None:
+    jobs = workload([0, 0], [8, 1], [1000, 10], together=np.array([True, True]))
+    done = run(policy, jobs, where=cluster((0, 4), (0, 4), (0, 4), racks=[0, 1, 1]))
+    assert np.isfinite(done.finish_s).all()
+    assert done.spans is not None
+    assert set(done.spans.server[done.spans.job == 0]) == {1, 2}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_type_whose_racks_are_too_small_for_a_gang_that_stays_together_is_none_of_its_types(
+    policy: str,
+) -> None:
+    jobs = workload([0], [8], [1000], throughput=[[9, 1]], together=np.array([True]))
+    done = run(policy, jobs, where=cluster((0, 4), (0, 4), (1, 8), racks=[0, 1, 0]))
+    assert done.finish_s == pytest.approx([1000])
