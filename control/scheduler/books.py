@@ -60,7 +60,7 @@ class Books:
     left: steps to do. rate: steps per second where the job runs.
     width: GPUs that it holds. partner: the job with which it shares them, −1 for none.
     held, restart: time with GPUs, and the part of it without progress, s. attained: GPU-seconds of progress.
-    undone: time of work that faults undid, s.
+    undone: time of work that faults undid, s; undone_gpu: its GPU-seconds.
 
     fork_speed: share of their speed that the copies of a forked job keep when they exchange results. elastic:
     whether the scheduler may give jobs other numbers of GPUs than those of their gangs.
@@ -76,9 +76,9 @@ class Books:
         self.left = jobs.steps.astype(float).copy()
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
         self.held, self.restart, self.undone, self.attained, self.rate = (np.zeros(n) for _ in range(5))
-        self.held_gpu, self._fork_speed = np.zeros(n), fork_speed
+        self.held_gpu, self.undone_gpu, self._fork_speed = np.zeros(n), np.zeros(n), fork_speed
         self._sharing, self._elastic = jobs.sharing.kept.size > 0, elastic
-        self.width, self.partner = np.zeros(n, np.int64), np.full(n, -1)
+        self.width, self.partner, self._own = np.zeros(n, np.int64), np.full(n, -1), np.zeros(n)
         self.idle_since = jobs.submit_s.copy()
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.active, self.arrived = np.empty(0, np.int64), 0
@@ -221,6 +221,7 @@ class Books:
         spread = np.repeat((mixed | (lines > fewest)).astype(np.int64), lines)
         rate = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
         self.width[self.running] = np.add.reduceat(self.line_gpus, first)
+        self._own[self.running] = self.width[self.running] / (1 + (self.partner[self.running] >= 0))
         forked = (self.width[self.running] > gang) & (not self._elastic)
         if forked.any():
             copies = np.add.reduceat(self.jobs.throughput[job, kind, 0], first) * self._fork_speed
@@ -289,6 +290,11 @@ class Books:
         self._drop(hit, now_s)
         return hit
 
+    def undo(self, jobs: Whole, lost_s: Real) -> None:
+        """Account for work that a fault has undone. lost_s: its time, s, float64[jobs]."""
+        self.undone[jobs] += lost_s
+        self.undone_gpu[jobs] += lost_s * self._own[jobs]
+
     def repair(self, server: int) -> Whole:
         """Take a server back. Return the jobs that this affects: none."""
         self._down[server] -= 1
@@ -340,6 +346,7 @@ class Books:
             faulted=self.faulted,
             restart_s=self.restart,
             undone_s=self.undone,
+            undone_gpu_s=self.undone_gpu,
             left_steps=self.left,
             busy_gpu_s=self._busy,
             restart_gpu_s=self._restarts,

@@ -180,7 +180,7 @@ class _World:
             hit = self.books.fail(server, now_s) if step > 0 else self.books.repair(server)
             lost_s = self.stretch[hit] % self.timing.checkpoint_s
             self.books.left[hit] += lost_s * self.books.rate[hit]
-            self.books.undone[hit] += lost_s
+            self.books.undo(hit, lost_s)
             self.stretch[hit] = 0.0
 
 

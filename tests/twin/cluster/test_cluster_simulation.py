@@ -155,9 +155,17 @@ def test_a_fault_undoes_the_work_since_the_last_save() -> None:
     jobs = workload([0], [1], [3000])
     done = run("fifo", jobs, Timing(restart_s=30.0, checkpoint_s=600.0), cluster((0, 1)), downtime)
     # 1500 s of work, saved at 1200; back at 2000, 30 s of restart, 1800 s to do.
-    assert done.undone_s.tolist() == [300.0]
+    assert done.undone_s.tolist() == done.undone_gpu_s.tolist() == [300.0]
     assert done.finish_s[0] == pytest.approx(2000 + 30 + 1800)
     assert done.faulted.tolist() == [1]
+
+
+def test_a_fault_undoes_the_work_of_all_copies_of_a_job() -> None:
+    downtime = Downtime(np.array([0]), np.array([500.0]), np.array([600.0]))
+    timing = Timing(restart_s=0.0, checkpoint_s=300.0)
+    done = run("hadar-e", workload([0], [1], [3000]), timing, cluster((0, 1), (0, 1), (0, 1)), downtime)
+    assert done.undone_s.tolist() == [200.0]
+    assert done.undone_gpu_s.tolist() == [600.0]
 
 
 def test_two_jobs_on_one_gpu_are_slower_and_their_gpu_counts_once() -> None:
@@ -189,6 +197,7 @@ def test_a_fault_of_a_shared_server_hits_both_jobs() -> None:
     done = run("gavel-sharing", jobs, Timing(restart_s=30.0, checkpoint_s=200.0), cluster((0, 1)), downtime)
     assert done.faulted.tolist() == [1, 1]
     assert done.undone_s.tolist() == pytest.approx([100.0, 100.0])
+    assert done.undone_gpu_s.tolist() == pytest.approx([50.0, 50.0])
     assert done.held_gpu_s.sum() == pytest.approx(done.busy_gpu_s.sum())
 
 
