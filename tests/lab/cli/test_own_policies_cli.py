@@ -187,6 +187,25 @@ def test_every_sort_is_listed_and_explained(twinbed):
     assert all(row["about"] and row["from"] == "twinbed" for row in rows)
 
 
+@pytest.mark.parametrize("name", ["gavel-ftf", "hadar-e", "fifo", "greedy", "ernest", "openmetrics"])
+def test_everything_that_is_listed_is_explained(twinbed, name):
+    (listed,) = (row for row in twinbed("policies", "--format", "json").rows if row["name"] == name)
+    told = twinbed("policies", "show", name).out
+    assert listed["sort"] in told
+    assert "".join(listed["about"].split()) in "".join(told.split())
+    assert (f"{name} has no parameters" in told) is (name not in ("gavel-ftf", "hadar-e"))
+
+
+def test_the_parameters_of_a_scheduler_are_those_of_its_family(twinbed, tmp_path):
+    told = twinbed("policies", "show", "gavel-ftf")
+    assert "--set cluster.settings.gavel.round_s=360.0" in " ".join(told.out.split())
+    rows = twinbed("policies", "show", "gavel-ftf", "--format", "json").rows
+    assert [(row["policy"], row["parameter"]) for row in rows] == [
+        ("gavel-ftf", "round_s"),
+        ("gavel-ftf", "least_between_s"),
+    ]
+
+
 def test_a_class_of_ones_own_is_explained(twinbed, folder):
     told = twinbed("policies", "show", f"{folder}/spot.py:Sure")
     assert "On demand, from start to end." in told.out
