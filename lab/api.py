@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lab.answers import Advised, Ranking, Runs, Sweep, Table
 from twinbed import ScenarioError
@@ -29,10 +29,15 @@ Settings = Mapping[str, object] | Sequence[str]
 """Changes of a scenario, as in `--set`: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`."""
 
 
-def Store(location: str | Path | None = None) -> RunStore:  # noqa: N802 - users take it for a class
+Where: TypeAlias = "str | Path | RunStore | None"
+"""Where runs are kept: a folder, a URL, or an open store."""
+
+
+def Store(location: Where = None) -> RunStore:  # noqa: N802 - users take it for a class
     """Return the store of runs at a folder or a URL (`s3://BUCKET/PREFIX`).
 
-    location: the folder or URL; None for $TWINBED_STORE, else the folder of this user's data. The store's
+    location: the folder or URL, or an open store, which is returned; None for $TWINBED_STORE, else the folder
+    of this user's data. Every function takes the same as its `store`. The store's
     `list()` returns a frame of all runs, and `open(ID)` a run with `metrics` and `frame(TABLE)`. Raises
     StoreError.
     """
@@ -109,7 +114,7 @@ def whatif(
     start_s: float | None = None,
     end_s: float | None = None,
     settings: Settings = (),
-    store: str | Path | None = None,
+    store: Where = None,
     engine: str = "local",
     progress: bool = True,
 ) -> Runs:
@@ -140,7 +145,7 @@ def run(
     *,
     backend: Literal["twin", "testbed"] = "twin",
     settings: Settings = (),
-    store: str | Path | None = None,
+    store: Where = None,
     engine: str = "local",
     jobs: int | None = None,
     repeat: int = 0,
@@ -183,7 +188,7 @@ def sweep(
     shard: str = "1/1",
     until: str | None = None,
     settings: Settings = (),
-    store: str | Path | None = None,
+    store: Where = None,
     engine: str = "local",
     jobs: int | None = None,
     resume: bool = False,
@@ -213,7 +218,7 @@ def sweep(
         return Sweep(carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell))
 
 
-def compare(*runs: str | Run, store: str | Path | None = None) -> Runs:
+def compare(*runs: str | Run, store: Where = None) -> Runs:
     """Compare stored runs, given by id, by the beginning of an id, or as runs."""
     opened = Store(store)
     return Runs(tuple(opened.open(run) if isinstance(run, str) else run for run in runs))

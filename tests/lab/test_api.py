@@ -62,7 +62,11 @@ def test_stored_runs_are_compared_by_id_as_on_the_command_line(runs, twinbed):
     again = tb.compare(made[0].id, made[2], store=store)
     told = twinbed("compare", made[0].id, made[2].id, "--store", store, "--format", "json")
     assert [row["run"] for row in json.loads(told.out)["rows"]] == list(again.frame["run"])
-    assert set(tb.Store(store).list()["id"]) == {run.id for run in made}
+    opened = tb.Store(store)
+    assert set(opened.list()["id"]) == {run.id for run in made}
+    assert repr(opened) == f"Store('{store}')"
+    assert tb.Store(opened) is opened
+    assert tb.compare(made[0].id, made[2], store=opened).frame.equals(again.frame)
 
 
 def test_a_sweep_has_a_row_for_each_run(trace_path, tmp_path):
