@@ -29,6 +29,9 @@ Settings = Mapping[str, object] | Sequence[str]
 """Changes of a scenario, as in `--set`: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`."""
 
 
+Asked: TypeAlias = "str | Path | Mapping[str, Any] | Scenario"
+"""A scenario: its file, a shipped one's name, or its keys as in a file."""
+
 Where: TypeAlias = "str | Path | RunStore | None"
 """Where runs are kept: a folder, a URL, or an open store."""
 
@@ -141,7 +144,7 @@ def whatif(
 
 
 def run(
-    scenario: str | Path | Scenario,
+    scenario: Asked,
     *,
     backend: Literal["twin", "testbed"] = "twin",
     settings: Settings = (),
@@ -151,8 +154,9 @@ def run(
     repeat: int = 0,
     progress: bool = True,
 ) -> Runs:
-    """Run a scenario (a file, or a shipped scenario's name) with every policy, seed and varied value.
+    """Run a scenario with every policy, seed and varied value.
 
+    scenario: a file, a shipped scenario's name, or the keys of one.
     backend: the twin, or this machine, which needs root. engine: where the twin runs: local, dask or
     dask://HOST:PORT. jobs: processes on this machine. repeat: number of this run among equal runs on the
     testbed. progress: show a bar on a terminal or in a notebook. Raises BackendError if the machine cannot
@@ -180,7 +184,7 @@ def run(
 
 
 def sweep(
-    scenario: str | Path | Scenario,
+    scenario: Asked,
     vary: Mapping[str, Sequence[object]] | Sequence[str] = (),
     *,
     points: str | Path | None = None,
@@ -218,10 +222,18 @@ def sweep(
         return Sweep(carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell))
 
 
-def compare(*runs: str | Run, store: Where = None) -> Runs:
-    """Compare stored runs, given by id, by the beginning of an id, or as runs."""
+def compare(*runs: str | Run | Sequence[Run], store: Where = None) -> Runs:
+    """Compare stored runs, given by id, by the beginning of an id, as runs, or as results of `run`."""
+    from lab.runs.store import Run
+
     opened = Store(store)
-    return Runs(tuple(opened.open(run) if isinstance(run, str) else run for run in runs))
+    given: list[Run] = []
+    for run in runs:
+        part = [opened.open(run)] if isinstance(run, str) else [run] if isinstance(run, Run) else run
+        if not isinstance(part, Sequence) or not all(isinstance(one, Run) for one in part):
+            raise ScenarioError(f"compare: {run!r} is no run, no id and no result of run")
+        given += part
+    return Runs(tuple(given))
 
 
 def recommend(
@@ -373,10 +385,16 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 """The functions of the reference page, in its order."""
 
 
-def _asked(scenario: str | Path | Scenario, settings: Settings) -> Scenario:
-    from lab.ask.scenario import load, with_overrides
+def _asked(scenario: Asked, settings: Settings) -> Scenario:
+    from copy import deepcopy
 
+    from lab.ask.scenario import Scenario, build, load, with_overrides
+
+    if isinstance(scenario, Mapping):
+        scenario = build(deepcopy(dict(scenario)))
     loaded = load(scenario) if isinstance(scenario, str | Path) else scenario
+    if not isinstance(loaded, Scenario):
+        raise ScenarioError(f"a scenario is a path, a shipped name or keys; not {scenario!r}")
     return with_overrides(loaded, _texts(settings)) if settings else loaded
 
 
@@ -388,13 +406,16 @@ def _texts(settings: Settings) -> list[str]:
 
 
 def _varied(vary: Mapping[str, Sequence[object]]) -> list[str]:
-    return [f"{key}={','.join(map(_plain, values))}" for key, values in vary.items()]
+    return [f"{key}={_plain(list(values))}" for key, values in vary.items()]
 
 
 def _plain(value: object) -> str:
     import json
 
-    return value if isinstance(value, str) else json.dumps(value)
+    def known(other: Any) -> object:
+        return other.tolist() if hasattr(other, "tolist") else str(other)  # NumPy's numbers, and paths
+
+    return value if isinstance(value, str) else json.dumps(value, default=known, ensure_ascii=False)
 
 
 def _said(line: str) -> None:

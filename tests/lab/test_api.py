@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -67,6 +68,41 @@ def test_stored_runs_are_compared_by_id_as_on_the_command_line(runs, twinbed):
     assert repr(opened) == f"Store('{store}')"
     assert tb.Store(opened) is opened
     assert tb.compare(made[0].id, made[2], store=opened).frame.equals(again.frame)
+
+
+def test_what_run_returns_is_compared_with_others_and_by_parts(runs):
+    made, _ = runs
+    first, rest = tb.compare(made[0]), made[1:]
+    assert list(tb.compare(first, rest).frame["run"]) == list(made.frame["run"])
+    with pytest.raises(tb.ScenarioError, match="compare: 3 is no run, no id and no result of run"):
+        tb.compare(first, 3)
+
+
+def test_a_scenario_may_be_given_by_its_keys_and_numpys_numbers(tmp_path):
+    keys = {
+        "name": "mine",
+        "cluster": {
+            "servers": {"v100": {"count": 1, "gpus": 2}},
+            "synthetic": {"count": 3, "per_hour": 60.0},
+            "fairness": False,
+        },
+        "policies": ["fifo"],
+        "seeds": [0],
+    }
+    vary = {"cluster.synthetic.count": np.arange(2, 4), "cluster.settings.tiresias.knob": np.array([2.5])}
+    swept = tb.sweep(keys, vary, settings={"cluster.servers.v100.gpus": np.int64(8)}, store=tmp_path, jobs=1)
+    assert swept.frame["finished"].tolist() == [2, 3]
+    with pytest.raises(tb.ScenarioError, match="nam"):
+        tb.run({"nam": "x"}, store=tmp_path)
+    with pytest.raises(tb.ScenarioError, match="a scenario is a path, a shipped name or keys; not 3"):
+        tb.run(3, store=tmp_path)
+
+
+def test_a_text_that_varies_may_have_commas(trace_path):
+    assert api._varied({"policies": [["static:factor=1"], ["escra"]], "title": ["a, b", "c"]}) == [
+        'policies=[["static:factor=1"], ["escra"]]',
+        'title=["a, b", "c"]',
+    ]
 
 
 def test_a_sweep_has_a_row_for_each_run(trace_path, tmp_path):
