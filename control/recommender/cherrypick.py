@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 from control.jobs import Objective, Real, Whole
+from control.recommender import physics
 from control.recommender.gaussian import Features, Kernel, condition, expected_improvement, features, fit
 from control.recommender.ports import (
     Observations,
@@ -28,7 +29,7 @@ from control.recommender.ports import (
     stop,
     untried,
 )
-from control.recommender.ranking import Prediction, ranked
+from control.recommender.ranking import COVERAGE, Prediction, ranked
 from twinbed import ScenarioError
 
 FIRST_TRIALS = 3
@@ -60,10 +61,18 @@ class CherryPick:
             raise ScenarioError(
                 "CherryPick knows a job by its own trials, and there is none; try a few or use past jobs"
             )
-        mean, deviation = _posterior(request, request.observed)
-        reason = f"Gaussian process of {len(request.observed)} trials of this job"
+        trials = request.observed
+        mean, deviation = _posterior(request, trials)
         log_time = mean - _log_price_s(request)
-        return ranked(request, Prediction(log_time, deviation, [reason] * len(request.candidates)))
+        reasons = [f"Gaussian process of {len(trials)} trials of this job"] * len(request.candidates)
+        for row in trials.candidate[~trials.ok].tolist():
+            # Only a lower bound is known: the interval begins there.
+            least = np.log(trials.time_s[~trials.ok & (trials.candidate == row)].max())
+            log_time[row] = max(log_time[row], least)
+            deviation[row] = max(deviation[row], (log_time[row] - least) / float(ndtri(0.5 + COVERAGE / 2)))
+            reasons[row] += "; a failed trial tells only a lower bound here"
+        predicted = physics.bounded(Prediction(log_time, deviation, reasons), request.candidates, trials)
+        return ranked(request, predicted)
 
     def searcher(self, request: Request, seed: int) -> CherryPickSearch:
         """Return a search whose first trials come from a Sobol' sequence that `seed` scrambles."""

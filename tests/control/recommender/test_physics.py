@@ -2,11 +2,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from control.jobs import Job
 from control.recommender import physics
+from control.recommender.cherrypick import CherryPick
+from control.recommender.ernest import Ernest
 from control.recommender.ports import Observations, Request, no_observations
 from control.recommender.ranking import Prediction
 from control.recommender.transfer import Transfer
@@ -87,6 +89,37 @@ def test_after_trials_on_1_2_and_4_workers_12_and_16_are_not_ranked_on_a_miracle
         log_time[places[str(row.configuration)]] = np.log(row.time_s)
     no_promise(log_time, trials)
     assert not any("0 past jobs" in row.reason for row in rows)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    times=st.dictionaries(st.integers(0, WIDTHS - 1), st.floats(100, 1e5), min_size=1, max_size=5),
+    failed=st.integers(WIDTHS, len(AMONG) - 1) | st.none(),
+    method=st.sampled_from([CherryPick(), Ernest()]),
+)
+@example(times={0: 9_000.0, 1: 4_400.0, 2: 2_500.0}, failed=WIDTHS + 1, method=CherryPick())
+def test_no_method_that_knows_trials_alone_ranks_beyond_linear(
+    times: dict[int, float], failed: int | None, method: CherryPick | Ernest
+) -> None:
+    trials = tried(times)
+    trials = trials if failed is None else trials.with_trial(failed, 14_000.0, 1.0, False)
+    places = {str(AMONG.configuration(row)): row for row in range(len(AMONG))}
+    log_time = -np.log(AMONG.count)  # Types that a method leaves out are linear.
+    for row in method.recommend(Request(Job("new"), AMONG, observed=trials)):
+        log_time[places[str(row.configuration)]] = np.log(row.time_s)
+    no_promise(log_time, trials)
+
+
+@pytest.mark.parametrize("failed", [1, 3, 9])
+def test_a_failed_trial_bounds_a_time_from_below_and_tells_no_more(failed: int) -> None:
+    trials = tried({0: 9_000.0, 2: 6_000.0}).with_trial(failed, 4_000.0, 1.0, False)
+    rows = {
+        str(row.configuration): row
+        for row in CherryPick().recommend(Request(Job("new"), AMONG, observed=trials))
+    }
+    row = rows[str(AMONG.configuration(failed))]
+    assert row.time_interval.low <= 4_000.0 <= row.time_s
+    assert "failed trial" in row.reason
 
 
 def test_what_past_jobs_showed_of_memory_bounds_no_search() -> None:
