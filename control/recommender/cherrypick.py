@@ -41,6 +41,9 @@ _START = Kernel(variance=1.0, noise=1e-3, lengths=np.ones(1))
 deviation."""
 _LEVEL_VARIANCE = 1.0
 """Prior variance of the process's constant mean, in standardised values."""
+_USUAL_SPREAD = float(np.log(2.0))
+"""Usual standard deviation of the log objective between candidates, for rankings after few trials: a factor
+of two. A reading: the source ranks by trials alone."""
 _FAILED = 2.0
 """A failed trial counts as this many times the worst value seen, so that the search keeps away from it."""
 
@@ -62,7 +65,7 @@ class CherryPick:
                 "CherryPick knows a job by its own trials, and there is none; try a few or use past jobs"
             )
         trials = request.observed
-        mean, deviation = _posterior(request, trials)
+        mean, deviation = _posterior(request, trials, _USUAL_SPREAD)
         log_time = mean - _log_price_s(request)
         reasons = [f"Gaussian process of {len(trials)} trials of this job"] * len(request.candidates)
         for row in trials.candidate[~trials.ok].tolist():
@@ -127,12 +130,16 @@ def _values(request: Request, observed: Observations) -> Real:
     return np.where(observed.ok, value, value.max() + np.log(_FAILED))
 
 
-def _posterior(request: Request, observed: Observations) -> tuple[Real, Real]:
-    """Return mean and standard deviation of the log objective at every candidate, float64[n]."""
+def _posterior(request: Request, observed: Observations, usual: float = 0.0) -> tuple[Real, Real]:
+    """Return mean and standard deviation of the log objective at every candidate, float64[n].
+
+    usual: standard deviation of candidates' log objectives before any trial, worth one trial; 0: none.
+    """
     x = features(request.candidates)
     x = Features(x.values / np.maximum(x.values.std(axis=0), 1e-12), x.kind)
     value = _values(request, observed)
-    middle, spread = float(value.mean()), max(float(value.std()), 0.05)
+    middle, own = float(value.mean()), value.size * float(value.var())
+    spread = max(float(np.sqrt((own + usual**2) / (value.size + (usual > 0)))), 0.05)
     scaled = (value - middle) / spread
     start = Kernel(_START.variance, _START.noise, np.ones(x.values.shape[1]))
     kernel = fit(x, [(observed.candidate, scaled)], start, level_variance=_LEVEL_VARIANCE)
