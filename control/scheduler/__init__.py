@@ -149,10 +149,17 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
         raise ScenarioError(f"no scheduler {name!r}; close: {', '.join(close)}")
     defaults = {family: kind() for family, kind in SETTINGS.items()}
     made = POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
-    capped = (cluster.queue_most < 1).any() and name not in _OWN_QUOTAS
-    if capped and made.elastic:
+    return made if name in _OWN_QUOTAS else within_quotas(name, cluster, made)
+
+
+def within_quotas(name: str, cluster: Cluster, scheduler: Scheduler) -> Scheduler:
+    """Return the scheduler with the queues' quotas before it, if there are any. Raises ScenarioError, which
+    begins with its name, if jobs may grow."""
+    if not (cluster.queue_most < 1).any():
+        return scheduler
+    if scheduler.elastic:
         raise ScenarioError(f"{name}: jobs outgrow their queues' quotas; leave `most` out, or take another")
-    return Quotas(cluster, made) if capped else made
+    return Quotas(cluster, scheduler)
 
 
 def settings(family: str, values: Mapping[str, Any]) -> Any:

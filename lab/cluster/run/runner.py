@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing
-from control.scheduler import make, settings
+from control.scheduler import make, settings, within_quotas
 from control.scheduler.ports import Scheduler
 from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
@@ -52,7 +52,8 @@ class Drawn:
     def scheduler(self, policy: PolicySpec) -> Scheduler:
         """Return a new scheduler as the scenario sets it, or one of the user's own."""
         if policy.own is not None:
-            return WatchedScheduler(self.jobs.cluster, policy.make(self.jobs.cluster, self.seed))
+            watched = WatchedScheduler(self.jobs.cluster, policy.make(self.jobs.cluster, self.seed))
+            return within_quotas(policy.label, self.jobs.cluster, watched)
         given = {family: dict(values) for family, values in self.asked.settings.items()}
         given["gavel"] = {"round_s": self.asked.round_s, **given.get("gavel", {})}
         chosen = {family: settings(family, values) for family, values in given.items()}

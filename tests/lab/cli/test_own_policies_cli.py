@@ -1,5 +1,7 @@
 """`twinbed policies`, and code of a user's own in the verbs that take it."""
 
+import json
+
 import pytest
 
 SPOT = '''
@@ -50,6 +52,13 @@ class Moody(Fifo):
 
     def __init__(self, cluster, seed):
         super().__init__(cluster, seed, fastest=next(self.made) % 2 == 1)
+
+
+class Telling(Fifo):
+    """First come, first served, with a remark."""
+
+    def remarks(self):
+        return ("it is first come, first served",)
 
 
 class Greedy(Fifo):
@@ -241,6 +250,21 @@ def test_a_check_says_which_promise_is_broken(twinbed, folder, name, code, said)
     rows = ended.rows
     assert any(said in row["detail"] for row in rows)
     assert any(row["kept"] == "NO" for row in rows) == bool(code)
+
+
+def test_quotas_bind_a_scheduler_of_ones_own_too_and_its_remarks_are_told(twinbed, folder, tmp_path):
+    (tmp_path / "log.csv").write_text("submit_s,duration_s,gpus,queue\n0,1000,1,a\n0,1000,1,a\n0,1000,1,b\n")
+    cluster = {
+        "servers": {"v100": {"count": 1, "gpus": 4}},
+        "queues": {"a": {"share": 0.25, "most": 0.25}, "b": {"share": 0.5}},
+        "log": {"path": "log.csv", "format": "csv"},
+        "fairness": False,
+    }
+    policies = ["fifo", f"{folder}/scheduler.py:Telling"]
+    (tmp_path / "mine.yaml").write_text(json.dumps({"name": "q", "policies": policies, "cluster": cluster}))
+    ran = twinbed("run", tmp_path / "mine.yaml", "--format", "json")
+    assert [row["jct_mean_s"] for row in ran.rows] == [pytest.approx(4000 / 3)] * 2
+    assert "it is first come, first served" in twinbed("run", tmp_path / "mine.yaml").out
 
 
 def test_a_reader_is_not_checked_without_a_file(twinbed, folder):
