@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from control.market import POLICIES
+
 SPOT = '''
 import numpy as np
 from control.market.ports import ON_DEMAND, Decision, Guard
@@ -308,6 +310,17 @@ def test_spot_takes_a_policy_of_ones_own(twinbed, folder, tmp_path):
     )  # fmt: skip
     rows = twinbed("spot", market, *asked, "--format", "json").rows
     assert {row["policy"] for row in rows} == {"optimum", "greedy", "spot.py:Sure(reason=1)"}
+    assert all(row["reasons"] for row in rows if row["policy"] != "optimum")
+
+
+def test_the_table_of_spot_fits_80_columns_with_whole_names(twinbed, tmp_path):
+    market = tmp_path / "zone.csv"
+    market.write_text("t_s,available\n0,1\n360000,1\n")
+    told = twinbed("spot", market, "--work", "4h", "--deadline", "8h", "--starts", 3).out.splitlines()
+    for name in POLICIES:
+        (line,) = (line for line in told if line.startswith(name + " "))
+        assert len(line) <= 80
+        assert any(line.startswith(f"· {name}: ") for line in told)
 
 
 def test_a_reader_of_ones_own_reads_a_trace(twinbed, folder, tmp_path):
