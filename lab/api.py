@@ -8,7 +8,7 @@ Heavy packages are imported when they are used. Charts need the extra `explorer`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -168,6 +168,8 @@ def run(
     from lab.engine.local import LOCAL, distant
     from lab.runs.runner import run_scenario
 
+    if backend not in ("twin", "testbed"):
+        raise ScenarioError(f"backend {backend!r}: expected twin or testbed")
     question, target = _asked(scenario, settings), Store(store)
     with Bar(len(expand(question)), wanted=progress) as bar:
         if backend == "testbed":
@@ -209,13 +211,18 @@ def sweep(
     from lab.engine.local import engine as chosen_engine
     from lab.sweep.plan import Plan, Shard
     from lab.sweep.points import points as points_of
+    from lab.sweep.points import seeds_of
     from lab.sweep.rules import Until
     from lab.sweep.sweep import sweep as carry_out
 
     question = _asked(scenario, settings)
-    texts = vary if not isinstance(vary, Mapping) else _varied(vary)
+    texts = _varied(vary) if isinstance(vary, Mapping) else _texts(vary)
     made = points_of(question, texts, None if points is None else Path(points))
-    plan = Plan(question.name, made, seeds or question.seeds, Shard.parse(shard))
+    if seeds is None:
+        chosen: Sequence[int] = question.seeds
+    else:
+        chosen = seeds_of(seeds if isinstance(seeds, Collection) else [], "seeds")
+    plan = Plan(question.name, made, chosen, Shard.parse(shard))
     rule = None if until is None else Until.parse(until, plan.kind)
     place, target = chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
@@ -288,6 +295,11 @@ def recommend(
     from lab.cloud.run import asynchronous, recommending
     from lab.cloud.run.table import result
 
+    if by not in list(Objective):
+        raise ScenarioError(f"by {by!r}: expected cost or time")
+    if top < 1:
+        raise ScenarioError(f"top is {top}; it must be 1 or more")
+    types = [types] if isinstance(types, str) else types
     path = shipped.path_of("job", job)
     file = job_file.load(path)
     prices = None if catalogue is None else Path(catalogue)
@@ -401,11 +413,14 @@ def _asked(scenario: Asked, settings: Settings) -> Scenario:
 def _texts(settings: Settings) -> list[str]:
     """Return `KEY=VALUE` texts, whose values are JSON, which is YAML."""
     if not isinstance(settings, Mapping):
-        return list(settings)
+        return [settings] if isinstance(settings, str) else list(settings)
     return [f"{key}={_plain(value)}" for key, value in settings.items()]
 
 
 def _varied(vary: Mapping[str, Sequence[object]]) -> list[str]:
+    for key, values in vary.items():
+        if isinstance(values, str) or not isinstance(values, Collection):
+            raise ScenarioError(f"vary: {key}: give a sequence of values, not {values!r}")
     return [f"{key}={_plain(list(values))}" for key, values in vary.items()]
 
 

@@ -98,6 +98,48 @@ def test_a_scenario_may_be_given_by_its_keys_and_numpys_numbers(tmp_path):
         tb.run(3, store=tmp_path)
 
 
+SERVERS, DRAWN = {"v100": {"count": 1}}, {"count": 2, "per_hour": 60.0, "gpus": [1]}
+SMALL = {
+    "name": "mine",
+    "cluster": {"servers": SERVERS, "fairness": False, "synthetic": DRAWN},
+    "policies": ["fifo"],
+    "seeds": [0],
+}
+
+
+@pytest.mark.parametrize(
+    ("asks", "problem"),
+    [
+        (lambda: tb.run(SMALL, backend="real"), "backend 'real': expected twin or testbed"),
+        (lambda: tb.sweep(SMALL, seeds=[]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=[-1]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=[1.5]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=[1, 1]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=5), "seeds"),
+        (lambda: tb.sweep(SMALL, {"cluster.round_s": 60}), "cluster.round_s: give a sequence of values"),
+        (lambda: tb.sweep(SMALL, {"title": "abc"}), "title: give a sequence of values"),
+        (lambda: tb.recommend("text_bag", by="price"), "by 'price': expected cost or time"),
+        (lambda: tb.recommend("text_bag", top=0), "top is 0"),
+    ],
+)
+def test_what_python_allows_and_makes_no_sense_is_one_line(asks, problem, tmp_path, monkeypatch):
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
+    with pytest.raises(tb.TwinbedError, match=problem):
+        asks()
+
+
+def test_one_text_stands_for_a_list_of_one_and_seeds_may_be_numpys(tmp_path):
+    swept = tb.sweep(
+        SMALL,
+        "cluster.round_s=60,120",
+        seeds=np.arange(2),
+        settings="cluster.restart_s=5",
+        store=tmp_path,
+        jobs=1,
+    )
+    assert swept.frame["seed"].tolist() == [0, 1, 0, 1]
+
+
 def test_a_text_that_varies_may_have_commas(trace_path):
     assert api._varied({"policies": [["static:factor=1"], ["escra"]], "title": ["a, b", "c"]}) == [
         'policies=[["static:factor=1"], ["escra"]]',
