@@ -131,6 +131,11 @@ def stored(
     notes = [*jobs.notes, *done.remarks]
     if figures.grew(jobs, done, counts):
         notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
+    if asked.faults is not None and done.end_s > asked.faults.end_s:
+        notes.append(
+            f"No server fails after {asked.faults.end_s / DAY_S:.3g} days (cluster.faults.end_s); the run "
+            f"takes {done.end_s / DAY_S:.3g}"
+        )
     about_run = {"inputs": list(jobs.inputs), "about": about(asked), "notes": notes, **whose}
     tables = {"summary": summary(METRICS, values), **figures.tables(jobs, done, counts)}
     return store_run(spec, store, identity, about_run, values, tables, began)

@@ -124,6 +124,15 @@ def test_jobs_of_a_sparse_queue_do_not_wait_at_all(small, twinbed, tmp_path):
     assert {row["waiting_mean_s"] for row in rows(ran).values()} == {0.0}
 
 
+def test_a_run_that_outlasts_its_faults_says_so(small, twinbed):
+    ask = ("run", small, "--set", "policies=[fifo]", "--set")
+    short = twinbed(*ask, "cluster.faults={per_server_day: 1, end_s: 3600}").out
+    assert "No server fails after 0.0417 days (cluster.faults.end_s); the run takes" in " ".join(
+        short.split()
+    )
+    assert "No server fails" not in twinbed(*ask, "cluster.faults={per_server_day: 1}").out
+
+
 def test_the_shipped_scenario_is_read():
     from lab.ask.scenario import expand, load
 
