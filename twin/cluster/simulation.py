@@ -70,6 +70,8 @@ class _World:
         """Time until each job makes progress again, s."""
         self.stretch = np.zeros(len(jobs))
         """Time of progress since each job's last start, s. A fault may undo a part of it."""
+        self.unsaved = np.zeros(len(jobs))
+        """Work since each job's last save, steps. Its speed may have changed since."""
         self.changes = downtime.changes()
         self.change = 0
 
@@ -153,6 +155,7 @@ class _World:
         stopped, moved, again = self.books.give(state, given)
         self.restarting[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
         self.stretch[stopped] = self.stretch[moved] = 0.0
+        self.unsaved[stopped] = self.unsaved[moved] = 0.0
         return wake_s
 
     def _advance(self, began_s: float, passed_s: float, pace: float) -> None:
@@ -166,7 +169,11 @@ class _World:
         restart_s = np.minimum(waits, busy_s)
         works_s = busy_s - restart_s
         self.restarting[runs] = (waits - restart_s) * pace
+        saved = self.stretch[runs] // self.timing.checkpoint_s
         self.stretch[runs] += works_s
+        saves = self.stretch[runs] // self.timing.checkpoint_s > saved
+        since_s = np.where(saves, self.stretch[runs] % self.timing.checkpoint_s, works_s)
+        self.unsaved[runs] = np.where(saves, 0.0, self.unsaved[runs]) + since_s * books.rate[runs]
         books.left[runs] = np.where(ends, 0.0, books.left[runs] - works_s * books.rate[runs])
         books.spend(passed_s, busy_s, restart_s)
         if ends.any():
@@ -179,9 +186,9 @@ class _World:
             self.change += 1
             hit = self.books.fail(server, now_s) if step > 0 else self.books.repair(server)
             lost_s = self.stretch[hit] % self.timing.checkpoint_s
-            self.books.left[hit] += lost_s * self.books.rate[hit]
+            self.books.left[hit] += self.unsaved[hit]
             self.books.undo(hit, lost_s)
-            self.stretch[hit] = 0.0
+            self.stretch[hit] = self.unsaved[hit] = 0.0
 
 
 def random_downtime(

@@ -201,6 +201,17 @@ def test_a_fault_of_a_shared_server_hits_both_jobs() -> None:
     assert done.held_gpu_s.sum() == pytest.approx(done.busy_gpu_s.sum())
 
 
+def test_a_fault_undoes_what_was_done_at_the_speed_at_which_it_was_done() -> None:
+    # Job 0 is alone until job 1 joins it, and nothing is saved before the fault: both begin again.
+    sharing = Sharing(np.zeros(2, np.int64), np.full((1, 1, 1), 0.8))
+    downtime = Downtime(np.array([0]), np.array([3000.0]), np.array([3100.0]))
+    jobs = workload([0, 300], [1, 1], [6000, 6000], sharing=sharing)
+    done = run("gavel-sharing", jobs, Timing(restart_s=0.0, checkpoint_s=1e6), cluster((0, 1)), downtime)
+    assert done.spans is not None
+    again_s = done.spans.begin_s[done.spans.begin_s >= 3000].min()
+    assert done.finish_s == pytest.approx([again_s + 6000 / 0.8] * 2)
+
+
 def test_a_job_that_can_never_run_is_refused_by_its_number() -> None:
     with pytest.raises(ScenarioError, match="job 1 asks for 9 GPUs and can have 8 at most"):
         run("fifo", workload([0, 1], [1, 9], [1, 1]), where=cluster((0, 4), (0, 4)))
