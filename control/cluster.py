@@ -121,6 +121,7 @@ class Outcome:
     faulted: how often a fault took the job's GPUs, int64[n].
     restart_s: time with GPUs but without progress, s, float64[n].
     undone_s: time of work that faults undid, s, float64[n].
+    undone_gpu_s: GPU-seconds of that work, float64[n]; a shared GPU counts half for each of its two jobs.
     left_steps: work that was not done, steps, float64[n].
     busy_gpu_s, restart_gpu_s, capacity_gpu_s: GPU-seconds of jobs that had their GPUs (restarts included), of
         restarts, and of servers that were up, by type, float64[r]. A shared GPU counts once.
@@ -138,6 +139,7 @@ class Outcome:
     faulted: Whole
     restart_s: Real
     undone_s: Real
+    undone_gpu_s: Real
     left_steps: Real
     busy_gpu_s: Real
     restart_gpu_s: Real

@@ -8,10 +8,10 @@ Heavy packages are imported when they are used. Charts need the extra `explorer`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lab.answers import Advised, Ranking, Runs, Sweep, Table
 from twinbed import ScenarioError
@@ -29,10 +29,18 @@ Settings = Mapping[str, object] | Sequence[str]
 """Changes of a scenario, as in `--set`: `{"machine.restart_s": 5}` or `["machine.restart_s=5"]`."""
 
 
-def Store(location: str | Path | None = None) -> RunStore:  # noqa: N802 - users take it for a class
+Asked: TypeAlias = "str | Path | Mapping[str, Any] | Scenario"
+"""A scenario: its file, a shipped one's name, or its keys as in a file."""
+
+Where: TypeAlias = "str | Path | RunStore | None"
+"""Where runs are kept: a folder, a URL, or an open store."""
+
+
+def Store(location: Where = None) -> RunStore:  # noqa: N802 - users take it for a class
     """Return the store of runs at a folder or a URL (`s3://BUCKET/PREFIX`).
 
-    location: the folder or URL; None for $TWINBED_STORE, else the folder of this user's data. The store's
+    location: the folder or URL, or an open store, which is returned; None for $TWINBED_STORE, else the folder
+    of this user's data. Every function takes the same as its `store`. The store's
     `list()` returns a frame of all runs, and `open(ID)` a run with `metrics` and `frame(TABLE)`. Raises
     StoreError.
     """
@@ -109,7 +117,7 @@ def whatif(
     start_s: float | None = None,
     end_s: float | None = None,
     settings: Settings = (),
-    store: str | Path | None = None,
+    store: Where = None,
     engine: str = "local",
     progress: bool = True,
 ) -> Runs:
@@ -136,18 +144,19 @@ def whatif(
 
 
 def run(
-    scenario: str | Path | Scenario,
+    scenario: Asked,
     *,
     backend: Literal["twin", "testbed"] = "twin",
     settings: Settings = (),
-    store: str | Path | None = None,
+    store: Where = None,
     engine: str = "local",
     jobs: int | None = None,
     repeat: int = 0,
     progress: bool = True,
 ) -> Runs:
-    """Run a scenario (a file, or a shipped scenario's name) with every policy, seed and varied value.
+    """Run a scenario with every policy, seed and varied value.
 
+    scenario: a file, a shipped scenario's name, or the keys of one.
     backend: the twin, or this machine, which needs root. engine: where the twin runs: local, dask or
     dask://HOST:PORT. jobs: processes on this machine. repeat: number of this run among equal runs on the
     testbed. progress: show a bar on a terminal or in a notebook. Raises BackendError if the machine cannot
@@ -159,6 +168,8 @@ def run(
     from lab.engine.local import LOCAL, distant
     from lab.runs.runner import run_scenario
 
+    if backend not in ("twin", "testbed"):
+        raise ScenarioError(f"backend {backend!r}: expected twin or testbed")
     question, target = _asked(scenario, settings), Store(store)
     with Bar(len(expand(question)), wanted=progress) as bar:
         if backend == "testbed":
@@ -175,7 +186,7 @@ def run(
 
 
 def sweep(
-    scenario: str | Path | Scenario,
+    scenario: Asked,
     vary: Mapping[str, Sequence[object]] | Sequence[str] = (),
     *,
     points: str | Path | None = None,
@@ -183,7 +194,7 @@ def sweep(
     shard: str = "1/1",
     until: str | None = None,
     settings: Settings = (),
-    store: str | Path | None = None,
+    store: Where = None,
     engine: str = "local",
     jobs: int | None = None,
     resume: bool = False,
@@ -200,23 +211,36 @@ def sweep(
     from lab.engine.local import engine as chosen_engine
     from lab.sweep.plan import Plan, Shard
     from lab.sweep.points import points as points_of
+    from lab.sweep.points import seeds_of
     from lab.sweep.rules import Until
     from lab.sweep.sweep import sweep as carry_out
 
     question = _asked(scenario, settings)
-    texts = vary if not isinstance(vary, Mapping) else _varied(vary)
+    texts = _varied(vary) if isinstance(vary, Mapping) else _texts(vary)
     made = points_of(question, texts, None if points is None else Path(points))
-    plan = Plan(question.name, made, seeds or question.seeds, Shard.parse(shard))
+    if seeds is None:
+        chosen: Sequence[int] = question.seeds
+    else:
+        chosen = seeds_of(seeds if isinstance(seeds, Collection) else [], "seeds")
+    plan = Plan(question.name, made, chosen, Shard.parse(shard))
     rule = None if until is None else Until.parse(until, plan.kind)
     place, target = chosen_engine(engine, jobs), Store(store)
     with Rate(wanted=progress) as rate:
         return Sweep(carry_out(plan, target, place, resume=resume, until=rule, told=rate.tell))
 
 
-def compare(*runs: str | Run, store: str | Path | None = None) -> Runs:
-    """Compare stored runs, given by id, by the beginning of an id, or as runs."""
+def compare(*runs: str | Run | Sequence[Run], store: Where = None) -> Runs:
+    """Compare stored runs, given by id, by the beginning of an id, as runs, or as results of `run`."""
+    from lab.runs.store import Run
+
     opened = Store(store)
-    return Runs(tuple(opened.open(run) if isinstance(run, str) else run for run in runs))
+    given: list[Run] = []
+    for run in runs:
+        part = [opened.open(run)] if isinstance(run, str) else [run] if isinstance(run, Run) else run
+        if not isinstance(part, Sequence) or not all(isinstance(one, Run) for one in part):
+            raise ScenarioError(f"compare: {run!r} is no run, no id and no result of run")
+        given += part
+    return Runs(tuple(given))
 
 
 def recommend(
@@ -271,6 +295,11 @@ def recommend(
     from lab.cloud.run import asynchronous, recommending
     from lab.cloud.run.table import result
 
+    if by not in list(Objective):
+        raise ScenarioError(f"by {by!r}: expected cost or time")
+    if top < 1:
+        raise ScenarioError(f"top is {top}; it must be 1 or more")
+    types = [types] if isinstance(types, str) else types
     path = shipped.path_of("job", job)
     file = job_file.load(path)
     prices = None if catalogue is None else Path(catalogue)
@@ -368,28 +397,40 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 """The functions of the reference page, in its order."""
 
 
-def _asked(scenario: str | Path | Scenario, settings: Settings) -> Scenario:
-    from lab.ask.scenario import load, with_overrides
+def _asked(scenario: Asked, settings: Settings) -> Scenario:
+    from copy import deepcopy
 
+    from lab.ask.scenario import Scenario, build, load, with_overrides
+
+    if isinstance(scenario, Mapping):
+        scenario = build(deepcopy(dict(scenario)))
     loaded = load(scenario) if isinstance(scenario, str | Path) else scenario
+    if not isinstance(loaded, Scenario):
+        raise ScenarioError(f"a scenario is a path, a shipped name or keys; not {scenario!r}")
     return with_overrides(loaded, _texts(settings)) if settings else loaded
 
 
 def _texts(settings: Settings) -> list[str]:
     """Return `KEY=VALUE` texts, whose values are JSON, which is YAML."""
     if not isinstance(settings, Mapping):
-        return list(settings)
+        return [settings] if isinstance(settings, str) else list(settings)
     return [f"{key}={_plain(value)}" for key, value in settings.items()]
 
 
 def _varied(vary: Mapping[str, Sequence[object]]) -> list[str]:
-    return [f"{key}={','.join(map(_plain, values))}" for key, values in vary.items()]
+    for key, values in vary.items():
+        if isinstance(values, str) or not isinstance(values, Collection):
+            raise ScenarioError(f"vary: {key}: give a sequence of values, not {values!r}")
+    return [f"{key}={_plain(list(values))}" for key, values in vary.items()]
 
 
 def _plain(value: object) -> str:
     import json
 
-    return value if isinstance(value, str) else json.dumps(value)
+    def known(other: Any) -> object:
+        return other.tolist() if hasattr(other, "tolist") else str(other)  # NumPy's numbers, and paths
+
+    return value if isinstance(value, str) else json.dumps(value, default=known, ensure_ascii=False)
 
 
 def _said(line: str) -> None:

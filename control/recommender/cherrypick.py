@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 from control.jobs import Objective, Real, Whole
+from control.recommender import physics
 from control.recommender.gaussian import Features, Kernel, condition, expected_improvement, features, fit
 from control.recommender.ports import (
     Observations,
@@ -28,7 +29,7 @@ from control.recommender.ports import (
     stop,
     untried,
 )
-from control.recommender.ranking import Prediction, ranked
+from control.recommender.ranking import COVERAGE, Prediction, ranked
 from twinbed import ScenarioError
 
 FIRST_TRIALS = 3
@@ -40,6 +41,9 @@ _START = Kernel(variance=1.0, noise=1e-3, lengths=np.ones(1))
 deviation."""
 _LEVEL_VARIANCE = 1.0
 """Prior variance of the process's constant mean, in standardised values."""
+_USUAL_SPREAD = float(np.log(2.0))
+"""Usual standard deviation of the log objective between candidates, for rankings after few trials: a factor
+of two. A reading: the source ranks by trials alone."""
 _FAILED = 2.0
 """A failed trial counts as this many times the worst value seen, so that the search keeps away from it."""
 
@@ -60,10 +64,18 @@ class CherryPick:
             raise ScenarioError(
                 "CherryPick knows a job by its own trials, and there is none; try a few or use past jobs"
             )
-        mean, deviation = _posterior(request, request.observed)
-        reason = f"Gaussian process of {len(request.observed)} trials of this job"
+        trials = request.observed
+        mean, deviation = _posterior(request, trials, _USUAL_SPREAD)
         log_time = mean - _log_price_s(request)
-        return ranked(request, Prediction(log_time, deviation, [reason] * len(request.candidates)))
+        reasons = [f"Gaussian process of {len(trials)} trials of this job"] * len(request.candidates)
+        for row in trials.candidate[~trials.ok].tolist():
+            # Only a lower bound is known: the interval begins there.
+            least = np.log(trials.time_s[~trials.ok & (trials.candidate == row)].max())
+            log_time[row] = max(log_time[row], least)
+            deviation[row] = max(deviation[row], (log_time[row] - least) / float(ndtri(0.5 + COVERAGE / 2)))
+            reasons[row] += "; a failed trial tells only a lower bound here"
+        predicted = physics.bounded(Prediction(log_time, deviation, reasons), request.candidates, trials)
+        return ranked(request, predicted)
 
     def searcher(self, request: Request, seed: int) -> CherryPickSearch:
         """Return a search whose first trials come from a Sobol' sequence that `seed` scrambles."""
@@ -118,12 +130,16 @@ def _values(request: Request, observed: Observations) -> Real:
     return np.where(observed.ok, value, value.max() + np.log(_FAILED))
 
 
-def _posterior(request: Request, observed: Observations) -> tuple[Real, Real]:
-    """Return mean and standard deviation of the log objective at every candidate, float64[n]."""
+def _posterior(request: Request, observed: Observations, usual: float = 0.0) -> tuple[Real, Real]:
+    """Return mean and standard deviation of the log objective at every candidate, float64[n].
+
+    usual: standard deviation of candidates' log objectives before any trial, worth one trial; 0: none.
+    """
     x = features(request.candidates)
     x = Features(x.values / np.maximum(x.values.std(axis=0), 1e-12), x.kind)
     value = _values(request, observed)
-    middle, spread = float(value.mean()), max(float(value.std()), 0.05)
+    middle, own = float(value.mean()), value.size * float(value.var())
+    spread = max(float(np.sqrt((own + usual**2) / (value.size + (usual > 0)))), 0.05)
     scaled = (value - middle) / spread
     start = Kernel(_START.variance, _START.noise, np.ones(x.values.shape[1]))
     kernel = fit(x, [(observed.candidate, scaled)], start, level_variance=_LEVEL_VARIANCE)

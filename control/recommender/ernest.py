@@ -31,6 +31,8 @@ TRIALS_PER_TYPE = 3
 _LEAST_DEVIATION = 0.1
 """Least relative error of a fit. A fit can pass through all of its few points; the paper reports errors below
 20 %."""
+_LEAST_POINTS = 2
+"""Least number of different trials of a type from which its other widths are predicted."""
 
 
 def terms(machines: Real, share: Real) -> Real:
@@ -49,7 +51,7 @@ class Ernest:
     """Uses only the trials of this job, separately for each type."""
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Return the candidates of the types that were tried; ScenarioError if no trial has ended."""
+        """Return the candidates that have a fit, see _predict; ScenarioError if no trial has ended."""
         covered, predicted = _predict(request, request.observed)
         if not covered.any():
             raise ScenarioError(
@@ -108,7 +110,8 @@ def _plan(request: Request) -> list[int]:
 
 
 def _predict(request: Request, observed: Observations) -> tuple[Flags, Prediction]:
-    """Return which candidates are of a type that was tried, bool[n], and predictions for these."""
+    """Return which candidates have a fit, bool[n], and predictions for these: the candidates of a type with
+    enough trials, or else those of the width that was tried."""
     candidates = request.candidates
     n = len(candidates)
     share = candidates.parameters.get("data_share", np.ones(n))
@@ -122,6 +125,8 @@ def _predict(request: Request, observed: Observations) -> tuple[Flags, Predictio
         tried, measured = ended[of_type], time_s[of_type]
         theta = fit(machines[tried], share[tried], measured)
         rows = np.flatnonzero(candidates.name == name)
+        if np.unique(np.column_stack((machines[tried], share[tried])), axis=0).shape[0] < _LEAST_POINTS:
+            rows = rows[machines[rows] == machines[tried[0]]]
         predicted = terms(machines[rows], np.ones(rows.size)) @ theta
         fitted = terms(machines[tried], share[tried]) @ theta
         error = float(np.sqrt(np.mean(np.log(np.maximum(fitted, 1e-12) / measured) ** 2)))

@@ -52,11 +52,13 @@ class Policy:
 
     about: what the policy does, in one line.
     make: cluster, seed and settings → scheduler.
+    family: family of its settings in SETTINGS, "" without any.
     twin_only: whether only the twin can carry it out, because jobs run as copies.
     """
 
     about: str
     make: Callable[[Cluster, int, Settings], Scheduler]
+    family: str = ""
     twin_only: bool = False
 
 
@@ -88,33 +90,43 @@ POLICIES: dict[str, Policy] = {
     "tiresias": Policy(
         "least attained service in discrete queues, preemptive",
         lambda cluster, _, given: Tiresias(cluster, given["tiresias"]),
+        "tiresias",
     ),
-    "las": Policy("max-min fairness blind to types, in rounds", _rounds(partial(MaxMin, blind=True))),
-    "gavel": Policy("max-min fairness over speeds, water-filled, in rounds", _rounds(MaxMin)),
-    "gavel-ftf": Policy("finish-time fairness, in rounds", _rounds(FinishTimeFair)),
-    "gavel-makespan": Policy("the earliest end of the last job, in rounds", _rounds(Makespan)),
-    "gavel-cost": Policy("most work for the money, deadlines kept, in rounds", _rounds(Cost)),
+    "las": Policy(
+        "max-min fairness blind to types, in rounds", _rounds(partial(MaxMin, blind=True)), "gavel"
+    ),
+    "gavel": Policy("max-min fairness over speeds, water-filled, in rounds", _rounds(MaxMin), "gavel"),
+    "gavel-ftf": Policy("finish-time fairness, in rounds", _rounds(FinishTimeFair), "gavel"),
+    "gavel-makespan": Policy("the earliest end of the last job, in rounds", _rounds(Makespan), "gavel"),
+    "gavel-cost": Policy("most work for the money, deadlines kept, in rounds", _rounds(Cost), "gavel"),
     "gavel-sharing": Policy(
         "max-min fairness over speeds of jobs alone and of pairs on the same GPUs, in rounds",
         _units(SharedMaxMin),
+        "gavel",
     ),
-    "gandiva": Policy("random pairs on the same GPUs while GPUs are short, in rounds", _units(Gandiva)),
+    "gandiva": Policy(
+        "random pairs on the same GPUs while GPUs are short, in rounds", _units(Gandiva), "gavel"
+    ),
     "allox": Policy(
         "waiting jobs matched with GPUs and places in their queues for the least mean time",
         lambda cluster, _, given: Allox(cluster, given["allox"]),
+        "allox",
     ),
     "pollux": Policy(
         "GPUs and batch of all jobs for the best goodput beside an equal share; a reading of its section 4.2",
         lambda cluster, seed, given: Pollux(cluster, seed, given["pollux"]),
+        "pollux",
     ),
-    "isolated": Policy("an equal part of every type for every job, in rounds", _rounds(Isolated)),
+    "isolated": Policy("an equal part of every type for every job, in rounds", _rounds(Isolated), "gavel"),
     "hadar": Policy(
         "prices that rise with use; mixes types; a reading of its abstract",
         lambda cluster, _, given: Hadar(cluster, given["hadar"]),
+        "hadar",
     ),
     "hadar-e": Policy(
         "hadar, with copies of jobs on idle servers that train side by side; a reading of its abstract",
         lambda cluster, _, given: HadarE(cluster, given["hadar"]),
+        "hadar",
         twin_only=True,
     ),
 }
@@ -137,10 +149,17 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
         raise ScenarioError(f"no scheduler {name!r}; close: {', '.join(close)}")
     defaults = {family: kind() for family, kind in SETTINGS.items()}
     made = POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
-    capped = (cluster.queue_most < 1).any() and name not in _OWN_QUOTAS
-    if capped and made.elastic:
+    return made if name in _OWN_QUOTAS else within_quotas(name, cluster, made)
+
+
+def within_quotas(name: str, cluster: Cluster, scheduler: Scheduler) -> Scheduler:
+    """Return the scheduler with the queues' quotas before it, if there are any. Raises ScenarioError, which
+    begins with its name, if jobs may grow."""
+    if not (cluster.queue_most < 1).any():
+        return scheduler
+    if scheduler.elastic:
         raise ScenarioError(f"{name}: jobs outgrow their queues' quotas; leave `most` out, or take another")
-    return Quotas(cluster, made) if capped else made
+    return Quotas(cluster, scheduler)
 
 
 def settings(family: str, values: Mapping[str, Any]) -> Any:

@@ -7,6 +7,7 @@ backend does, nor deciding. All times come from the caller.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,13 +21,7 @@ MOST_WITH_SPANS = 2_000
 
 def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
     """Raise ScenarioError for a job that can never run."""
-    able = jobs.throughput[:, :, 0] > 0
-    room = np.where(able, cluster.capacity(np.ones(cluster.server_gpus.size, np.bool_)), 0)
-    racks = int(cluster.rack.max(initial=0)) + 1
-    place = cluster.server_type * racks + cluster.rack
-    largest = np.bincount(place, cluster.server_gpus, len(cluster.types) * racks)
-    inside = np.where(able, largest.reshape(-1, racks).max(axis=1), 0)
-    most = np.where(jobs.together[:, None], inside, room).max(axis=1, initial=0)
+    most = _most_gpus(cluster, jobs).max(axis=1, initial=0)
     most = np.minimum(most, np.floor(cluster.queue_most[jobs.queue] * cluster.server_gpus.sum() + 1e-9))
     if (jobs.gpus > most).any():
         job = int(np.argmax(jobs.gpus > most))
@@ -35,6 +30,22 @@ def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
             "add servers, raise its queue's most, or leave it out "
             "(jobs count from 0, in the order of submission)"
         )
+
+
+def _most_gpus(cluster: Cluster, jobs: Workload) -> Whole:
+    """Return the most GPUs of each type that a job can have while all servers work, int64[n, r]."""
+    racks = int(cluster.rack.max(initial=0)) + 1
+    place = cluster.server_type * racks + cluster.rack
+    by_rack = np.bincount(place, cluster.server_gpus, len(cluster.types) * racks).reshape(-1, racks)
+    most = np.where(jobs.together[:, None], by_rack.max(axis=1), by_rack.sum(axis=1)).astype(np.int64)
+    return np.where(jobs.throughput[:, :, 0] > 0, most, 0)
+
+
+def _without_small_racks(cluster: Cluster, jobs: Workload, rigid: Flags) -> Workload:
+    """Return the jobs without the types of which no rack holds a gang that must stay together. rigid: jobs
+    that are gangs, bool[n]."""
+    small = (jobs.gpus[:, None] > _most_gpus(cluster, jobs)) & (jobs.together & rigid)[:, None]
+    return replace(jobs, throughput=np.where(small[:, :, None], 0.0, jobs.throughput))
 
 
 class Books:
@@ -49,7 +60,7 @@ class Books:
     left: steps to do. rate: steps per second where the job runs.
     width: GPUs that it holds. partner: the job with which it shares them, −1 for none.
     held, restart: time with GPUs, and the part of it without progress, s. attained: GPU-seconds of progress.
-    undone: time of work that faults undid, s.
+    undone: time of work that faults undid, s; undone_gpu: its GPU-seconds.
 
     fork_speed: share of their speed that the copies of a forked job keep when they exchange results. elastic:
     whether the scheduler may give jobs other numbers of GPUs than those of their gangs.
@@ -59,14 +70,15 @@ class Books:
         self, cluster: Cluster, jobs: Workload, until: int, *, fork_speed: float = 1.0, elastic: bool = False
     ) -> None:
         n, kinds = len(jobs), len(cluster.types)
-        self.cluster, self.jobs = cluster, jobs
+        rigid = jobs.elastic.of(np.arange(n)) < 0 if elastic else np.ones(n, np.bool_)
+        self.cluster, self.jobs = cluster, _without_small_racks(cluster, jobs, rigid)
         self.until, self.unfinished = until, until
         self.left = jobs.steps.astype(float).copy()
         self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
         self.held, self.restart, self.undone, self.attained, self.rate = (np.zeros(n) for _ in range(5))
-        self.held_gpu, self._fork_speed = np.zeros(n), fork_speed
+        self.held_gpu, self.undone_gpu, self._fork_speed = np.zeros(n), np.zeros(n), fork_speed
         self._sharing, self._elastic = jobs.sharing.kept.size > 0, elastic
-        self.width, self.partner = np.zeros(n, np.int64), np.full(n, -1)
+        self.width, self.partner, self._own = np.zeros(n, np.int64), np.full(n, -1), np.zeros(n)
         self.idle_since = jobs.submit_s.copy()
         self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.active, self.arrived = np.empty(0, np.int64), 0
@@ -209,6 +221,7 @@ class Books:
         spread = np.repeat((mixed | (lines > fewest)).astype(np.int64), lines)
         rate = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
         self.width[self.running] = np.add.reduceat(self.line_gpus, first)
+        self._own[self.running] = self.width[self.running] / (1 + (self.partner[self.running] >= 0))
         forked = (self.width[self.running] > gang) & (not self._elastic)
         if forked.any():
             copies = np.add.reduceat(self.jobs.throughput[job, kind, 0], first) * self._fork_speed
@@ -264,6 +277,8 @@ class Books:
         self.unfinished -= int((jobs < self.until).sum())
         self.active = self.active[np.isnan(self.finish[self.active])]
         self._drop(jobs, now_s)
+        if jobs.size and not self.active.size:
+            self._samples.append((now_s, 0, 0, 0))
 
     def fail(self, server: int, now_s: float) -> Whole:
         """Take a server down. Return the jobs that ran on it; they lose all their GPUs."""
@@ -274,6 +289,11 @@ class Books:
         self.idle_since[hit] = now_s
         self._drop(hit, now_s)
         return hit
+
+    def undo(self, jobs: Whole, lost_s: Real) -> None:
+        """Account for work that a fault has undone. lost_s: its time, s, float64[jobs]."""
+        self.undone[jobs] += lost_s
+        self.undone_gpu[jobs] += lost_s * self._own[jobs]
 
     def repair(self, server: int) -> Whole:
         """Take a server back. Return the jobs that this affects: none."""
@@ -326,6 +346,7 @@ class Books:
             faulted=self.faulted,
             restart_s=self.restart,
             undone_s=self.undone,
+            undone_gpu_s=self.undone_gpu,
             left_steps=self.left,
             busy_gpu_s=self._busy,
             restart_gpu_s=self._restarts,

@@ -142,6 +142,8 @@ class Hadar(Scheduler):
             if fits.any():
                 server = int(np.where(fits, price, np.inf).argmin())
                 options.append((np.array([server]), np.array([wanted])))
+            elif state.together[row] and rate[type_] > 0 and (lines := room.find(row, type_)) is not None:
+                options.append(lines)
         if not state.together[row] and wanted > 1:
             spread = _cheapest(room.free, per_work, wanted)
             if spread is not None:

@@ -5,6 +5,8 @@ For: checks of shipped schedulers and the user's own. Not for: the quality of an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from control.scheduler.model import Assignment, Cluster, State
@@ -76,13 +78,25 @@ class WatchedScheduler(Scheduler):
         self._cluster, self._inner = cluster, inner
         self.at_events, self.mixes_types = inner.at_events, inner.mixes_types  # type: ignore[misc]
         self.forks = getattr(inner, "forks", False)  # type: ignore[misc]
+        self.elastic = getattr(inner, "elastic", False)  # type: ignore[misc]
 
     def on_round(self, state: State) -> Assignment:
         """Return the scheduler's answer. Raises BrokenPromiseError."""
         given = self._inner.on_round(state)
-        require_possible(self._cluster, state, given, mixes_types=self.mixes_types, forks=self.forks)
+        require_possible(
+            self._cluster,
+            state,
+            given,
+            mixes_types=self.mixes_types,
+            forks=self.forks,
+            elastic=self.elastic,
+        )
         return given
 
     def wake_s(self, state: State, given: Assignment) -> float:
         """Return the scheduler's latest time of its next call, s."""
         return self._inner.wake_s(state, given)
+
+    def remarks(self) -> Sequence[str]:
+        """Return the scheduler's remarks."""
+        return self._inner.remarks() if hasattr(self._inner, "remarks") else ()

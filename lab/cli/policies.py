@@ -65,7 +65,9 @@ def policies(
 def show(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME|FILE.py:CLASS]", help="Only this policy. Default: all that ship."),
+        typer.Argument(
+            metavar="[NAME|FILE.py:CLASS]", help="Only this. Default: all policies of containers."
+        ),
     ] = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -85,18 +87,44 @@ def show(
         emit(Result(_COLUMNS[:3], rows, facts=about), form)
         return
     if name is not None and name not in POLICIES:
-        raise ScenarioError(f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
+        _show_other(name, form)
+        return
     chosen = [name] if name is not None else sorted(POLICIES)
     rows = tuple(row for policy in chosen for row in _rows(policy, POLICIES[policy][0]))
+    _explain(rows, "", form)
+
+
+def _show_other(name: str, form: Format) -> None:
+    """Explain a scheduler, a spot policy, a recommender or a trace reader that ships."""
+    from control import scheduler
+    from control.allocator import POLICIES
+
+    listed = next((row for row in _shipped() if row["name"] == name), None)
+    if listed is None:
+        raise ScenarioError(
+            f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}; "
+            "`twinbed policies` lists schedulers, spot policies, recommenders and trace readers, too"
+        )
+    facts: Record = {str(listed["sort"]): name, "about": listed["about"]}
+    family = scheduler.POLICIES[name].family if listed["sort"] == "scheduler" else ""
+    if family:
+        _explain(tuple(_rows(name, scheduler.SETTINGS[family])), f"cluster.settings.{family}", form, facts)
+    else:
+        emit(Result(_COLUMNS, (), facts=facts, notes=(f"{name} has no parameters.",)), form)
+
+
+def _explain(rows: Sequence[dict[str, Value]], place: str, form: Format, facts: Record | None = None) -> None:
+    """Print the parameters. place: key of a scenario below which they are; "": the policy's name."""
     if form in (Format.JSON, Format.CSV):
-        emit(Result(_COLUMNS, rows), form)
+        emit(Result(_COLUMNS, tuple(rows), facts=facts or {}), form)
         return
     readable = tuple(
-        row | {"full": f"{row['policy']}.{row['parameter']}", "meaning": f"{row['unit']} — {row['why']}"}
+        row
+        | {"full": f"{place or row['policy']}.{row['parameter']}", "meaning": f"{row['unit']} — {row['why']}"}
         for row in rows
         if row["parameter"] is not None
     )
-    emit(Result(_FOR_PEOPLE, readable, notes=_notes(rows)), form)
+    emit(Result(_FOR_PEOPLE, readable, facts=facts or {}, notes=_notes(rows, place)), form)
 
 
 @app.command()
@@ -174,14 +202,16 @@ def _first(doc: str | None) -> str:
     return " ".join((doc or "").split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
 
-def _notes(rows: Sequence[Record]) -> tuple[str, ...]:
+def _notes(rows: Sequence[Record], place: str) -> tuple[str, ...]:
     bare = [f"{row['policy']} has no parameters." for row in rows if row["parameter"] is None]
     for row in rows:
         if row["parameter"] is not None:
             policy, key, default = (row[column] for column in ("policy", "parameter", "default"))
             how = (
-                f"Set a parameter after the policy's name, --policy {policy}:{key}={default}, or for a whole "
-                f"scenario, --set {policy}.{key}={default}."
+                f"Set a parameter with --set {place}.{key}={default}."
+                if place
+                else f"Set a parameter after the policy's name, --policy {policy}:{key}={default}, or for a "
+                f"whole scenario, --set {policy}.{key}={default}."
             )
             return (how, *bare)
     return tuple(bare)

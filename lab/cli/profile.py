@@ -77,7 +77,7 @@ def profile(
     from testbed.containers.record.watchdog import watchdog
 
     file = job_file.load(job)
-    path = out or job.with_name(job_file.LOCAL_RUN.format(job=file.name))
+    path = out or job_file.local_run_of(job, file.name)
     runs_as = identity(user, env or [], os.environ)
     if stalls:
         with watchdog():

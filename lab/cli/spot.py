@@ -63,12 +63,14 @@ def spot(
     with Bar(len(names), wanted=not no_progress) as bar:
         rows = comparing.compare(names, terms, market, bar)
     share = float(market.available.any(axis=2).mean())
+    told = form in (Format.TABLE, Format.MARKDOWN)  # a column of sentences would break names and figures
     emit(
         Result(
-            _COLUMNS,
+            _COLUMNS[: -1 if told else None],
             tuple(asdict(row) for row in rows),
             facts={"jobs": len(market.available), "spot there": f"{share:.0%} of the time"},
-            legend="means of a job; late: jobs after the deadline; why: the commonest reasons",
+            legend="means of a job; late: jobs after the deadline; below: the commonest reasons of choices",
+            notes=tuple(f"{row.policy}: {row.reasons}" for row in rows if row.reasons) if told else (),
         ),
         form,
     )

@@ -192,6 +192,12 @@ class WatchedInput(Section):
         default=None, ge=1, description="Number of the first job that no longer counts; null: all count."
     )
 
+    @model_validator(mode="after")
+    def _in_order(self) -> WatchedInput:
+        if self.last is not None and self.last <= self.first:
+            raise ValueError("last must be above first, or no job counts")
+        return self
+
 
 class ClusterInput(Section):
     """A cluster and its jobs: exactly one of synthetic, log and measured."""

@@ -153,6 +153,9 @@ class RunStore:
         publishing.sweep(self.root)
         self.quota = Quota(self)
 
+    def __repr__(self) -> str:
+        return f"Store({self.location!r})"
+
     def ids(self) -> list[str]:
         """Return the sorted ids of all healthy runs."""
         return [run.id for _, run, _ in self._scan() if run is not None]

@@ -11,11 +11,14 @@ from pathlib import Path
 from lab.runs.store import RunStore
 
 
-def store_at(location: str | Path | None = None) -> RunStore:
-    """Return the store at a path or URL; None: $TWINBED_STORE, else the folder of this user's data.
+def store_at(location: str | Path | RunStore | None = None) -> RunStore:
+    """Return the store at a path or URL; None: $TWINBED_STORE, else the folder of this user's data. An open
+    store is returned as it is.
 
     Raises StoreError, and ModuleNotFoundError if a URL needs a package that is not installed.
     """
+    if isinstance(location, RunStore):
+        return location
     text = str(location or os.environ.get("TWINBED_STORE") or "")
     if text.startswith("file://"):
         return RunStore(text.removeprefix("file://"))

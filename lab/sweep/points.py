@@ -9,7 +9,8 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+import numbers
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,11 +74,22 @@ def seeds(text: str) -> Sequence[int]:
     first, colon, last = text.partition(":")
     chosen: Sequence[int] = ()
     with suppress(ValueError):
-        chosen = range(int(first or 0), int(last)) if colon else [int(part) for part in text.split(",")]
-    if len(chosen) > MOST_SEEDS:
-        raise ScenarioError(f"--seeds {text}: {len(chosen):,} seeds; at most {MOST_SEEDS:,}")
-    if not chosen or min(chosen) < 0 or len(set(chosen)) < len(chosen):
-        raise ScenarioError(f"--seeds {text}: expected FIRST:END or seeds with commas, 0 or more, each once")
+        begin = int(first or 0) if colon else 0
+        chosen = (
+            range(begin, min(int(last), begin + MOST_SEEDS + 1))  # no longer, or it has no len()
+            if colon
+            else [int(part) for part in text.split(",")]
+        )
+    return seeds_of(chosen, f"--seeds {text}")
+
+
+def seeds_of(given: Collection[Any], where: str) -> list[int]:
+    """Return whole numbers as seeds. Raises ScenarioError, which begins with `where`."""
+    if len(given) > MOST_SEEDS:
+        raise ScenarioError(f"{where}: more than {MOST_SEEDS:,} seeds")
+    chosen = [int(seed) for seed in given if isinstance(seed, numbers.Integral) and int(seed) >= 0]
+    if not chosen or len(set(chosen)) < len(given):
+        raise ScenarioError(f"{where}: expected FIRST:END or seeds with commas, 0 or more, each once")
     return chosen
 
 

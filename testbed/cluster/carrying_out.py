@@ -153,7 +153,8 @@ class _Real:
                     self.there.pop(job)
                     self.leaving.discard(job)
                     left = self.jobs.steps[job] * (1 - self.executor.look(job).done / self.total[job])
-                    self.books.undone[job] += (left - self.books.left[job]) / self.books.rate[job]
+                    lost_s = (left - self.books.left[job]) / self.books.rate[job]
+                    self.books.undo(np.array([job]), np.array([lost_s]))
                     self.books.left[job] = left
         return happened
 

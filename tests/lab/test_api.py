@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -62,7 +63,88 @@ def test_stored_runs_are_compared_by_id_as_on_the_command_line(runs, twinbed):
     again = tb.compare(made[0].id, made[2], store=store)
     told = twinbed("compare", made[0].id, made[2].id, "--store", store, "--format", "json")
     assert [row["run"] for row in json.loads(told.out)["rows"]] == list(again.frame["run"])
-    assert set(tb.Store(store).list()["id"]) == {run.id for run in made}
+    opened = tb.Store(store)
+    assert set(opened.list()["id"]) == {run.id for run in made}
+    assert repr(opened) == f"Store('{store}')"
+    assert tb.Store(opened) is opened
+    assert tb.compare(made[0].id, made[2], store=opened).frame.equals(again.frame)
+
+
+def test_what_run_returns_is_compared_with_others_and_by_parts(runs):
+    made, _ = runs
+    first, rest = tb.compare(made[0]), made[1:]
+    assert list(tb.compare(first, rest).frame["run"]) == list(made.frame["run"])
+    with pytest.raises(tb.ScenarioError, match="compare: 3 is no run, no id and no result of run"):
+        tb.compare(first, 3)
+
+
+def test_a_scenario_may_be_given_by_its_keys_and_numpys_numbers(tmp_path):
+    keys = {
+        "name": "mine",
+        "cluster": {
+            "servers": {"v100": {"count": 1, "gpus": 2}},
+            "synthetic": {"count": 3, "per_hour": 60.0},
+            "fairness": False,
+        },
+        "policies": ["fifo"],
+        "seeds": [0],
+    }
+    vary = {"cluster.synthetic.count": np.arange(2, 4), "cluster.settings.tiresias.knob": np.array([2.5])}
+    swept = tb.sweep(keys, vary, settings={"cluster.servers.v100.gpus": np.int64(8)}, store=tmp_path, jobs=1)
+    assert swept.frame["finished"].tolist() == [2, 3]
+    with pytest.raises(tb.ScenarioError, match="nam"):
+        tb.run({"nam": "x"}, store=tmp_path)
+    with pytest.raises(tb.ScenarioError, match="a scenario is a path, a shipped name or keys; not 3"):
+        tb.run(3, store=tmp_path)
+
+
+SERVERS, DRAWN = {"v100": {"count": 1}}, {"count": 2, "per_hour": 60.0, "gpus": [1]}
+SMALL = {
+    "name": "mine",
+    "cluster": {"servers": SERVERS, "fairness": False, "synthetic": DRAWN},
+    "policies": ["fifo"],
+    "seeds": [0],
+}
+
+
+@pytest.mark.parametrize(
+    ("asks", "problem"),
+    [
+        (lambda: tb.run(SMALL, backend="real"), "backend 'real': expected twin or testbed"),
+        (lambda: tb.sweep(SMALL, seeds=[]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=[-1]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=[1.5]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=[1, 1]), "seeds"),
+        (lambda: tb.sweep(SMALL, seeds=5), "seeds"),
+        (lambda: tb.sweep(SMALL, {"cluster.round_s": 60}), "cluster.round_s: give a sequence of values"),
+        (lambda: tb.sweep(SMALL, {"title": "abc"}), "title: give a sequence of values"),
+        (lambda: tb.recommend("text_bag", by="price"), "by 'price': expected cost or time"),
+        (lambda: tb.recommend("text_bag", top=0), "top is 0"),
+    ],
+)
+def test_what_python_allows_and_makes_no_sense_is_one_line(asks, problem, tmp_path, monkeypatch):
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
+    with pytest.raises(tb.TwinbedError, match=problem):
+        asks()
+
+
+def test_one_text_stands_for_a_list_of_one_and_seeds_may_be_numpys(tmp_path):
+    swept = tb.sweep(
+        SMALL,
+        "cluster.round_s=60,120",
+        seeds=np.arange(2),
+        settings="cluster.restart_s=5",
+        store=tmp_path,
+        jobs=1,
+    )
+    assert swept.frame["seed"].tolist() == [0, 1, 0, 1]
+
+
+def test_a_text_that_varies_may_have_commas(trace_path):
+    assert api._varied({"policies": [["static:factor=1"], ["escra"]], "title": ["a, b", "c"]}) == [
+        'policies=[["static:factor=1"], ["escra"]]',
+        'title=["a, b", "c"]',
+    ]
 
 
 def test_a_sweep_has_a_row_for_each_run(trace_path, tmp_path):

@@ -1,10 +1,10 @@
 """Configurations of a language model's training: the inputs of a step's time besides the GPU.
 
 For: the questions and measurements of steptime.py, with defaults for missing values. Not for: predicting
-times. The default of the micro-batch is the largest that fits the memory; `Runs.predicted` marks it. Sources:
-Brown et al. 2020 (GPT-3) table 2.1 for usual numbers of layers and widths; Rajbhandari et al. 2020 (ZeRO) §3
-for bytes per parameter; Korthikanti et al. 2022 §4 for activations, without the scores that fused attention
-never stores.
+times. The default of the micro-batch is the largest divisor of the batch that fits the memory;
+`Runs.predicted` marks it. Sources: Brown et al. 2020 (GPT-3) table 2.1 for usual numbers of layers and
+widths; Rajbhandari et al. 2020 (ZeRO) §3 for bytes per parameter; Korthikanti et al. 2022 §4 for activations,
+without the scores that fused attention never stores.
 """
 
 from __future__ import annotations
@@ -203,11 +203,14 @@ def runs(
     _refuse(eight & (flops_8 == 0), "this GPU has no fp8; take mixed")
     network = np.array([kind.network_bytes_s for kind in kinds])
     again = np.broadcast_to(np.asarray(recompute, np.bool_), count).copy()
-    largest = _largest(real, shape, again, words["sharding"], np.array([kind.memory_bytes for kind in kinds]))
+    memory = np.array([kind.memory_bytes for kind in kinds])
+    largest = _largest(real, shape, again, words["sharding"], memory)
     asked = np.isnan(real["micro_batch"])
     _refuse(asked & (largest < 1), "one sequence does not fit the memory; use recompute, or more GPUs")
-    most = np.maximum(np.floor(real["tokens_per_gpu"] / real["sequence"]), 1)
-    taken = np.where(asked, np.minimum(largest, most), real["micro_batch"])
+    state = _state_bytes(real, words["sharding"]) / np.where(words["precision"] == "bf16", 2, 1)
+    _refuse(state > memory, "the model's state does not fit the memory; shard it, or use more GPUs")
+    fitting = np.array(list(map(_dividing, real["tokens_per_gpu"] / real["sequence"], largest)))
+    taken = np.where(asked, fitting, real["micro_batch"])
     names = [f"{size:.3g}" for size in real["parameters"]] if model is None else list(model)
     made = Runs(
         model=np.array(names, dtype=np.object_),
@@ -255,14 +258,28 @@ def usual_shape(parameters: Real, sequence: Real) -> tuple[Real, Real]:
 def _largest(real: dict[str, Real], shape: list[Real], again: Flags, sharding: Names, memory: Real) -> Real:
     """Return float64[n]: the largest micro-batch that fits the memory, in whole sequences; 0 if none does."""
     layers, width = shape
-    sharded = np.where(sharding == "full", _STATE_BYTES, _STATE_BYTES - 2.0)
-    sharded = np.where(sharding == "none", 0.0, sharded)
-    state = real["parameters"] * (sharded / real["gpus"] + _STATE_BYTES - sharded)
+    state = _state_bytes(real, sharding)
     # Full sharding gathers two layers at a time: the computed layer and the next one.
     state += np.where(sharding == "full", 4 * real["parameters"] / layers, 0.0)
     kept = np.where(again, _RECOMPUTED_BYTES * layers + _ACTIVATION_BYTES, _ACTIVATION_BYTES * layers)
     per_token = kept * width + _LOGIT_BYTES * VOCABULARY
     return np.maximum(np.floor((_USABLE * memory - state) / (per_token * real["sequence"])), 0.0)
+
+
+def _state_bytes(real: dict[str, Real], sharding: Names) -> Real:
+    """Return float64[n]: bytes of parameters, gradients and optimiser on each GPU."""
+    sharded = np.where(sharding == "full", _STATE_BYTES, _STATE_BYTES - 2.0)
+    sharded = np.where(sharding == "none", 0.0, sharded)
+    return np.asarray(real["parameters"] * (sharded / real["gpus"] + _STATE_BYTES - sharded))
+
+
+def _dividing(batch: float, largest: float) -> float:
+    """Return the largest micro-batch up to `largest` that divides a GPU's batch, in sequences. A batch that
+    is not a whole number of sequences has none: its last micro-batch is smaller."""
+    most = max(int(min(largest, batch)), 1)
+    if not batch.is_integer():
+        return most
+    return next(size for size in range(most, 0, -1) if batch % size == 0)
 
 
 def _words(given: Sequence[str] | str, count: int, known: tuple[str, ...]) -> Names:

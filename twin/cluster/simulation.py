@@ -70,6 +70,8 @@ class _World:
         """Time until each job makes progress again, s."""
         self.stretch = np.zeros(len(jobs))
         """Time of progress since each job's last start, s. A fault may undo a part of it."""
+        self.unsaved = np.zeros(len(jobs))
+        """Work since each job's last save, steps. Its speed may have changed since."""
         self.changes = downtime.changes()
         self.change = 0
 
@@ -82,8 +84,7 @@ class _World:
             now_s = float(environment.now)
             books.arrive(now_s + _CLOSE_S)
             if not books.active.size:
-                yield environment.timeout(max(books.arrival_s() - now_s, 0.0))
-                self._servers(float(environment.now))
+                yield from self._pass(environment, min(books.arrival_s(), self._change_s()), 1.0)
                 continue
             wake_s = self._decide(now_s)
             idle = idle + 1 if not books.running.size else 0
@@ -98,14 +99,20 @@ class _World:
                 asks = self.by_events or step_s >= ask_s - _CLOSE_S
                 if pace < 1 and (begun_s := began_s + self._next_start_s() / pace) < step_s - _CLOSE_S:
                     step_s, asks = begun_s, False
-                passed_s = max(step_s - began_s, 0.0)
-                yield environment.timeout(passed_s)
-                self._advance(float(environment.now) - passed_s, passed_s, pace)
-                self._servers(float(environment.now))
+                yield from self._pass(environment, step_s, pace)
             share = 1 - books.unfinished / max(books.until, 1)
             if progress is not None and share >= told + 0.01:
                 told = share
                 progress(share)
+
+    def _pass(
+        self, environment: simpy.Environment, until_s: float, pace: float
+    ) -> Generator[simpy.Event, None, None]:
+        """Let time pass until a moment, s, and let the servers that are due then fail or return."""
+        passed_s = max(until_s - float(environment.now), 0.0)
+        yield environment.timeout(passed_s)
+        self._advance(float(environment.now) - passed_s, passed_s, pace)
+        self._servers(float(environment.now))
 
     def _ask_s(self, decided_s: float, now_s: float, wake_s: float, pace: float) -> float:
         """Return the time at which the scheduler decides next, without regard to faults, s. decided_s: time
@@ -148,6 +155,7 @@ class _World:
         stopped, moved, again = self.books.give(state, given)
         self.restarting[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
         self.stretch[stopped] = self.stretch[moved] = 0.0
+        self.unsaved[stopped] = self.unsaved[moved] = 0.0
         return wake_s
 
     def _advance(self, began_s: float, passed_s: float, pace: float) -> None:
@@ -161,7 +169,11 @@ class _World:
         restart_s = np.minimum(waits, busy_s)
         works_s = busy_s - restart_s
         self.restarting[runs] = (waits - restart_s) * pace
+        saved = self.stretch[runs] // self.timing.checkpoint_s
         self.stretch[runs] += works_s
+        saves = self.stretch[runs] // self.timing.checkpoint_s > saved
+        since_s = np.where(saves, self.stretch[runs] % self.timing.checkpoint_s, works_s)
+        self.unsaved[runs] = np.where(saves, 0.0, self.unsaved[runs]) + since_s * books.rate[runs]
         books.left[runs] = np.where(ends, 0.0, books.left[runs] - works_s * books.rate[runs])
         books.spend(passed_s, busy_s, restart_s)
         if ends.any():
@@ -174,9 +186,9 @@ class _World:
             self.change += 1
             hit = self.books.fail(server, now_s) if step > 0 else self.books.repair(server)
             lost_s = self.stretch[hit] % self.timing.checkpoint_s
-            self.books.left[hit] += lost_s * self.books.rate[hit]
-            self.books.undone[hit] += lost_s
-            self.stretch[hit] = 0.0
+            self.books.left[hit] += self.unsaved[hit]
+            self.books.undo(hit, lost_s)
+            self.stretch[hit] = self.unsaved[hit] = 0.0
 
 
 def random_downtime(

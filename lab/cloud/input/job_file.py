@@ -24,8 +24,8 @@ from twinbed import ScenarioError
 _PYTHON = "python"
 MADE, KEPT = "made", "kept"
 """Values of `{data}`: the job makes its samples as usual; it keeps one batch in memory."""
-LOCAL_RUN = "{job}.local-run.parquet"
-"""Name of the file beside the job's file to which `twinbed profile` writes its local run."""
+_PART = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+"""Part of a job's name. Related jobs have names with common parts: resnet/imagenet/large."""
 
 
 class JobFile(BaseModel):
@@ -39,13 +39,13 @@ class JobFile(BaseModel):
     samples: number of samples to train on, over all epochs.
     features: numbers that describe the job to the predictor (learning rate, epochs, …).
     local_run: file that `twinbed profile` wrote; by default NAME.local-run.parquet beside the job's file, if
-        it exists.
+        it exists (with - for / in NAME).
     asynchronous: constants of spotDNN's predictor, for `--method spotdnn`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
+    name: str = Field(pattern=rf"^{_PART}(/{_PART}){{0,7}}$")
     title: str = ""
     command: Command | None = None
     batch: int | None = Field(default=None, ge=1)
@@ -91,10 +91,15 @@ class JobFile(BaseModel):
 def load(path: Path) -> JobFile:
     """Return a job file, its local_run as a path. Raises ScenarioError naming file and key."""
     file = validated(JobFile, guard.read_keys(path, "keys, `name` among them"), str(path))
-    beside = path.with_name(LOCAL_RUN.format(job=file.name))
+    beside = local_run_of(path, file.name)
     if file.local_run is not None:
         return file.model_copy(update={"local_run": path.parent / file.local_run})
     return file.model_copy(update={"local_run": beside}) if beside.exists() else file
+
+
+def local_run_of(path: Path, name: str) -> Path:
+    """Return the usual path of the local run of a job whose file is at `path`."""
+    return path.with_name(f"{name.replace('/', '-')}.local-run.parquet")
 
 
 def as_job(file: JobFile) -> Job:

@@ -57,7 +57,8 @@ class StepFile(Section):
     gpu: name of the GPU, such as h100_80gb.
     gpus: numbers of GPUs to predict.
     tokens_per_gpu: tokens of a step on one GPU.
-    micro_batch: sequences that a GPU takes at once; by default the most that fit the memory.
+    micro_batch: sequences that a GPU takes at once; by default the largest divisor of the batch that fits
+        the memory.
     recompute: whether activations are computed again in the backward pass.
     sharding: what is sharded: full, gradients or none.
     precision: bf16, mixed or fp8.

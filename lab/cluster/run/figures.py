@@ -16,6 +16,9 @@ from lab.cluster.run.jobs import Jobs
 _MOST_MOMENTS = 2_000
 """Most rows of the table `queue`; of longer runs it holds moments at equal distances."""
 
+_ROUNDING_S = 1e-6
+"""Waits up to this are rounding of the clock, s."""
+
 _GROWS = 2.0
 """A queue counts as growing if the mean number of waiting jobs in the last fifth of the watched arrivals'
 time is this many times that of the fifth before it."""
@@ -54,20 +57,21 @@ def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> 
     load = jobs.workload
     ended = counts & ~np.isnan(done.finish_s)
     jct_s = (done.finish_s - load.submit_s)[ended]
+    waited_s = jct_s - done.held_s[ended]
     values = {
         "jct_p50_s": nearest_rank(jct_s, 0.5),
         "jct_p99_s": nearest_rank(jct_s, 0.99),
         "finished": float((~np.isnan(done.finish_s)).sum()),
         "preemptions": float(done.preemptions.sum()),
         "utilisation": float(done.busy_gpu_s.sum() / max(done.capacity_gpu_s.sum(), 1e-12)),
-        "lost_gpu_h": float(done.restart_gpu_s.sum() + (done.undone_s * load.gpus).sum()) / 3600,
+        "lost_gpu_h": float(done.restart_gpu_s.sum() + done.undone_gpu_s.sum()) / 3600,
         "cost_usd": float(done.busy_gpu_s @ jobs.cluster.price_usd_h) / 3600,
     }
     if jct_s.size:
         values |= {
             "jct_mean_s": math.nan if grew(jobs, done, counts) else float(jct_s.mean()),
             "first_wait_mean_s": float((done.first_start_s - load.submit_s)[ended].mean()),
-            "waiting_mean_s": float((jct_s - done.held_s[ended]).mean()),
+            "waiting_mean_s": float(np.where(waited_s > _ROUNDING_S, waited_s, 0.0).mean()),
             "makespan_s": float(done.finish_s[ended].max()),
         }
     due = ended & np.isfinite(load.deadline_s)

@@ -97,6 +97,8 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
         raise ScenarioError(f"cluster.queues: no queue {min(unknown)!r}, which a job names")
     place = {name: index for index, name in enumerate(names)}
     n = drawn.gpus.size
+    if asked.watched.first >= n:
+        raise ScenarioError(f"cluster.watched.first: there are only {n} jobs, and they count from 0")
     elastic = _elastic(asked, drawn)
     workload = Workload(
         drawn.submit_s,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing
-from control.scheduler import make, settings
+from control.scheduler import make, settings, within_quotas
 from control.scheduler.ports import Scheduler
 from lab.ask.calibration import Calibration
 from lab.ask.kind import Progress
@@ -52,7 +52,8 @@ class Drawn:
     def scheduler(self, policy: PolicySpec) -> Scheduler:
         """Return a new scheduler as the scenario sets it, or one of the user's own."""
         if policy.own is not None:
-            return WatchedScheduler(self.jobs.cluster, policy.make(self.jobs.cluster, self.seed))
+            watched = WatchedScheduler(self.jobs.cluster, policy.make(self.jobs.cluster, self.seed))
+            return within_quotas(policy.label, self.jobs.cluster, watched)
         given = {family: dict(values) for family, values in self.asked.settings.items()}
         given["gavel"] = {"round_s": self.asked.round_s, **given.get("gavel", {})}
         chosen = {family: settings(family, values) for family, values in given.items()}
@@ -130,6 +131,11 @@ def stored(
     notes = [*jobs.notes, *done.remarks]
     if figures.grew(jobs, done, counts):
         notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
+    if asked.faults is not None and done.end_s > asked.faults.end_s:
+        notes.append(
+            f"No server fails after {asked.faults.end_s / DAY_S:.3g} days (cluster.faults.end_s); the run "
+            f"takes {done.end_s / DAY_S:.3g}"
+        )
     about_run = {"inputs": list(jobs.inputs), "about": about(asked), "notes": notes, **whose}
     tables = {"summary": summary(METRICS, values), **figures.tables(jobs, done, counts)}
     return store_run(spec, store, identity, about_run, values, tables, began)

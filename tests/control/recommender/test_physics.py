@@ -2,11 +2,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from control.jobs import Job
+from control.jobs import Job, Objective
 from control.recommender import physics
+from control.recommender.cherrypick import CherryPick
+from control.recommender.ernest import Ernest
 from control.recommender.ports import Observations, Request, no_observations
 from control.recommender.ranking import Prediction
 from control.recommender.transfer import Transfer
@@ -25,13 +27,14 @@ def tried(times: dict[int, float]) -> Observations:
 
 
 def no_promise(log_time: np.ndarray, trials: Observations) -> None:
-    """Assert that nothing untried is faster than linear from any narrower cluster since the last trial."""
+    """Assert that nothing untried is faster than linear from any narrower cluster since the last trial. NaN
+    is no prediction."""
     work = log_time + np.log(AMONG.count)
     for start in range(0, len(AMONG), WIDTHS):
         for narrow, wide in combinations(range(start, start + WIDTHS), 2):
             between = trials.candidate[(trials.candidate > narrow) & (trials.candidate < wide)]
             if wide not in trials.candidate and not between.size:
-                assert work[wide] >= work[narrow] - 1e-9
+                assert not work[wide] < work[narrow] - 1e-9
 
 
 @settings(max_examples=80, deadline=None)
@@ -87,6 +90,49 @@ def test_after_trials_on_1_2_and_4_workers_12_and_16_are_not_ranked_on_a_miracle
         log_time[places[str(row.configuration)]] = np.log(row.time_s)
     no_promise(log_time, trials)
     assert not any("0 past jobs" in row.reason for row in rows)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    times=st.dictionaries(st.integers(0, WIDTHS - 1), st.floats(100, 1e5), min_size=1, max_size=5),
+    failed=st.integers(WIDTHS, len(AMONG) - 1) | st.none(),
+    method=st.sampled_from([CherryPick(), Ernest()]),
+)
+@example(times={0: 9_000.0, 1: 4_400.0, 2: 2_500.0}, failed=WIDTHS + 1, method=CherryPick())
+def test_no_method_that_knows_trials_alone_ranks_beyond_linear(
+    times: dict[int, float], failed: int | None, method: CherryPick | Ernest
+) -> None:
+    trials = tried(times)
+    trials = trials if failed is None else trials.with_trial(failed, 14_000.0, 1.0, False)
+    places = {str(AMONG.configuration(row)): row for row in range(len(AMONG))}
+    log_time = np.full(len(AMONG), np.nan)
+    for row in method.recommend(Request(Job("new"), AMONG, observed=trials)):
+        log_time[places[str(row.configuration)]] = np.log(row.time_s)
+    no_promise(log_time, trials)
+
+
+@pytest.mark.parametrize("failed", [1, 3, 9])
+def test_a_failed_trial_bounds_a_time_from_below_and_tells_no_more(failed: int) -> None:
+    trials = tried({0: 9_000.0, 2: 6_000.0}).with_trial(failed, 4_000.0, 1.0, False)
+    rows = {
+        str(row.configuration): row
+        for row in CherryPick().recommend(Request(Job("new"), AMONG, observed=trials))
+    }
+    row = rows[str(AMONG.configuration(failed))]
+    assert row.time_interval.low <= 4_000.0 <= row.time_s
+    assert "failed trial" in row.reason
+
+
+def test_one_trial_tells_little_of_other_widths() -> None:
+    request = Request(Job("new"), AMONG, Objective.TIME, observed=tried({1: 6_000.0}))
+    rows = {str(row.configuration): row for row in CherryPick().recommend(request)}
+    wide = rows[str(AMONG.configuration(7))].time_interval
+    assert wide.high > 2 * wide.low
+    assert rows[str(AMONG.configuration(1))].time_s == pytest.approx(6_000, rel=0.05)
+    # Four constants cannot be fitted to one width: it is the only one that Ernest knows.
+    (known,) = Ernest().recommend(request)
+    assert known.configuration == AMONG.configuration(1)
+    assert known.time_s == pytest.approx(6_000)
 
 
 def test_what_past_jobs_showed_of_memory_bounds_no_search() -> None:

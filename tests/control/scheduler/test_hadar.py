@@ -83,8 +83,8 @@ def test_one_server_is_better_than_two_at_equal_prices() -> None:
     assert make("hadar", where, 0).on_round(state(where, [3])).gpus.sum() == 3
 
 
-def test_a_gang_that_must_stay_together_takes_one_server_and_others_take_the_emptier_one() -> None:
-    where = cluster((0, 1), (0, 1))
+def test_a_gang_that_must_stay_together_takes_one_rack_and_others_take_the_emptier_server() -> None:
+    where = cluster((0, 1), (0, 1), racks=[0, 1])
     before = state(where, [2], together=np.array([True]))
     assert make("hadar", where, 0).on_round(before).row.size == 0
     large = cluster((0, 4), (0, 4))

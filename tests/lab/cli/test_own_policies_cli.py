@@ -1,6 +1,10 @@
 """`twinbed policies`, and code of a user's own in the verbs that take it."""
 
+import json
+
 import pytest
+
+from control.market import POLICIES
 
 SPOT = '''
 import numpy as np
@@ -50,6 +54,13 @@ class Moody(Fifo):
 
     def __init__(self, cluster, seed):
         super().__init__(cluster, seed, fastest=next(self.made) % 2 == 1)
+
+
+class Telling(Fifo):
+    """First come, first served, with a remark."""
+
+    def remarks(self):
+        return ("it is first come, first served",)
 
 
 class Greedy(Fifo):
@@ -187,6 +198,25 @@ def test_every_sort_is_listed_and_explained(twinbed):
     assert all(row["about"] and row["from"] == "twinbed" for row in rows)
 
 
+@pytest.mark.parametrize("name", ["gavel-ftf", "hadar-e", "fifo", "greedy", "ernest", "openmetrics"])
+def test_everything_that_is_listed_is_explained(twinbed, name):
+    (listed,) = (row for row in twinbed("policies", "--format", "json").rows if row["name"] == name)
+    told = twinbed("policies", "show", name).out
+    assert listed["sort"] in told
+    assert "".join(listed["about"].split()) in "".join(told.split())
+    assert (f"{name} has no parameters" in told) is (name not in ("gavel-ftf", "hadar-e"))
+
+
+def test_the_parameters_of_a_scheduler_are_those_of_its_family(twinbed, tmp_path):
+    told = twinbed("policies", "show", "gavel-ftf")
+    assert "--set cluster.settings.gavel.round_s=360.0" in " ".join(told.out.split())
+    rows = twinbed("policies", "show", "gavel-ftf", "--format", "json").rows
+    assert [(row["policy"], row["parameter"]) for row in rows] == [
+        ("gavel-ftf", "round_s"),
+        ("gavel-ftf", "least_between_s"),
+    ]
+
+
 def test_a_class_of_ones_own_is_explained(twinbed, folder):
     told = twinbed("policies", "show", f"{folder}/spot.py:Sure")
     assert "On demand, from start to end." in told.out
@@ -222,6 +252,21 @@ def test_a_check_says_which_promise_is_broken(twinbed, folder, name, code, said)
     rows = ended.rows
     assert any(said in row["detail"] for row in rows)
     assert any(row["kept"] == "NO" for row in rows) == bool(code)
+
+
+def test_quotas_bind_a_scheduler_of_ones_own_too_and_its_remarks_are_told(twinbed, folder, tmp_path):
+    (tmp_path / "log.csv").write_text("submit_s,duration_s,gpus,queue\n0,1000,1,a\n0,1000,1,a\n0,1000,1,b\n")
+    cluster = {
+        "servers": {"v100": {"count": 1, "gpus": 4}},
+        "queues": {"a": {"share": 0.25, "most": 0.25}, "b": {"share": 0.5}},
+        "log": {"path": "log.csv", "format": "csv"},
+        "fairness": False,
+    }
+    policies = ["fifo", f"{folder}/scheduler.py:Telling"]
+    (tmp_path / "mine.yaml").write_text(json.dumps({"name": "q", "policies": policies, "cluster": cluster}))
+    ran = twinbed("run", tmp_path / "mine.yaml", "--format", "json")
+    assert [row["jct_mean_s"] for row in ran.rows] == [pytest.approx(4000 / 3)] * 2
+    assert "it is first come, first served" in twinbed("run", tmp_path / "mine.yaml").out
 
 
 def test_a_reader_is_not_checked_without_a_file(twinbed, folder):
@@ -265,6 +310,17 @@ def test_spot_takes_a_policy_of_ones_own(twinbed, folder, tmp_path):
     )  # fmt: skip
     rows = twinbed("spot", market, *asked, "--format", "json").rows
     assert {row["policy"] for row in rows} == {"optimum", "greedy", "spot.py:Sure(reason=1)"}
+    assert all(row["reasons"] for row in rows if row["policy"] != "optimum")
+
+
+def test_the_table_of_spot_fits_80_columns_with_whole_names(twinbed, tmp_path):
+    market = tmp_path / "zone.csv"
+    market.write_text("t_s,available\n0,1\n360000,1\n")
+    told = twinbed("spot", market, "--work", "4h", "--deadline", "8h", "--starts", 3).out.splitlines()
+    for name in POLICIES:
+        (line,) = (line for line in told if line.startswith(name + " "))
+        assert len(line) <= 80
+        assert any(line.startswith(f"· {name}: ") for line in told)
 
 
 def test_a_reader_of_ones_own_reads_a_trace(twinbed, folder, tmp_path):

@@ -104,6 +104,8 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
         ("cluster.settings={tiresias: {knop: 1}}", "tiresias.knop: there is no such key"),
         ("cluster.queues={a: {share: 0.8}, b: {share: 0.8}}", "more than 1 together"),
         ("cluster.restart_s=360", "restart_s must be below round_s"),
+        ("cluster.watched.first=12", "cluster.watched.first: there are only 12 jobs"),
+        ("cluster.watched={first: 5, last: 5}", "last must be above first"),
         ("cluster.servers.v100.count=-1", "greater than or equal to 0"),
         ("policies=[escra]", "is for scenarios with"),
         ("calibration=some.toml", "some.toml"),
@@ -111,6 +113,24 @@ def test_jobs_of_a_log_beside_the_scenario(small, twinbed, tmp_path):
 )
 def test_what_is_wrong_is_said_in_one_line(small, twinbed, change, problem):
     assert problem in twinbed("run", small, "--set", change).refused
+
+
+def test_jobs_of_a_sparse_queue_do_not_wait_at_all(small, twinbed, tmp_path):
+    (tmp_path / "log.csv").write_text("submit_s,duration_s,gpus\n0,600.3,1\n1234.7,70.1,1\n4000.1,0.9,1\n")
+    ran = twinbed("run", small, "--set", "cluster.synthetic=null", "--format", "json",
+                  "--set", "cluster.log={path: %s, format: csv}" % (tmp_path / "log.csv"),
+                  "--set", "policies=[fifo, las]", "--set", "cluster.settings.gavel.least_between_s=0",
+                  "--set", "cluster.servers.k80.count=0")  # fmt: skip
+    assert {row["waiting_mean_s"] for row in rows(ran).values()} == {0.0}
+
+
+def test_a_run_that_outlasts_its_faults_says_so(small, twinbed):
+    ask = ("run", small, "--set", "policies=[fifo]", "--set")
+    short = twinbed(*ask, "cluster.faults={per_server_day: 1, end_s: 3600}").out
+    assert "No server fails after 0.0417 days (cluster.faults.end_s); the run takes" in " ".join(
+        short.split()
+    )
+    assert "No server fails" not in twinbed(*ask, "cluster.faults={per_server_day: 1}").out
 
 
 def test_the_shipped_scenario_is_read():

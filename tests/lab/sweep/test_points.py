@@ -86,7 +86,9 @@ def test_seeds_are_a_range_or_a_list(text, made):
     assert list(seeds(text)) == made
 
 
-@pytest.mark.parametrize("text", ["", "3:1", "a:b", "-1", "1,1", "0:99999999"])
+@pytest.mark.parametrize(
+    "text", ["", "3:1", "a:b", "-1", "1,1", "0:99999999", "0:100001", "0:1000000000000000000000"]
+)
 def test_wrong_seeds_are_refused(text):
     with pytest.raises(ScenarioError, match="--seeds"):
         seeds(text)

@@ -43,6 +43,20 @@ def test_memory_decides_the_micro_batch_that_is_not_given_and_says_so():
     assert one(recompute=True, tokens_per_gpu=1e7).micro_batch > 50
 
 
+@pytest.mark.parametrize("sequences", [12, 24, 31, 32, 48])
+def test_a_micro_batch_that_is_not_given_divides_the_batch(sequences: int):
+    asked = one(tokens_per_gpu=sequences * 2048, gpu_name=["a100_40gb"])
+    largest = one(tokens_per_gpu=1e7, gpu_name=["a100_40gb"]).micro_batch[0]
+    divisors = [size for size in range(1, sequences + 1) if sequences % size == 0 and size <= largest]
+    assert asked.micro_batch == [max(divisors)]
+    assert asked.micro_batch * asked.accumulation == [sequences]
+
+
+def test_a_state_that_just_fits_is_asked_about():
+    assert one(parameters=9e9, gpus=1, micro_batch=1, precision="bf16").micro_batch == [1]
+    assert one(parameters=7e9, gpus=2, micro_batch=1).micro_batch == [1]
+
+
 def test_more_gpus_leave_more_memory_under_full_sharding_only():
     wide = [one(parameters=13e9, recompute=True, tokens_per_gpu=1e7, gpus=n).micro_batch[0] for n in (8, 64)]
     assert wide[1] > wide[0]
@@ -63,6 +77,13 @@ def test_a_micro_batch_is_no_larger_than_the_step():
         ({"gpus": 0}, "row 1: gpus must be above zero"),
         ({"micro_batch": -1}, "row 1: micro_batch must be above zero"),
         ({"parameters": 70e9}, "row 1: one sequence does not fit the memory"),
+        # 16 bytes a parameter on a GPU of 80 GB, whatever the micro-batch; half of that in pure 16 bits.
+        (
+            {"parameters": 7e9, "gpus": 1, "micro_batch": 1},
+            "row 1: the model's state does not fit the memory",
+        ),
+        ({"parameters": 12e9, "gpus": 1, "micro_batch": 1, "precision": "bf16"}, "row 1: the model's state"),
+        ({"parameters": 7e9, "sharding": "none", "micro_batch": 1}, "row 1: the model's state does not"),
     ],
 )
 def test_what_cannot_be_is_refused(changed, message: str):

@@ -155,9 +155,17 @@ def test_a_fault_undoes_the_work_since_the_last_save() -> None:
     jobs = workload([0], [1], [3000])
     done = run("fifo", jobs, Timing(restart_s=30.0, checkpoint_s=600.0), cluster((0, 1)), downtime)
     # 1500 s of work, saved at 1200; back at 2000, 30 s of restart, 1800 s to do.
-    assert done.undone_s.tolist() == [300.0]
+    assert done.undone_s.tolist() == done.undone_gpu_s.tolist() == [300.0]
     assert done.finish_s[0] == pytest.approx(2000 + 30 + 1800)
     assert done.faulted.tolist() == [1]
+
+
+def test_a_fault_undoes_the_work_of_all_copies_of_a_job() -> None:
+    downtime = Downtime(np.array([0]), np.array([500.0]), np.array([600.0]))
+    timing = Timing(restart_s=0.0, checkpoint_s=300.0)
+    done = run("hadar-e", workload([0], [1], [3000]), timing, cluster((0, 1), (0, 1), (0, 1)), downtime)
+    assert done.undone_s.tolist() == [200.0]
+    assert done.undone_gpu_s.tolist() == [600.0]
 
 
 def test_two_jobs_on_one_gpu_are_slower_and_their_gpu_counts_once() -> None:
@@ -189,7 +197,19 @@ def test_a_fault_of_a_shared_server_hits_both_jobs() -> None:
     done = run("gavel-sharing", jobs, Timing(restart_s=30.0, checkpoint_s=200.0), cluster((0, 1)), downtime)
     assert done.faulted.tolist() == [1, 1]
     assert done.undone_s.tolist() == pytest.approx([100.0, 100.0])
+    assert done.undone_gpu_s.tolist() == pytest.approx([50.0, 50.0])
     assert done.held_gpu_s.sum() == pytest.approx(done.busy_gpu_s.sum())
+
+
+def test_a_fault_undoes_what_was_done_at_the_speed_at_which_it_was_done() -> None:
+    # Job 0 is alone until job 1 joins it, and nothing is saved before the fault: both begin again.
+    sharing = Sharing(np.zeros(2, np.int64), np.full((1, 1, 1), 0.8))
+    downtime = Downtime(np.array([0]), np.array([3000.0]), np.array([3100.0]))
+    jobs = workload([0, 300], [1, 1], [6000, 6000], sharing=sharing)
+    done = run("gavel-sharing", jobs, Timing(restart_s=0.0, checkpoint_s=1e6), cluster((0, 1)), downtime)
+    assert done.spans is not None
+    again_s = done.spans.begin_s[done.spans.begin_s >= 3000].min()
+    assert done.finish_s == pytest.approx([again_s + 6000 / 0.8] * 2)
 
 
 def test_a_job_that_can_never_run_is_refused_by_its_number() -> None:
@@ -201,3 +221,40 @@ def test_it_ends_when_the_watched_jobs_have_finished() -> None:
     done = run("fifo", workload([0, 0, 0], [1] * 3, [10, 20, 30]), where=cluster((0, 1)), until=2)
     assert done.finish_s[:2].tolist() == [10.0, 30.0]
     assert np.isnan(done.finish_s[2])
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las", "pollux"])
+def test_servers_count_while_no_job_is_there(policy: str) -> None:
+    # One server is down from 1000 to 2000 s, in the hour in which the queue is empty.
+    jobs = workload([0, 3600], [1, 1], [100, 100])
+    downtime = Downtime(np.array([0]), np.array([1000.0]), np.array([2000.0]))
+    done = run(policy, jobs, replace(NO_COSTS, round_s=100.0), cluster((0, 2), (0, 1)), downtime)
+    assert done.busy_gpu_s.sum() == pytest.approx(200.0)
+    assert done.capacity_gpu_s.sum() == pytest.approx(3 * 3700.0 - 2 * 1000.0)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las"])
+def test_the_queue_is_empty_from_the_end_of_the_last_job_on(policy: str) -> None:
+    jobs = workload([0, 3600], [1, 1], [100, 100])
+    done = run(policy, jobs, replace(NO_COSTS, round_s=100.0), cluster((0, 3)))
+    series = done.series
+    assert series.at_s == pytest.approx([0, 100, 3600, 3700])
+    assert series.running.tolist() == series.busy_gpus.tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_gang_that_stays_together_may_fill_the_servers_of_a_rack(policy: str) -> None:
+    jobs = workload([0, 0], [8, 1], [1000, 10], together=np.array([True, True]))
+    done = run(policy, jobs, where=cluster((0, 4), (0, 4), (0, 4), racks=[0, 1, 1]))
+    assert np.isfinite(done.finish_s).all()
+    assert done.spans is not None
+    assert set(done.spans.server[done.spans.job == 0]) == {1, 2}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_type_whose_racks_are_too_small_for_a_gang_that_stays_together_is_none_of_its_types(
+    policy: str,
+) -> None:
+    jobs = workload([0], [8], [1000], throughput=[[9, 1]], together=np.array([True]))
+    done = run(policy, jobs, where=cluster((0, 4), (0, 4), (1, 8), racks=[0, 1, 0]))
+    assert done.finish_s == pytest.approx([1000])

@@ -40,6 +40,8 @@ def test_a_name_is_enough(tmp_path):
     [
         ("batch: 3", "name: missing"),
         ("name: a b", "name: "),
+        ("name: ../a", "name: "),
+        ("name: a//b", "name: "),
         ("name: a\nbatchs: 3", "did you mean 'batch'"),
         ("- a", "expected keys"),
         ("name: a\nlocal_run: gone.parquet", "gone.parquet: no such file; twinbed profile makes it"),
@@ -48,6 +50,13 @@ def test_a_name_is_enough(tmp_path):
 def test_what_is_wrong_is_named(tmp_path, text, message):
     with pytest.raises(ScenarioError, match=message):
         job_file.as_job(job_file.load(write(tmp_path, text)))
+
+
+def test_related_jobs_have_names_with_common_parts(tmp_path):
+    # As docs/how-to/choose-a-configuration.md advises.
+    path = write(tmp_path, "name: resnet/imagenet/large")
+    assert job_file.load(path).name == "resnet/imagenet/large"
+    assert job_file.local_run_of(path, "resnet/imagenet/large").parent == path.parent
 
 
 def test_commands_that_cannot_be_filled_in(tmp_path):
