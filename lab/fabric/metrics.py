@@ -20,7 +20,8 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
      "BFD sessions, on all links together, that stalls of the hosts bring down without a fault. "
      "Stalls shorter than the calibration's `stalls.floor_s` are unknown, so it is a lower bound at "
      "detection times below that."),
-    ("failed", "Failed", "1", 0, "lower", "1 if a queue pair ended in error or a job died, else 0."),
+    ("failed", "Failed", "1", 0, "lower",
+     "1 if a queue pair ended in error or a job did not end, else 0. A job that dies may still end."),
     ("latency_mean_s", "Latency mean", "s", 6, "lower",
      "Sends: mean over messages of half the time of a message there and one of its size back. Messages that "
      "an error left unfinished count as the longest time that is known, so the mean is then a lower bound."),
