@@ -227,8 +227,9 @@ class PlanInput(Section):
         default=0.0,
         description="Changes of the code per day that need a restart; each waits up to a day for a failure.",
     )
-    replica_groups: PositiveInt | None = Field(
+    replica_groups: int | None = Field(
         default=None,
+        ge=2,
         description="Number of replica groups that leave the job and join it again. A failure costs its "
         "group `rejoin_s` and all others a step; failures of a switch or of the state end the job. null: "
         "every failure ends the job.",
