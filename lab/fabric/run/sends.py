@@ -38,16 +38,17 @@ def measure(world: World, asked: SendsInput) -> Measured:
         return series, float(np.fmin(2 * series.latency_s.sum(), series.error_at_s))
 
     pairs = np.array([_THERE, _BACK])
-    outages, series = through(world, undisturbed_s, sent, pairs=pairs, uplink=int(there[0]))
-    done = series.latency_s[~np.isnan(series.latency_s)]
-    latencies, censored = _latencies(done, asked.messages, series.error_at_s)
+    outages, sends = through(world, undisturbed_s, sent, pairs=pairs, uplink=int(there[0]))
+    done = sends.latency_s[~np.isnan(sends.latency_s)]
+    latencies, censored = _latencies(done, asked.messages, sends.error_at_s)
     metrics = {
-        "failed": float(not np.isnan(series.error_at_s)),
-        "retransmitted_packets": float(series.retransmitted),
+        "failed": float(not np.isnan(sends.error_at_s)),
+        "retransmitted_packets": float(sends.retransmitted),
         **latencies,
     }
-    at_s = np.concatenate(([0.0], np.cumsum(2 * done)[:-1])) if len(done) else done
-    return of_outages(outages, metrics, {"at_s": at_s, "duration_s": done}, censored=censored)
+    exchange_s = 2 * done
+    series = {"at_s": np.cumsum(exchange_s) - exchange_s, "duration_s": exchange_s}
+    return of_outages(outages, metrics, series, censored=censored)
 
 
 def _latencies(done: Floats, messages: int, error_at_s: float) -> tuple[dict[str, float], frozenset[str]]:

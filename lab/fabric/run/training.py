@@ -72,15 +72,16 @@ def measure(world: World, asked: TrainingInput) -> Measured:
     saving = asked.checkpoint
     saves_s = 0.0 if saving is None else saving.save_s * np.ceil(work_s / saving.interval_s - 1)
     job_s = float(run.duration_s.sum() + saves_s)
+    end_s = np.concatenate([[0.0], np.cumsum(run.duration_s)])
     if dies_s < job_s:
         died, corners = _dying(asked, rdma.noticed_s, work_s, fatal, until_s)
         learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
         over_s = until_s if np.isnan(died["job_s"]) else died["job_s"]
-        fatal = fatal[fatal[:, 0] < over_s]
+        done = end_s[1:] <= dies_s
         return of_outages(
             before(outages, over_s),
             died | learnt.metrics,
-            {"at_s": fatal[:, 0], "duration_s": fatal[:, 1] - fatal[:, 0]},
+            {"at_s": end_s[:-1][done], "duration_s": run.duration_s[done]},
             learnt.tables,
         )
     values = _means(run.duration_s, asked.average)
@@ -91,7 +92,6 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         "kept_share": 1.0,
         **{f"iteration_p{share}_s": float(np.quantile(values, share / 100)) for share in (50, 90, 95)},
     }
-    end_s = np.concatenate([[0.0], np.cumsum(run.duration_s)])
     done_s = np.linspace(0.0, work_s, len(end_s))
     learnt = _learnt(asked, usual_s, end_s, done_s)
     return of_outages(

@@ -11,6 +11,7 @@ from lab.ask.scenario import build, with_overrides
 from lab.cli.main import app
 from lab.fabric import nccl
 from lab.fabric.run.training import accuracy_curve
+from lab.fabric.timeline import tracks
 from lab.runs.compare import as_result
 from lab.runs.report import document
 from lab.runs.runner import run_scenario
@@ -257,6 +258,32 @@ def test_a_report_of_a_fabric_has_its_figures_and_no_parameters(sends):
     page = document(sends[1][:2])
     assert "Latency p99.9" in page
     assert "Parameters of the policies" not in page
+
+
+@pytest.mark.slow
+def test_a_report_of_a_fault_draws_its_steps_and_what_it_delays(sends):
+    page = document(of(sends[1], "thorn", "single") + of(sends[1], "none", "single"))
+    assert "From the first fault to the lost exchange" in page
+    assert "Every exchange over time" in page
+    assert page.count("svg+xml;base64") == 2
+
+
+@pytest.mark.slow
+def test_exchanges_of_messages_follow_one_another(sends):
+    for run in sends[1]:
+        series = run.frame("series")
+        end_s = (series["at_s"] + series["duration_s"]).to_numpy()
+        assert end_s[:-1] == pytest.approx(series["at_s"].to_numpy()[1:])
+
+
+def test_a_job_that_died_has_its_iterations_until_then(tmp_path):
+    run = job(tmp_path, "none", {"kind": "single", "at_s": 30.2}, nccl={"version": "2.18.1"})
+    assert run.metrics["deaths"] == 1
+    assert len(run.frame("series")) == 30
+    assert run.frame("series")["duration_s"].max() < 1.1
+    iterations = tracks(run)[0]
+    assert iterations.end_s.max() < 30.2
+    assert "Every iteration over time" in document([run])
 
 
 @pytest.mark.slow
