@@ -162,6 +162,19 @@ def test_without_redundancy_flows_use_one_uplink_and_wait_for_its_repair(exact):
     assert np.isinf(gap_samples(Handling(Scheme.NONE, exact, TIMERS), True, 2, SEED)).all()
 
 
+def test_faults_of_one_link_that_overlap_are_one_until_the_last_repair(exact, thorn):
+    faults = [fault for begin_s in (10.0, 25.0, 60.0) for fault in single(begin_s, down_s=20.0)]
+    alone = failover(FABRIC, faults, Handling(Scheme.NONE, exact, TIMERS), SEED)
+    assert sorted(set(zip(alone.begin_s.tolist(), alone.end_s.tolist(), strict=True))) == [
+        (10.0, 45.0),
+        (60.0, 80.0),
+    ]
+    # Neither would be noticed alone.
+    short = [fault for begin_s in (10.0, 10.05, 10.1, 10.15) for fault in single(begin_s, down_s=0.09)]
+    noticed = failover(FABRIC, short, thorn, SEED)
+    assert np.isfinite(noticed.detected_s).all()
+
+
 @pytest.mark.parametrize("scheme", Scheme)
 @pytest.mark.parametrize("silent", [True, False])
 def test_samples_are_the_outages_of_single_faults(control, scheme, silent):
