@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lab.fabric.input import CollectiveInput
-from lab.fabric.run.world import Measured, World, of_outages, outages_on, story_of, through
+from lab.fabric.run.world import Measured, World, of_outages, stopped, story_of, through
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
 from twin.fabric.model import Floats, Outages
@@ -38,6 +38,7 @@ def _by_flow(world: World, asked: CollectiveInput, rate_bps: float, outages: Out
     """Return the time of each operation and the end of all, s. Each host has one flow to each host to which
     it sends."""
     random = np.random.default_rng(world.measure)
+    every = [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
     series = interruption.series(
         Collective(asked.operation),
         asked.message_bytes,
@@ -45,12 +46,7 @@ def _by_flow(world: World, asked: CollectiveInput, rate_bps: float, outages: Out
         alpha_s=world.fabric.alpha_s,
         rate_bps=rate_bps,
         operations=asked.repeats,
-        outages={
-            (source, destination): outages_on(
-                outages, source, destination, world.path(source, destination, random)
-            )
-            for source, destination in all_pairs(world.topology).tolist()
-        },
+        outages=stopped(world, outages, every, random),
         qp=world.fabric.queue_pair,
         rtt_s=world.rtt_s(0, 1),
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lab.fabric.input import TrainingInput
-from lab.fabric.run.world import Measured, World, before, of_outages, outages_on, plan, story_of
+from lab.fabric.run.world import Measured, World, before, of_outages, plan, stopped, story_of
 from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import NO_SPANS, Cluster, Job
@@ -135,11 +135,7 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
 def _lost(world: World, job: Job, outages: Outages) -> Floats:
     """Return float64[m, 2], ascending and disjoint: when some flow of the job is lost, s."""
     random = np.random.default_rng(world.network.spawn(1)[0])
-    spans = [NO_OUTAGES]
-    for source, destination in _flows(job):
-        path = world.path(source, destination, random)
-        spans.append(outages_on(outages, source, destination, path))
-    return in_order(np.concatenate(spans))
+    return in_order(np.concatenate([NO_OUTAGES, *stopped(world, outages, _flows(job), random).values()]))
 
 
 def _flows(job: Job) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from lab.fabric.calibrate.values import Fabric
 from lab.fabric.input import FabricInput, FaultsInput, NcclInput, fabric_of
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
-from twin.fabric.model import Delay, Floats, Outages, Scheme, Topology, Whole
+from twin.fabric.model import Delay, Flags, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.port_failover import PortFailover, PortOutage, Story, story
 from twin.fabric.rdma import Link, stall_s, wire_bytes
 from twin.fabric.steps import BY_NCCL
@@ -262,7 +262,9 @@ def story_of(
 
     Port k of one host talks with port k of another. A job that died begins anew with all ports.
     """
-    flowing = set(flows)
+    flowing = {
+        pair for source, destination in flows for pair in ((source, destination), (destination, source))
+    }
     columns = (outages.source, outages.destination, outages.uplink, outages.begin_s, outages.end_s)
     straight = outages.uplink == outages.last_uplink
     rows = zip(*(column[straight].tolist() for column in columns), strict=True)
@@ -282,9 +284,28 @@ def story_of(
         met = [outage for outage in met if outage.begin_s > back_s]
 
 
+def stopped(
+    world: World, outages: Outages, flows: Iterable[tuple[int, int]], random: np.random.Generator
+) -> dict[tuple[int, int], Floats]:
+    """Return for each flow (source, destination) float64[k, 2]: begin and end of the times in which it loses
+    packets, s, or the acknowledgements alone, which are assumed to return on its path."""
+    spans = {}
+    for source, destination in flows:
+        path = world.path(source, destination, random)
+        lost = _on(outages, source, destination, path)
+        answers = _on(outages, destination, source, path[::-1]) & ~np.isin(outages.fault, outages.fault[lost])
+        hit = lost | answers
+        spans[source, destination] = np.column_stack((outages.begin_s[hit], outages.end_s[hit]))
+    return spans
+
+
 def outages_on(outages: Outages, source: int, destination: int, path: Whole) -> Floats:
     """Return float64[k, 2]: begin and end of the times in which flows between these hosts on `path` lose
     packets, s."""
-    hit = (outages.source == source) & (outages.destination == destination)
-    hit &= (outages.uplink == path[0]) & (outages.last_uplink == path[2])
+    hit = _on(outages, source, destination, path)
     return np.column_stack((outages.begin_s[hit], outages.end_s[hit]))
+
+
+def _on(outages: Outages, source: int, destination: int, path: Whole) -> Flags:
+    ends = (outages.source == source) & (outages.destination == destination)
+    return np.asarray(ends & (outages.uplink == path[0]) & (outages.last_uplink == path[2]))

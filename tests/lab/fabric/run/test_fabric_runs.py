@@ -187,6 +187,21 @@ def test_the_end_of_the_watch_is_no_death(tmp_path):
     assert (run.metrics["failed"], run.metrics["deaths"]) == (1, 1)
 
 
+@pytest.mark.parametrize("one_way", ["out", "in"])
+def test_a_message_without_its_acknowledgements_stands_still_too(tmp_path, one_way):
+    raw = {
+        "name": "answers",
+        "fabric": {
+            "topology": {"hosts": 2},
+            "faults": {"kind": "single", "one_way": one_way},
+            "collective": {"operation": "broadcast", "message_bytes": 1 << 30, "repeats": 100},
+        },
+        "policies": ["none"],
+    }
+    (run,) = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert run.frame("series")["duration_s"].max() > 20
+
+
 def test_faults_go_on_until_slowed_sends_are_done(tmp_path):
     raw = {
         "name": "slowed",
