@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from lab.fabric.input import CollectiveInput
-from lab.fabric.run.world import Measured, World, of_outages, stopped, story_of, through
+from lab.fabric.run.world import Measured, World, first_uplink, of_outages, stopped, story_of, through
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
 from twin.fabric.model import Floats, Outages
@@ -25,20 +27,25 @@ def measure(world: World, asked: CollectiveInput) -> Measured:
     rates_bps = np.array([1.0, 1.0 if library is None else library.degraded]) * rate_bps
     alone_s, slow_s = time_s(kind, asked.message_bytes, world.topology.hosts, fabric.alpha_s, rates_bps)
 
+    random = np.random.default_rng(world.measure)
+    every = [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
+    paths = {pair: world.path(*pair, random) for pair in every} if library is None else {}
+
     def timed(outages: Outages) -> tuple[Floats, float]:
         if library is None:
-            return _by_flow(world, asked, rate_bps, outages)
+            return _by_flow(world, asked, rate_bps, stopped(outages, paths))
         return _by_library(world, library, asked, (alone_s, slow_s), outages)
 
-    outages, duration_s = through(world, asked.repeats * float(alone_s), timed)
+    uplink = first_uplink(world, paths, world.topology.hosts)
+    outages, duration_s = through(world, asked.repeats * float(alone_s), timed, uplink=uplink)
     return _measured(asked, world.topology.hosts, outages, duration_s)
 
 
-def _by_flow(world: World, asked: CollectiveInput, rate_bps: float, outages: Outages) -> tuple[Floats, float]:
-    """Return the time of each operation and the end of all, s. Each host has one flow to each host to which
-    it sends."""
-    random = np.random.default_rng(world.measure)
-    every = [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
+def _by_flow(
+    world: World, asked: CollectiveInput, rate_bps: float, outages: Mapping[tuple[int, int], Floats]
+) -> tuple[Floats, float]:
+    """Return the time of each operation and the end of all, s. outages: of each flow, as in
+    interruption.series. Each host has one flow to each host to which it sends."""
     series = interruption.series(
         Collective(asked.operation),
         asked.message_bytes,
@@ -46,7 +53,7 @@ def _by_flow(world: World, asked: CollectiveInput, rate_bps: float, outages: Out
         alpha_s=world.fabric.alpha_s,
         rate_bps=rate_bps,
         operations=asked.repeats,
-        outages=stopped(world, outages, every, random),
+        outages=outages,
         qp=world.fabric.queue_pair,
         rtt_s=world.rtt_s(0, 1),
     )

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from lab.fabric.input import TrainingInput
-from lab.fabric.run.world import Measured, World, before, of_outages, plan, stopped, story_of
+from lab.fabric.run.world import Measured, World, before, first_uplink, of_outages, plan, stopped, story_of
 from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import NO_SPANS, Cluster, Job
-from twin.fabric.model import Floats, Outages, Scheme
+from twin.fabric.model import Floats, Scheme
 from twin.fabric.rdma import NO_OUTAGES, Link, goodput_bps, in_order
 from twin.fabric.transports import Rdma, Reconnecting, Transport
 from twinbed import InvariantError, ScenarioError
@@ -47,12 +47,15 @@ def measure(world: World, asked: TrainingInput) -> Measured:
     usual_s = jobs.iteration_s(job, cluster)
     work_s = asked.iterations * usual_s
     until_s = _WATCHED * work_s
-    outages = world.outages(plan(world, work_s, until_s=until_s))
+    random = np.random.default_rng(world.network.spawn(1)[0])
+    paths = {flow: world.path(*flow, random) for flow in _flows(job)} if library is None else {}
+    uplink = first_uplink(world, paths, job.gpus)
+    outages = world.outages(plan(world, work_s, until_s=until_s, uplink=uplink))
     rdma = Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
     transport: Transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
     slow = NO_SPANS
     if library is None:
-        lost = _lost(world, job, outages)
+        lost = in_order(np.concatenate([NO_OUTAGES, *stopped(outages, paths).values()]))
         fatal = lost[np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))]
     else:
         told, fatal = story_of(world, library, outages, _flows(job))
@@ -130,12 +133,6 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
         },
         {"accuracy": {"at_s": ends_s[done], "accuracy": np.maximum.accumulate(accuracy)[1:][done]}},
     )
-
-
-def _lost(world: World, job: Job, outages: Outages) -> Floats:
-    """Return float64[m, 2], ascending and disjoint: when some flow of the job is lost, s."""
-    random = np.random.default_rng(world.network.spawn(1)[0])
-    return in_order(np.concatenate([NO_OUTAGES, *stopped(world, outages, _flows(job), random).values()]))
 
 
 def _flows(job: Job) -> list[tuple[int, int]]:

@@ -277,14 +277,22 @@ def story_of(
         met = [outage for outage in met if outage.begin_s > back_s]
 
 
-def stopped(
-    world: World, outages: Outages, flows: Iterable[tuple[int, int]], random: np.random.Generator
-) -> dict[tuple[int, int], Floats]:
+Paths = Mapping[tuple[int, int], Whole]
+"""Source and destination of each flow → its path, as in World.path."""
+
+
+def first_uplink(world: World, paths: Paths, ranks: int) -> int:
+    """Return the uplink by which the fault's host sends to the next of `ranks` hosts; 0 if it does not."""
+    host = world.asked.faults.host
+    path = paths.get((host, (host + 1) % ranks))
+    return 0 if path is None else int(path[0])
+
+
+def stopped(outages: Outages, paths: Paths) -> dict[tuple[int, int], Floats]:
     """Return for each flow (source, destination) float64[k, 2]: begin and end of the times in which it loses
     packets, s, or the acknowledgements alone, which are assumed to return on its path."""
     spans = {}
-    for source, destination in flows:
-        path = world.path(source, destination, random)
+    for (source, destination), path in paths.items():
         lost = _on(outages, source, destination, path)
         answers = _on(outages, destination, source, path[::-1]) & ~np.isin(outages.fault, outages.fault[lost])
         hit = lost | answers

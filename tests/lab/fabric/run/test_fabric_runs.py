@@ -202,6 +202,18 @@ def test_a_message_without_its_acknowledgements_stands_still_too(tmp_path, one_w
     assert run.frame("series")["duration_s"].max() > 20
 
 
+@pytest.mark.parametrize("measure", [
+    {"collective": {"message_bytes": 10**8, "repeats": 200}},
+    {"training": {"parameters": 1e7, "micro_batch_s": 0.05, "data": 3, "iterations": 40}},
+])  # fmt: skip
+@pytest.mark.parametrize("host", [0, 2])
+def test_a_single_fault_is_on_a_path_that_the_measurement_takes(tmp_path, measure, host):
+    fabric = {"topology": {"hosts": 3}, "faults": {"kind": "single", "host": host, "one_way": "out"}}
+    raw = {"name": "ring", "fabric": fabric | measure, "policies": ["bond"], "seeds": list(range(8))}
+    for run in run_scenario(build(raw), RunStore(tmp_path), jobs=1):
+        assert run.frame("series")["duration_s"].max() > 1.5
+
+
 def test_faults_go_on_until_slowed_sends_are_done(tmp_path):
     raw = {
         "name": "slowed",
