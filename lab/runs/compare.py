@@ -7,7 +7,7 @@ remarks of a kind (lab.kinds), nor writing tables (lab.runs.formats). Reads stor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -139,7 +139,7 @@ def as_result(runs: Sequence[Run]) -> Result:
     columns += [_column(metric, currency, repeated=repeated) for metric in kind.metrics()]
     columns += further
     notes = [*kind.remarks(runs), *kind.notes(runs), *([_INTERVALS] if repeated else [])]
-    notes += _partial(frame, kind.metrics()) if repeated else []
+    notes += partial(frame.groupby("label", sort=False), kind.metrics()) if repeated else []
     notes += [_BOUNDS] if any(run.censored for run in runs) else []
     ids = list(frame["run"])
     more = (
@@ -149,10 +149,13 @@ def as_result(runs: Sequence[Run]) -> Result:
     return Result(tuple(columns), rows, kind.facts(runs), kind.legend(runs), tuple(notes), aside="label")
 
 
-def _partial(frame: pd.DataFrame, metrics: Sequence[Metric]) -> list[str]:
-    """Return which means over seeds leave out seeds without a value, a note per label and number of seeds."""
+def partial(groups: Iterable[tuple[Any, pd.DataFrame]], metrics: Sequence[Metric]) -> list[str]:
+    """Return which means over seeds leave out seeds without a value, a note per label and number of seeds.
+
+    groups: a label, and the rows of its seeds with a column per metric.
+    """
     titles: dict[tuple[str, int, int], list[str]] = {}
-    for label, group in frame.groupby("label", sort=False):
+    for label, group in groups:
         for metric in metrics:
             known = int(group[metric.key].notna().sum())
             if 0 < known < len(group):
