@@ -115,6 +115,7 @@ def fleets(frame: pd.DataFrame, colors: Mapping[str, str]) -> tuple[alt.Chart, .
     )
 
 
+_WIDTH = 900
 _STRETCHES = 300
 _HELD_UP = 1.2
 """Duration of what a fault held up, at least, over the median: ten times what jitter alone makes of it."""
@@ -141,11 +142,13 @@ def job(looks: Sequence[Shown], one: str) -> Iterator[Figure]:
             _marks(steps, [look.title for look in looks]),
         )
     frame = pd.concat([_longest(look) for look in looks], ignore_index=True)
+    if frame.empty:
+        return  # Every job died in its first iteration.
     scale, axis = logarithmic_axis(frame["duration_s"])
     yield Figure(
         f"Every {one} over time",
         f"How long the longest {one} of each stretch took. A peak is a fault that the scheme did not hide.",
-        alt.Chart(frame, height=250 + legend_px([look.title for look in looks]))
+        alt.Chart(frame, width=_WIDTH, height=250 + legend_px([look.title for look in looks]))
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
             x=Time((0.0, float(frame["at_s"].max()))).of("at_s"),
@@ -200,7 +203,7 @@ def _marks(frame: pd.DataFrame, titles: Sequence[str]) -> alt.Chart:
     scale, axis = logarithmic_axis(frame["after_s"])
     legend = alt.Legend(orient="top", columns=3, labelLimit=260)
     chart: alt.Chart = (
-        alt.Chart(frame, height=alt.Step(34))
+        alt.Chart(frame, width=_WIDTH, height=alt.Step(34))
         .mark_point(filled=True, size=110, opacity=0.9)
         .encode(
             x=alt.X("after_s:Q", title="After the fault", scale=scale, axis=axis),

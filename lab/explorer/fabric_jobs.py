@@ -21,6 +21,7 @@ from lab.explorer.sections import section
 from lab.explorer.selection import MAX_POLICIES
 from lab.explorer.worker import Request
 from lab.fabric.metrics import METRICS
+from lab.fabric.timeline import measured
 from lab.runs.store import Run, RunStore
 from twin.fabric.model import Scheme
 from twinbed import StoreError
@@ -43,8 +44,6 @@ _MODELS: dict[str, dict[str, Any]] = {
 """Jobs on four hosts, as in the shipped scenarios T1 and T3."""
 _CHECKPOINT = {"interval_s": 60.0, "save_s": 0.5, "init_s": 20.0}
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
-_ONE = {"training": "iteration", "collective": "operation"}
-"""What a measured duration is of."""
 _GPUS = (16, 64, 256, 1024, 4096, 8192, 16_384, 32_768)
 _KEEPER = questions.Keeper("fabric")
 _QUESTION = "fabric_question"
@@ -152,7 +151,7 @@ def show(job: str) -> None:
     if job == "fleet":
         _fleets(looks)
         return
-    for number, figure in enumerate(charts.job(looks, _ONE[job])):
+    for number, figure in enumerate(charts.job(looks, measured(runs[0]) or job)):
         questions.draw(figure, f"fabric-{job}-{number}")
 
 

@@ -47,18 +47,22 @@ class TopologyInput(Section):
     )
 
 
+_PLACE = ("what", "host", "uplink", "one_way")
+"""Keys of faults of one device."""
+
+
 class FaultsInput(Section):
     """Faults at the edge of the fabric."""
 
     kind: Literal["none", "single", "round_robin", "flapping", "random"] = Field(
         default="round_robin",
         description="`single`: one fault; `round_robin`: faults of one port after another; `flapping`: "
-        "faults of the same port; `random`: faults of all devices at the rates of `per_day`; `none`.",
+        "faults of the same device; `random`: faults of all devices at the rates of `per_day`; `none`.",
     )
     what: Literal["port", "link", "nic", "tor"] = Field(
-        default="port", description="Device that a single fault breaks."
+        default="port", description="Device that a single fault breaks, or that flaps."
     )
-    host: int = Field(default=0, ge=0, description="Host of a single fault or of a flapping port.")
+    host: int = Field(default=0, ge=0, description="Host of a single fault or of a flapping device.")
     uplink: int | None = Field(
         default=None,
         ge=0,
@@ -66,7 +70,8 @@ class FaultsInput(Section):
     )
     one_way: Literal["out", "in"] | None = Field(
         default=None,
-        description="The only direction that a single fault silences, seen from the host; null: both.",
+        description="The only direction that a single or flapping fault silences, seen from the host; null: "
+        "both.",
     )
     per_day: dict[Literal["port", "link", "nic", "tor"], NonNegativeFloat] = Field(
         default_factory=dict, description="Random faults: faults of each single device per day, by kind."
@@ -84,6 +89,14 @@ class FaultsInput(Section):
     def _rates_of_random_ones(self) -> FaultsInput:
         if (self.kind == "random") != bool(self.per_day):
             raise ValueError("per_day is for random faults, and they need it: `per_day: {port: 0.1}`")
+        return self
+
+    @model_validator(mode="after")
+    def _places_of_one_device(self) -> FaultsInput:
+        ignored = {"round_robin": _PLACE, "random": (*_PLACE, "at_s")}.get(self.kind, ())
+        for key in ignored:
+            if getattr(self, key) != FaultsInput.model_fields[key].default:
+                raise ValueError(f"{key}: {self.kind} faults choose their own; give kind: single or flapping")
         return self
 
 
@@ -227,8 +240,9 @@ class PlanInput(Section):
         default=0.0,
         description="Changes of the code per day that need a restart; each waits up to a day for a failure.",
     )
-    replica_groups: PositiveInt | None = Field(
+    replica_groups: int | None = Field(
         default=None,
+        ge=2,
         description="Number of replica groups that leave the job and join it again. A failure costs its "
         "group `rejoin_s` and all others a step; failures of a switch or of the state end the job. null: "
         "every failure ends the job.",

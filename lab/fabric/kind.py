@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lab.ask.kind import Calibrated, Kind, Progress, Runner
+from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
 from twin.fabric.model import Scheme
 
 if TYPE_CHECKING:
@@ -50,6 +50,17 @@ class Fabric(Kind):
         calibrations = [run.manifest["calibration"] for run in runs]
         named = dict.fromkeys(f"{made['name']} of {made['date']}" for made in calibrations)
         return {**super().facts(runs), "calibration": "; ".join(named)}
+
+    def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
+        from lab.charts.fabric import job
+        from lab.charts.palette import shown
+        from lab.fabric.timeline import measured
+
+        looks = shown(runs)
+        units = dict.fromkeys(unit for look in looks if (unit := measured(look.run)))
+        return [
+            figure for unit in units for figure in job([k for k in looks if measured(k.run) == unit], unit)
+        ]
 
     def timeline(self, run: Run) -> Tracks:
         from lab.fabric import timeline

@@ -20,7 +20,8 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
      "BFD sessions, on all links together, that stalls of the hosts bring down without a fault. "
      "Stalls shorter than the calibration's `stalls.floor_s` are unknown, so it is a lower bound at "
      "detection times below that."),
-    ("failed", "Failed", "1", 0, "lower", "1 if a queue pair ended in error or a job died, else 0."),
+    ("failed", "Failed", "1", 0, "lower",
+     "1 if a queue pair ended in error or a job did not end, else 0. A job that dies may still end."),
     ("latency_mean_s", "Latency mean", "s", 6, "lower",
      "Sends: mean over messages of half the time of a message there and one of its size back. Messages that "
      "an error left unfinished count as the longest time that is known, so the mean is then a lower bound."),
@@ -36,7 +37,8 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
         for share in (50, 90, 95)
     ),
     ("job_s", "Job time", "s", 1, "lower", "Training: time until all iterations are done, saves included."),
-    ("deaths", "Deaths", "1", 0, "lower", "Training and fleets: number of times that the job died."),
+    ("deaths", "Deaths", "1", 0, "lower",
+     "Training and fleets: number of times that the job died. Planned restarts are none."),
     ("stuck_s", "Longest standstill", "s", 1, "lower",
      "Training that died: longest time in which the job got no further than before."),
     ("accuracy", "Accuracy", "1", 4, "higher",
@@ -78,7 +80,8 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("edge_faults", "Edge faults", "1", 0, "neither",
      "Fleets: number of faults of cables, ports and adapters."),
     ("checkpoint_interval_s", "Checkpoint interval", "s", 0, "neither",
-     "Fleets: work between two saves, as given or as Daly's optimum."),
+     "Fleets: work between two saves, as given or as Daly's optimum. With a plan: between two checkpoints "
+     "that survive everything, as given or as the first-order optimum."),
 )  # fmt: skip
 """Key, title, unit, decimals to print, which way is better, definition."""
 

@@ -17,20 +17,27 @@ from twinbed import ScenarioError
 
 
 def tracks(run: Run) -> Tracks:
-    """Return the outages of each fault, and the iterations, collectives or messages that met them.
+    """Return the outages of each fault, and what was measured and met them.
 
     Raises ScenarioError for a run of a whole fleet, which stores days without their events.
     """
-    if "series" not in run.tables or run.manifest["spec"]["fabric"].get("fleet"):
+    name = measured(run)
+    if name is None:
         raise ScenarioError(f"run {run.id}: a run of a fleet keeps no timeline")
-    return [*_measured(run), *_outages(run)]
+    return [*_measured(run, name), *_outages(run)]
 
 
-def _measured(run: Run) -> Iterator[Spans]:
+def measured(run: Run) -> str | None:
+    """Return what the table `series` has a row for: iteration, operation, or exchange of two messages (None:
+    a run of a fleet)."""
+    asked = run.manifest["spec"]["fabric"]
+    names = {"training": "iteration", "collective": "operation", "sends": "exchange"}
+    return next((name for section, name in names.items() if asked.get(section)), None)
+
+
+def _measured(run: Run, name: str) -> Iterator[Spans]:
     frame = run.frame("series", ["at_s", "duration_s"])
     frame = frame[np.isfinite(frame["duration_s"])]
-    asked = run.manifest["spec"]["fabric"]
-    name = "iteration" if asked.get("training") else "collective" if asked.get("collective") else "message"
     begin_s = frame["at_s"].to_numpy(np.float64)
     end_s = begin_s + frame["duration_s"].to_numpy(np.float64)
     yield Spans("job", f"{name}s", [name] * len(frame), begin_s, end_s, {})

@@ -113,8 +113,11 @@ def scenario(trace: TrainingTrace, name: str, iterations: int) -> str:
 def calibration(times: NcclTimes, operation: str, name: str) -> tuple[str, Result]:
     """Return a calibration file with α and the rate fitted to the times, and the quality of the fit.
 
-    All other values are those that ship. Raises ScenarioError for an unknown operation.
+    All other values are those that ship. Raises ScenarioError for an unknown operation, and for another than
+    the output's.
     """
+    if operation and times.operation not in ("", operation):
+        raise ScenarioError(f"--operation {operation}: the output is of {times.operation}; leave it out")
     operation = operation or times.operation
     if operation not in _KNOWN:
         known = ", ".join(sorted(_KNOWN))

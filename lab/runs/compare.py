@@ -7,7 +7,7 @@ remarks of a kind (lab.kinds), nor writing tables (lab.runs.formats). Reads stor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,8 @@ _BOUNDS = (
 _INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
 
 
+_FEW = 4
+"""Number of notes of a sort, and of titles in one, below a table for people."""
 _MOST_IDS = 8
 """Number of run ids below a table for people. The records hold all of them."""
 
@@ -137,6 +139,7 @@ def as_result(runs: Sequence[Run]) -> Result:
     columns += [_column(metric, currency, repeated=repeated) for metric in kind.metrics()]
     columns += further
     notes = [*kind.remarks(runs), *kind.notes(runs), *([_INTERVALS] if repeated else [])]
+    notes += partial(frame.groupby("label", sort=False), kind.metrics()) if repeated else []
     notes += [_BOUNDS] if any(run.censored for run in runs) else []
     ids = list(frame["run"])
     more = (
@@ -144,6 +147,30 @@ def as_result(runs: Sequence[Run]) -> Result:
     )
     notes.append(f"Runs: {', '.join(ids[:_MOST_IDS])}{more}.")
     return Result(tuple(columns), rows, kind.facts(runs), kind.legend(runs), tuple(notes), aside="label")
+
+
+def partial(groups: Iterable[tuple[Any, pd.DataFrame]], metrics: Sequence[Metric]) -> list[str]:
+    """Return which means over seeds leave out seeds without a value, a note per label and number of seeds.
+
+    groups: a label, and the rows of its seeds with a column per metric.
+    """
+    titles: dict[tuple[str, int, int], list[str]] = {}
+    for label, group in groups:
+        for metric in metrics:
+            known = int(group[metric.key].notna().sum())
+            if 0 < known < len(group):
+                titles.setdefault((str(label), known, len(group)), []).append(metric.title)
+    notes = [
+        f"{label}: {_few(names)}: the mean of the {known} of {seeds} seeds that have a value."
+        for (label, known, seeds), names in titles.items()
+    ]
+    more = [f"The same holds for figures of {len(notes) - _FEW} more."] if len(notes) > _FEW else []
+    return notes[:_FEW] + more
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(names[:_FEW]) + more
 
 
 def summary(run: Run) -> Result:

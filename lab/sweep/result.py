@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lab.runs.compare import mean_ci95
+from lab.runs.compare import mean_ci95, partial
 from lab.runs.files import write_whole
 from lab.runs.formats import Column, Record, Result
 from lab.runs.metric import Metric, unit_of
@@ -85,7 +85,13 @@ def result(swept: Swept, metrics: Sequence[Metric]) -> Result:
         facts["units left out by the stop rule"] = swept.left_out
     if len(swept.failures):
         facts["units that failed"] = len(swept.failures)
-    return Result(tuple(columns), rows, facts, "", (*_failures(swept), INTERVALS))
+    keys = swept.plan.keys
+    groups = (
+        (" ".join([*map("{}={}".format, keys, labels), str(labels[-1])]), group)
+        for labels, group in swept.frame.groupby([*keys, "policy"], sort=False)
+    )
+    notes = (*_failures(swept), INTERVALS, *partial(groups, metrics))
+    return Result(tuple(columns), rows, facts, "", notes)
 
 
 def write(swept: Swept, path: Path) -> None:

@@ -354,7 +354,7 @@ T4 = Experiment(
         "at every size: the cost of a fault depends on its length, not on the message. "
         "The worst operation is the one with most flows; an all-reduce loses 0.8 and 1.9 %. With "
         "`plain` each fault costs an ACK timeout of 1.07 s, whatever BFD does within that time.",
-        "A bond loses 10.1 % with `cx6-20.43` and 8.5 % with `plain`, because LACP needs 2 to 3 s to notice "
+        "A bond loses 10.4 % with `cx6-20.43` and 8.6 % with `plain`, because LACP needs 2 to 3 s to notice "
         "a silent fault. The overlay's headers cost 1.2 %; the source calls that no impact.",
     ),
     sensitivity=(*EDGE, ACK_2_14, ACK_2_20, *LINK, SIGNAL),

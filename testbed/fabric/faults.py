@@ -29,8 +29,9 @@ _Part = TypeVar("_Part")
 _HELD_PACKETS = 100_000
 """Largest number of packets that a delayed link holds: 80 ms of small packets at 1 Gbit/s."""
 
-_DRAWS = 10_000
-"""Number of steps of a share of lost packets. A step is a hundredth of a per cent."""
+_DRAWS = 100_000_000
+"""Number of steps of a share of lost packets. A step is a millionth of a per cent, the least that can be
+asked for."""
 
 _SET_OF = {Direction.OUT: LOST_OUT, Direction.IN: LOST_IN}
 
@@ -104,7 +105,7 @@ def degrade(fabric: Fabric, fault: Fault, delay_s: float, corrupt: float) -> Non
     Both ends of the link delay what they send. Raises ScenarioError for a fault that this fabric cannot have,
     BackendError if the machine refuses: it needs a kernel with netem.
     """
-    netem = f"netem delay {delay_s * 1e6:.0f}us corrupt {corrupt:.4%} limit {_HELD_PACKETS}"
+    netem = f"netem delay {delay_s * 1e6:.0f}us corrupt {corrupt:.6%} limit {_HELD_PACKETS}"
     for way, namespace, device in _link_ends(fabric, fault):
         if fault.one_way in (None, way):
             leaves = devices.LEAVES if fabric.plan.rate_bps else ("root",)

@@ -41,6 +41,10 @@ def read(path: Path) -> NcclTimes:
     for number, line in enumerate(read_user_text(path, 16 * MIB, TraceError).splitlines(), 1):
         if line.startswith("#"):
             if rank := _RANK.match(line):
+                if int(rank[1]) in ranks:
+                    raise TraceError(
+                        f"{path}: line {number}: a second run of nccl-tests begins; give one run to a file"
+                    )
                 ranks.add(int(rank[1]))
             operation = operation or ((test := _TEST.match(line)) and test[1]) or ""
             continue

@@ -12,6 +12,8 @@ no other path, it counts as lost until its session is up.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,7 +45,7 @@ def failover(
     """
     check(topology, handling.scheme)
     check_timers(handling.timers)
-    links = dead_links(topology, faults)
+    links = _repaired_together(dead_links(topology, faults), topology.uplinks)
     between = _checked(topology, all_pairs(topology) if pairs is None else np.asarray(pairs, np.int64))
     random = np.random.default_rng(seed)
     silent = np.array([fault.silent for fault in faults], np.bool_)[links.fault]
@@ -90,6 +92,16 @@ def _ended(scheme: Scheme, installed: Floats, repair: Floats | float) -> Floats:
     """Return the time at which each gap ends, s. A job waits for its new communicator even if the old path
     works again; a route does not."""
     return installed if scheme is Scheme.REROUTE else np.minimum(installed, repair)
+
+
+def _repaired_together(links: DeadLinks, uplinks: int) -> DeadLinks:
+    """Give faults that keep one direction of a link dead without a break the last repair of them."""
+    kept = (links.host * uplinks + links.uplink) * 4 + links.out * 2 + links.into
+    order = np.lexsort((links.begin_s, kept))
+    _, fresh, _, end_s, _ = _merge(kept[order], links.begin_s[order], links.repair_s[order])
+    repair_s = np.empty(len(order))
+    repair_s[order] = end_s[np.cumsum(fresh) - 1]
+    return replace(links, repair_s=repair_s)
 
 
 def _noticed_once(known: Floats, links: DeadLinks, faults: list[PlannedFault]) -> Floats:

@@ -1,7 +1,7 @@
 """Fault plans: what breaks, when and for how long, and which links are then dead.
 
-For: single faults, round-robin over ports, flapping ports, and random faults of the edge at given rates. Not
-for: the effect of a fault on flows (failover.py), nor measured rates of fleets (lab).
+For: round-robin faults of ports, and random faults of the edge at given rates. Not for: the effect of a fault
+on flows (failover.py), nor measured rates of fleets (lab).
 Source: the fault model of the THORN-ML chapter (chapter 3 of a doctoral thesis): ports fail in turn, 20 s
 down and 20 s up.
 """
@@ -78,27 +78,6 @@ def round_robin(
             down_s=down_s,
         )
         for turn, at_s in enumerate(starts)
-    ]
-
-
-def flapping(
-    times: int,
-    *,
-    at_s: float,
-    down_s: float,
-    up_s: float,
-    host: int = 0,
-    uplink: int = 0,
-    silent: bool = True,
-) -> list[PlannedFault]:
-    """Plan `times` faults of one port, which is up for up_s between them."""
-    _cycle(down_s, up_s)
-    cycle_s = down_s + up_s
-    return [
-        PlannedFault(
-            FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s + turn * cycle_s, down_s=down_s
-        )
-        for turn in range(times)
     ]
 
 

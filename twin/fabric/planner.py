@@ -63,6 +63,11 @@ class Failure:
     repair_s: float
     stalls_s: tuple[float, ...] = ()
 
+    @property
+    def deaths_per_s(self) -> float:
+        """Number of those failures per second that end the job."""
+        return self.per_s * (float(np.isinf(self.stalls_s).mean()) if self.stalls_s else 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -310,13 +315,13 @@ def _walk(
         if change_s <= now_s:
             change_s = now_s + _next(rng, updates[0])
         counts[0, cause] += 1
-        loss, action, need, open_s, done_s = 0, 0, 0, now_s, now_s
+        loss, need, open_s, done_s = 0, 0, now_s, now_s
         opener = cause  # Whose repair the job waits for, whatever fails meanwhile.
         stage = 0
         restarted = True
         while now_s < end_s:
             if restarted:
-                loss, action = max(loss, numbers.loss[cause]), max(action, numbers.action[cause])
+                loss = max(loss, numbers.loss[cause])
                 if numbers.action[cause] == 1:
                     need += 1
                     if used == len(returns):

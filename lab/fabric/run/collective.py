@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from lab.fabric.input import CollectiveInput
-from lab.fabric.run.world import Measured, World, of_outages, outages_on, plan, story_of
+from lab.fabric.run.world import Measured, World, first_uplink, of_outages, stopped, story_of, through
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
 from twin.fabric.model import Floats, Outages
@@ -17,58 +19,76 @@ _GBIT = 1e9
 
 
 def measure(world: World, asked: CollectiveInput) -> Measured:
-    """Repeat the operation on all hosts. Each host has one flow to each host to which it sends."""
-    kind, ranks, fabric = Collective(asked.operation), world.topology.hosts, world.fabric
+    """Repeat the operation on all hosts."""
+    kind, fabric, library = Collective(asked.operation), world.fabric, world.port_failover
     rate_bps = goodput_bps(world.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
-    alone_s = float(time_s(kind, asked.message_bytes, ranks, fabric.alpha_s, rate_bps))
-    faults = plan(world, asked.repeats * alone_s)
-    outages = world.outages(faults)
-    if world.port_failover is not None:
-        return _by_library(world, world.port_failover, asked, outages)
+    if library is not None:
+        rate_bps *= library.ports  # A message is striped over all of them.
+    rates_bps = np.array([1.0, 1.0 if library is None else library.degraded]) * rate_bps
+    alone_s, slow_s = time_s(kind, asked.message_bytes, world.topology.hosts, fabric.alpha_s, rates_bps)
+
     random = np.random.default_rng(world.measure)
+    every = [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
+    paths = {pair: world.path(*pair, random) for pair in every} if library is None else {}
+
+    def timed(outages: Outages) -> tuple[Floats, float]:
+        if library is None:
+            return _by_flow(world, asked, rate_bps, stopped(outages, paths))
+        return _by_library(world, library, asked, (alone_s, slow_s), outages)
+
+    uplink = first_uplink(world, paths, world.topology.hosts)
+    outages, duration_s = through(world, asked.repeats * float(alone_s), timed, uplink=uplink)
+    return _measured(asked, world.topology.hosts, outages, duration_s)
+
+
+def _by_flow(
+    world: World, asked: CollectiveInput, rate_bps: float, outages: Mapping[tuple[int, int], Floats]
+) -> tuple[Floats, float]:
+    """Return the time of each operation and the end of all, s. outages: of each flow, as in
+    interruption.series. Each host has one flow to each host to which it sends."""
     series = interruption.series(
-        kind,
+        Collective(asked.operation),
         asked.message_bytes,
-        ranks,
-        alpha_s=fabric.alpha_s,
+        world.topology.hosts,
+        alpha_s=world.fabric.alpha_s,
         rate_bps=rate_bps,
         operations=asked.repeats,
-        outages={
-            (source, destination): outages_on(
-                outages, source, destination, world.path(source, destination, random)
-            )
-            for source, destination in all_pairs(world.topology).tolist()
-        },
-        qp=fabric.queue_pair,
+        outages=outages,
+        qp=world.fabric.queue_pair,
         rtt_s=world.rtt_s(0, 1),
     )
-    return _measured(asked, ranks, outages, series.duration_s)
+    return series.duration_s, float(np.fmin(series.duration_s.sum(), series.error_at_s))
 
 
-def _by_library(world: World, library: PortFailover, asked: CollectiveInput, outages: Outages) -> Measured:
-    """Repeat the operation over all ports of each host. A stall of one flow delays the whole operation."""
-    kind, ranks, fabric = Collective(asked.operation), world.topology.hosts, world.fabric
-    rate_bps = library.ports * goodput_bps(world.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
+def _by_library(
+    world: World,
+    library: PortFailover,
+    asked: CollectiveInput,
+    lasts_s: tuple[float, float],
+    outages: Outages,
+) -> tuple[Floats, float]:
+    """Do as _by_flow over all ports of each host. A stall of one flow delays the whole operation.
+
+    lasts_s: time of an operation with all ports, and without one, s.
+    """
+    ranks = world.topology.hosts
     ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
     every = [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
+    kind = Collective(asked.operation)
     told, _ = story_of(world, library, outages, every if kind is Collective.ALL_TO_ALL else ring)
-    whole_s, slow_s = (
-        float(time_s(kind, asked.message_bytes, ranks, fabric.alpha_s, rate_bps * share))
-        for share in (1.0, library.degraded)
-    )
     duration_s = np.full(asked.repeats, np.nan)
     now_s = 0.0
     for index in range(asked.repeats):
         degraded = np.any((told.degraded[:, 0] <= now_s) & (now_s < told.degraded[:, 1]))
-        took_s = slow_s if degraded else whole_s
+        took_s = lasts_s[1 if degraded else 0]
         for begin_s, end_s in told.stalls[told.stalls[:, 1] > now_s]:
             if begin_s < now_s + took_s:
                 took_s += end_s - max(begin_s, now_s)
         if now_s + took_s >= told.died_s:
-            break
+            return duration_s, told.died_s
         duration_s[index] = took_s
         now_s += took_s
-    return _measured(asked, ranks, outages, duration_s)
+    return duration_s, now_s
 
 
 def _measured(asked: CollectiveInput, ranks: int, outages: Outages, duration_s: Floats) -> Measured:

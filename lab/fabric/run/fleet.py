@@ -23,6 +23,7 @@ from twin.fabric.model import Delay, Scheme
 from twin.fabric.rdma import Link
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
+from twinbed import ScenarioError
 
 _GAPS = 4096
 """Number of gaps drawn, from which the simulation draws with replacement."""
@@ -86,6 +87,10 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
     # An adapter's loss takes all its uplinks, so no scheme saves a job from it.
     fatal_per_s = hosts * host * _GPUS_PER_HOST + asked.gpus * (nic + (link if uplinks == 1 else 0.0))
     rdma = Rdma(world.fabric.queue_pair, Link(world.fabric.rate_bps), library=world.port_failover)
+    if asked.checkpoint_interval_s is None and not asked.save_s:
+        raise ScenarioError(
+            "fabric.fleet.save_s: 0 has no best interval between saves: give checkpoint_interval_s"
+        )
     interval_s = asked.checkpoint_interval_s or daly_s(asked.save_s, 1 / fatal_per_s)
     rerouted = world.scheme is Scheme.REROUTE
     healthy_s, degraded_s = asked.iteration_s, asked.degraded_iteration_s

@@ -23,6 +23,7 @@ from twin.fabric.planner import BINS, Action, Failure, Loss, Outcome, Plan, Tier
 from twin.fabric.rdma import Link
 from twin.fabric.recovery_forms import standby_pool, tier_interval_s
 from twin.fabric.transports import Rdma, Reconnecting
+from twinbed import ScenarioError
 
 CAUSES = Path(__file__).parents[1] / "fleet_causes.csv"
 GPUS_PER_NODE = 8
@@ -47,7 +48,7 @@ def measure(world: World, asked: FleetInput, plan: PlanInput) -> Measured:
         "goodput_share": out.ettr_queue / spec.working_share,
         "lost_gpu_h": float(lost_h),
         "lost_cost": float(lost_h) * asked.price_gpu_hour,
-        "deaths": float(out.interruptions.sum()),
+        "deaths": float(out.interruptions[:-1].sum()),  # The last are restarts for changes of code.
         "checkpoint_interval_s": spec.tiers[-1].interval_s,
         **{f"{name}_gpu_h": float(value) for name, value in zip(BINS, out.gpu_h, strict=True)},
     }
@@ -66,8 +67,13 @@ def _by_cause(spec: Plan, out: Outcome, price: float) -> pa.Table:
 
 
 def plan_of(world: World, asked: FleetInput, plan: PlanInput) -> Plan:
-    """Return the plan in the twin's terms. Raises ScenarioError if no tier survives everything."""
+    """Return the plan in the twin's terms. Raises ScenarioError if no tier survives everything, and for
+    more replica groups than nodes."""
     nodes = asked.gpus // GPUS_PER_NODE
+    if plan.replica_groups is not None and plan.replica_groups > nodes:
+        raise ScenarioError(
+            f"fabric.fleet.plan.replica_groups: {plan.replica_groups} of {nodes} nodes: give 2 to {nodes}"
+        )
     failures = _failures(world, asked, plan, nodes)
     size = float(np.log2(asked.gpus))
     requeue_s = _at_size(size, _REQUEUE_S) if plan.requeue_s is None else plan.requeue_s
@@ -145,7 +151,7 @@ def _with_intervals(plan: PlanInput, failures: tuple[Failure, ...], duration_s: 
     made, served = [], -1
     for tier in ordered:
         survives = Loss[tier.survives.upper()]
-        rate = sum(each.per_s for each in failures if served < each.loss <= survives and not each.stalls_s)
+        rate = sum(each.deaths_per_s for each in failures if served < each.loss <= survives)
         best_s = max(tier_interval_s(tier.save_s, rate), 1.0) if rate else duration_s
         interval_s = plan.intervals_s.get(tier.name, best_s)
         made.append(Tier(tier.name, interval_s, tier.save_s, tier.restore_s, survives))

@@ -56,6 +56,9 @@ def about(fabric: FabricInput) -> str:
     return f"{hosts}; {_about(fabric.faults)}"
 
 
+_WAYS = {None: "", "out": ", of its sending", "in": ", of its receiving"}
+
+
 def _about(faults: FaultsInput) -> str:
     silent = "silent " if faults.silent else ""
     cycle = f"{faults.down_s:g} s down and {faults.up_s:g} s up"
@@ -63,10 +66,9 @@ def _about(faults: FaultsInput) -> str:
         case "none":
             return "no faults"
         case "single":
-            way = {None: "", "out": ", of its sending", "in": ", of its receiving"}[faults.one_way]
-            return f"one {silent}fault of a {faults.what}{way}"
+            return f"one {silent}fault of a {faults.what}{_WAYS[faults.one_way]}"
         case "flapping":
-            return f"a flapping port, {silent}{cycle}"
+            return f"a flapping {faults.what}, {silent}{cycle}{_WAYS[faults.one_way]}"
         case "random":
             often = ", ".join(f"{kind} {rate:g}" for kind, rate in faults.per_day.items())
             return f"random {silent}faults per device and day: {often}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from lab.fabric.input import SendsInput
-from lab.fabric.run.world import Measured, World, of_outages, outages_on, plan
+from lab.fabric.run.world import Measured, World, of_outages, outages_on, through
 from twin.fabric import rdma
-from twin.fabric.model import Floats
+from twin.fabric.model import Floats, Outages
 
 _LATE = 2.0
 """A message is late if it takes more than this multiple of the finished messages' median, or never ends."""
@@ -25,25 +25,30 @@ def measure(world: World, asked: SendsInput) -> Measured:
         + -(-asked.message_bytes // world.fabric.queue_pair.mtu_bytes) * world.header_bytes
     )
     undisturbed_s = 2 * asked.messages * (wire_bytes * 8 / world.rate_bps + world.rtt_s(*_THERE) / 2)
-    faults = plan(world, undisturbed_s, uplink=int(there[0]))
-    outages = world.outages(faults, np.array([_THERE, _BACK]))
-    series = rdma.ping_pong(
-        world.fabric.queue_pair,
-        rdma.Link(world.rate_bps, world.rtt_s(*_THERE), world.header_bytes),
-        rounds=asked.messages,
-        message_bytes=asked.message_bytes,
-        outages=outages_on(outages, *_THERE, there),
-        return_outages=outages_on(outages, *_BACK, back),
-    )
-    done = series.latency_s[~np.isnan(series.latency_s)]
-    latencies, censored = _latencies(done, asked.messages, series.error_at_s)
+
+    def sent(outages: Outages) -> tuple[rdma.SendSeries, float]:
+        series = rdma.ping_pong(
+            world.fabric.queue_pair,
+            rdma.Link(world.rate_bps, world.rtt_s(*_THERE), world.header_bytes),
+            rounds=asked.messages,
+            message_bytes=asked.message_bytes,
+            outages=outages_on(outages, *_THERE, there),
+            return_outages=outages_on(outages, *_BACK, back),
+        )
+        return series, float(np.fmin(2 * series.latency_s.sum(), series.error_at_s))
+
+    pairs = np.array([_THERE, _BACK])
+    outages, sends = through(world, undisturbed_s, sent, pairs=pairs, uplink=int(there[0]))
+    done = sends.latency_s[~np.isnan(sends.latency_s)]
+    latencies, censored = _latencies(done, asked.messages, sends.error_at_s)
     metrics = {
-        "failed": float(not np.isnan(series.error_at_s)),
-        "retransmitted_packets": float(series.retransmitted),
+        "failed": float(not np.isnan(sends.error_at_s)),
+        "retransmitted_packets": float(sends.retransmitted),
         **latencies,
     }
-    at_s = np.concatenate(([0.0], np.cumsum(2 * done)[:-1])) if len(done) else done
-    return of_outages(outages, metrics, {"at_s": at_s, "duration_s": done}, censored=censored)
+    exchange_s = 2 * done
+    series = {"at_s": np.cumsum(exchange_s) - exchange_s, "duration_s": exchange_s}
+    return of_outages(outages, metrics, series, censored=censored)
 
 
 def _latencies(done: Floats, messages: int, error_at_s: float) -> tuple[dict[str, float], frozenset[str]]:

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from lab.fabric.input import TrainingInput
-from lab.fabric.run.world import Measured, World, of_outages, outages_on, plan, story_of
+from lab.fabric.run.world import Measured, World, before, first_uplink, of_outages, plan, stopped, story_of
 from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import NO_SPANS, Cluster, Job
-from twin.fabric.model import Floats, Outages, Scheme
+from twin.fabric.model import Floats, Scheme
 from twin.fabric.rdma import NO_OUTAGES, Link, goodput_bps, in_order
 from twin.fabric.transports import Rdma, Reconnecting, Transport
 from twinbed import InvariantError, ScenarioError
@@ -45,55 +45,63 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         rate_bps *= library.ports  # A message is striped over all of them.
     cluster = Cluster(1, rate_bps, world.fabric.alpha_s, rate_bps, world.fabric.alpha_s)
     usual_s = jobs.iteration_s(job, cluster)
-    until_s = _WATCHED * asked.iterations * usual_s
-    outages = world.outages(plan(world, until_s))
+    work_s = asked.iterations * usual_s
+    until_s = _WATCHED * work_s
+    random = np.random.default_rng(world.network.spawn(1)[0])
+    paths = {flow: world.path(*flow, random) for flow in _flows(job)} if library is None else {}
+    uplink = first_uplink(world, paths, job.gpus)
+    outages = world.outages(plan(world, work_s, until_s=until_s, uplink=uplink))
     rdma = Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
     transport: Transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
     slow = NO_SPANS
     if library is None:
-        lost = _lost(world, job, outages)
+        lost = in_order(np.concatenate([NO_OUTAGES, *stopped(outages, paths).values()]))
         fatal = lost[np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))]
     else:
         told, fatal = story_of(world, library, outages, _flows(job))
         lost, slow, transport = told.stalls, told.degraded, Reconnecting(np.inf)
-    if len(fatal):
-        work_s = asked.iterations * usual_s
-        died, corners = _dying(asked, rdma.noticed_s, work_s, fatal, until_s)
-        learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
-        return of_outages(
-            outages,
-            died | learnt.metrics,
-            {"at_s": fatal[:, 0], "duration_s": fatal[:, 1] - fatal[:, 0]},
-            learnt.tables,
-        )
+    dies_s = float(fatal[0, 0]) if len(fatal) else np.inf
     run = jobs.series(
         job,
         cluster,
         iterations=asked.iterations,
-        outages=lost,
+        outages=lost[lost[:, 0] < dies_s],
         transport=transport,
         seed=world.measure,
         jitter_cv=asked.jitter_cv,
         slow=slow,
         slow_cluster=None if library is None else replace(cluster, rate_bps=rate_bps * library.degraded),
     )
-    values = _means(run.duration_s, asked.average)
-    saves_s = 0.0
-    if asked.checkpoint is not None:
-        saves_s = asked.checkpoint.save_s * np.ceil(
-            asked.iterations * usual_s / asked.checkpoint.interval_s - 1
+    saving = asked.checkpoint
+    saves_s = 0.0 if saving is None else saving.save_s * np.ceil(work_s / saving.interval_s - 1)
+    job_s = float(run.duration_s.sum() + saves_s)
+    end_s = np.concatenate([[0.0], np.cumsum(run.duration_s)])
+    if dies_s < job_s:
+        died, corners = _dying(asked, rdma.noticed_s, work_s, fatal, until_s)
+        learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
+        over_s = until_s if np.isnan(died["job_s"]) else died["job_s"]
+        done = end_s[1:] <= dies_s
+        return of_outages(
+            before(outages, over_s),
+            died | learnt.metrics,
+            {"at_s": end_s[:-1][done], "duration_s": run.duration_s[done]},
+            learnt.tables,
         )
+    values = _means(run.duration_s, asked.average)
     metrics = {
         "failed": 0.0,
-        "job_s": float(run.duration_s.sum() + saves_s),
+        "deaths": 0.0,
+        "job_s": job_s,
         "kept_share": 1.0,
         **{f"iteration_p{share}_s": float(np.quantile(values, share / 100)) for share in (50, 90, 95)},
     }
-    end_s = np.concatenate([[0.0], np.cumsum(run.duration_s)])
-    done_s = np.linspace(0.0, asked.iterations * usual_s, len(end_s))
+    done_s = np.linspace(0.0, work_s, len(end_s))
     learnt = _learnt(asked, usual_s, end_s, done_s)
     return of_outages(
-        outages, metrics | learnt.metrics, {"at_s": end_s[:-1], "duration_s": run.duration_s}, learnt.tables
+        before(outages, job_s),
+        metrics | learnt.metrics,
+        {"at_s": end_s[:-1], "duration_s": run.duration_s},
+        learnt.tables,
     )
 
 
@@ -127,16 +135,6 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
     )
 
 
-def _lost(world: World, job: Job, outages: Outages) -> Floats:
-    """Return float64[m, 2], ascending and disjoint: when some flow of the job is lost, s."""
-    random = np.random.default_rng(world.network.spawn(1)[0])
-    spans = [NO_OUTAGES]
-    for source, destination in _flows(job):
-        path = world.path(source, destination, random)
-        spans.append(outages_on(outages, source, destination, path))
-    return in_order(np.concatenate(spans))
-
-
 def _flows(job: Job) -> list[tuple[int, int]]:
     """Return (source, destination) of the job's flows: a ring of hosts, both ways round if stages or tensor
     ranks exchange activations."""
@@ -153,14 +151,14 @@ def _dying(
     with the path, and the corners of its work over time if it saves."""
     checkpoint = asked.checkpoint
     if checkpoint is None:
-        return {"failed": 1.0, "deaths": 1.0, "kept_share": 0.0}, None
+        return {"failed": 1.0, "deaths": 1.0, "job_s": np.nan, "kept_share": 0.0}, None
     saving = Checkpointing(checkpoint.interval_s, checkpoint.save_s, noticed_s, checkpoint.init_s)
     lives = checkpoints.run(saving, work_s, fatal[:, 0], fatal[:, 1], until_s=until_s)
     kept_s = float(lives.from_s[-1] + lives.kept_s[-1])
     corners = checkpoints.progress(saving, lives)
     metrics = {
         "failed": float(not lives.finished),
-        "deaths": float(len(lives.begin_s) - lives.finished),
+        "deaths": float(len(lives.begin_s) - (lives.finished or lives.end_s[-1] >= until_s)),
         "job_s": lives.end_of_job_s if lives.finished else np.nan,
         "kept_share": kept_s / work_s,
         "stuck_s": _stuck_s(*corners),
@@ -172,10 +170,10 @@ def _stuck_s(at_s: Floats, done_s: Floats) -> float:
     """Return the longest time in which the job got no further than before, s. Work done is linear between its
     corners."""
     longest_s, most_s, since_s = 0.0, 0.0, 0.0
-    for before, after in zip(range(len(at_s) - 1), range(1, len(at_s)), strict=True):
+    for after in range(1, len(at_s)):
         if done_s[after] > most_s:
-            rising = done_s[after] - done_s[before]
-            passed_s = at_s[after] - (done_s[after] - most_s) / rising * (at_s[after] - at_s[before])
+            rising = done_s[after] - done_s[after - 1]
+            passed_s = at_s[after] - (done_s[after] - most_s) / rising * (at_s[after] - at_s[after - 1])
             longest_s = max(longest_s, float(passed_s - since_s))
             most_s, since_s = float(done_s[after]), float(at_s[after])
     return max(longest_s, float(at_s[-1] - since_s))

@@ -5,8 +5,10 @@ For: the common inputs of all measurements. Not for: the measurements (sends.py,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import ceil
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +20,13 @@ from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
 from lab.fabric.input import FabricInput, FaultsInput, NcclInput, fabric_of
 from twin.fabric.failover import failover
-from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
-from twin.fabric.model import Delay, Floats, Outages, Scheme, Topology, Whole
+from twin.fabric.faults import EdgeRates, check_faults, random_edge, round_robin
+from twin.fabric.model import Delay, Flags, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.port_failover import PortFailover, PortOutage, Story, story
 from twin.fabric.rdma import Link, stall_s, wire_bytes
 from twin.fabric.steps import BY_NCCL
 from twin.fabric.topology import check, dual_tor, paths
+from twinbed import ScenarioError
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,10 @@ def of_outages(
 
 
 _DAY_S = 86_400.0
+_MOST = 64
+"""Largest multiple of its undisturbed time for which a measurement is followed."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +153,48 @@ def build_world(spec: RunSpec) -> World:
     return World(asked, scheme, fabric, topology, network, measure)
 
 
-def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[PlannedFault]:
-    """Return the faults of a measurement that lasts lasts_s and takes `uplink`. Raises ScenarioError for a
-    place that does not exist."""
+def through(
+    world: World,
+    undisturbed_s: float,
+    run: Callable[[Outages], tuple[T, float]],
+    *,
+    pairs: Whole | None = None,
+    uplink: int = 0,
+) -> tuple[Outages, T]:
+    """Return the outages that a measurement meets, and its result.
+
+    undisturbed_s: length of the measurement without faults, s. run: outages → (result, end of the
+    measurement, s). pairs, uplink: as in World.outages and plan. Faults go on until the end, which they
+    delay.
+    Raises ScenarioError for a measurement that they delay without end.
+    """
+    until_s = undisturbed_s
+    while until_s <= _MOST * undisturbed_s:
+        faults = plan(world, undisturbed_s, until_s=until_s, uplink=uplink)
+        outages = world.outages(faults, pairs)
+        result, end_s = run(outages)
+        if len(plan(world, undisturbed_s, until_s=max(until_s, end_s), uplink=uplink)) == len(faults):
+            return before(outages, end_s), result
+        until_s *= 2
+    raise ScenarioError(
+        f"fabric.faults: after {_MOST} times its undisturbed {undisturbed_s:.4g} s the measurement has not "
+        "ended: give faults more distance (`up_s`), or queue pairs a shorter timeout"
+    )
+
+
+def before(outages: Outages, end_s: float) -> Outages:
+    """Return the outages that begin before end_s."""
+    met = outages.begin_s < end_s
+    return Outages(**{column.name: getattr(outages, column.name)[met] for column in fields(outages)})
+
+
+def plan(
+    world: World, lasts_s: float, *, until_s: float | None = None, uplink: int = 0
+) -> list[PlannedFault]:
+    """Return the faults before until_s (None: lasts_s) of a measurement that lasts lasts_s without them and
+    takes `uplink`. Raises ScenarioError for a place that does not exist."""
     faults, topology = world.asked.faults, world.topology
+    until_s = lasts_s if until_s is None else until_s
     first_s = faults.up_s if faults.at_s is None else faults.at_s
     uplink = uplink if faults.uplink is None else faults.uplink
     match faults.kind:
@@ -158,29 +203,33 @@ def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[PlannedFault]
         case "single":
             return [_single(faults, topology, lasts_s / 2 if faults.at_s is None else faults.at_s, uplink)]
         case "flapping":
-            return flapping(
-                len(np.arange(first_s, lasts_s, faults.down_s + faults.up_s)),
-                at_s=first_s,
-                down_s=faults.down_s,
-                up_s=faults.up_s,
-                host=faults.host,
-                uplink=uplink,
-                silent=faults.silent,
-            )
+            starts_s = np.arange(first_s, until_s, faults.down_s + faults.up_s)
+            return [_single(faults, topology, float(at_s), uplink) for at_s in starts_s]
         case "random":
             rates = {f"{kind}_per_s": per_day / _DAY_S for kind, per_day in faults.per_day.items()}
             repair = Delay(faults.down_s, faults.down_s)
             edge = EdgeRates(repair, **rates, silent_share=float(faults.silent))
-            return random_edge(topology, lasts_s, edge, world.network.spawn(1)[0])
+            return _random(world, edge, lasts_s, until_s)
         case "round_robin":
             return round_robin(
                 topology,
-                lasts_s,
+                until_s,
                 down_s=faults.down_s,
                 up_s=faults.up_s,
                 first_s=first_s,
                 silent=faults.silent,
             )
+
+
+def _random(world: World, edge: EdgeRates, lasts_s: float, until_s: float) -> list[PlannedFault]:
+    """Return random faults before until_s. They are drawn for lasts_s at a time, so that a later end adds
+    faults and changes none."""
+    faults: list[PlannedFault] = []
+    for turn in range(ceil(until_s / lasts_s)):
+        seed = np.random.SeedSequence(world.network.entropy, spawn_key=(*world.network.spawn_key, 1, turn))
+        drawn = random_edge(world.topology, lasts_s, edge, seed)
+        faults += [replace(fault, at_s=fault.at_s + turn * lasts_s) for fault in drawn]
+    return [fault for fault in faults if fault.at_s < until_s]
 
 
 def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -> PlannedFault:
@@ -206,7 +255,9 @@ def story_of(
 
     Port k of one host talks with port k of another. A job that died begins anew with all ports.
     """
-    flowing = set(flows)
+    flowing = {
+        pair for source, destination in flows for pair in ((source, destination), (destination, source))
+    }
     columns = (outages.source, outages.destination, outages.uplink, outages.begin_s, outages.end_s)
     straight = outages.uplink == outages.last_uplink
     rows = zip(*(column[straight].tolist() for column in columns), strict=True)
@@ -226,9 +277,36 @@ def story_of(
         met = [outage for outage in met if outage.begin_s > back_s]
 
 
+Paths = Mapping[tuple[int, int], Whole]
+"""Source and destination of each flow → its path, as in World.path."""
+
+
+def first_uplink(world: World, paths: Paths, ranks: int) -> int:
+    """Return the uplink by which the fault's host sends to the next of `ranks` hosts; 0 if it does not."""
+    host = world.asked.faults.host
+    path = paths.get((host, (host + 1) % ranks))
+    return 0 if path is None else int(path[0])
+
+
+def stopped(outages: Outages, paths: Paths) -> dict[tuple[int, int], Floats]:
+    """Return for each flow (source, destination) float64[k, 2]: begin and end of the times in which it loses
+    packets, s, or the acknowledgements alone, which are assumed to return on its path."""
+    spans = {}
+    for (source, destination), path in paths.items():
+        lost = _on(outages, source, destination, path)
+        answers = _on(outages, destination, source, path[::-1]) & ~np.isin(outages.fault, outages.fault[lost])
+        hit = lost | answers
+        spans[source, destination] = np.column_stack((outages.begin_s[hit], outages.end_s[hit]))
+    return spans
+
+
 def outages_on(outages: Outages, source: int, destination: int, path: Whole) -> Floats:
     """Return float64[k, 2]: begin and end of the times in which flows between these hosts on `path` lose
     packets, s."""
-    hit = (outages.source == source) & (outages.destination == destination)
-    hit &= (outages.uplink == path[0]) & (outages.last_uplink == path[2])
+    hit = _on(outages, source, destination, path)
     return np.column_stack((outages.begin_s[hit], outages.end_s[hit]))
+
+
+def _on(outages: Outages, source: int, destination: int, path: Whole) -> Flags:
+    ends = (outages.source == source) & (outages.destination == destination)
+    return np.asarray(ends & (outages.uplink == path[0]) & (outages.last_uplink == path[2]))

@@ -90,10 +90,10 @@ def _what(asked: FabricInput) -> What:
         raise ScenarioError(
             "topology: on the testbed every host has an uplink to every ToR and there are no spines"
         )
-    if faults.kind in ("none", "random") or (faults.kind == "single" and faults.what not in ("port", "link")):
+    if faults.kind in ("none", "random") or faults.what not in ("port", "link"):
         raise ScenarioError(
             f"faults: {faults.kind} {faults.what}: the testbed validates single faults of a port or a link, "
-            "round_robin and flapping"
+            "flapping ones, and round_robin"
         )
     if not faults.silent:
         return What.CARRIER

@@ -138,6 +138,9 @@ def test_faults_are_planned_as_they_are_asked_for():
     flaps = planned(kind="flapping", host=3, uplink=1, down_s=1.0, up_s=9.0)
     assert [fault.at_s for fault in flaps] == [9.0 + 10 * turn for turn in range(10)]
     assert {(fault.host, fault.uplink) for fault in flaps} == {(3, 1)}
+    flaps = planned(kind="flapping", what="tor", uplink=1, down_s=1.0, up_s=9.0)
+    assert {(fault.kind, fault.tor) for fault in flaps} == {("tor", 1)}
+    assert {fault.one_way for fault in planned(kind="flapping", one_way="out")} == {Direction.OUT}
     often = {"port": 864.0, "tor": 86.4}
     drawn = planned(lasts_s=10_000.0, kind="random", per_day=often, down_s=2.0)
     # 10 ports at one fault in 100 s, 2 ToRs at one in 1,000 s.
@@ -151,6 +154,10 @@ def test_faults_are_planned_as_they_are_asked_for():
     [
         ({"kind": "single", "host": 9}, "host: 9 does not exist: give 0 to 4"),
         ({"kind": "single", "uplink": 2}, "uplink: host 0 has no link 2"),
+        ({"what": "tor"}, "what.*round_robin faults choose their own"),
+        ({"kind": "round_robin", "host": 3}, "host.*round_robin faults"),
+        ({"kind": "random", "per_day": {"port": 1.0}, "one_way": "in"}, "one_way.*random faults"),
+        ({"kind": "random", "per_day": {"port": 1.0}, "at_s": 5.0}, "at_s.*random faults"),
     ],
 )
 def test_a_fault_of_what_is_not_there_is_refused(faults, said):

@@ -122,3 +122,17 @@ def test_another_output_is_refused(twinbed, tmp_path):
     (tmp_path / "printed.txt").write_text("hello\n")
     ended = twinbed("traces", "import", "nccl-tests", tmp_path / "printed.txt", "--out", tmp_path / "a.toml")
     assert "expected nccl-tests' output" in ended.refused
+
+
+def test_times_of_two_runs_are_not_fitted_as_one(twinbed, tmp_path):
+    (tmp_path / "printed.txt").write_text(PRINTED + PRINTED.replace("140.1 ", "280.1 "))
+    given = ("traces", "import", "nccl-tests", tmp_path / "printed.txt", "--out", tmp_path / "a.toml")
+    refused = twinbed(*given, "--operation", "all_reduce").refused
+    assert "line 11: a second run of nccl-tests begins; give one run" in refused
+
+
+def test_an_operation_that_the_output_contradicts_is_refused(twinbed, tmp_path):
+    (tmp_path / "printed.txt").write_text("# Collective test starting: alltoall_perf\n" + PRINTED)
+    given = ("traces", "import", "nccl-tests", tmp_path / "printed.txt", "--out", tmp_path / "a.toml")
+    assert "the output is of alltoall" in twinbed(*given, "--operation", "all_reduce").refused
+    assert twinbed(*given, "--operation", "alltoall").code == 0

@@ -74,6 +74,17 @@ def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out_of_the
     assert math.isnan(row["cost_ci95"])
 
 
+def test_a_mean_over_some_of_the_seeds_is_told(store):
+    runs = [publish(store, seed=i, metrics={"cost": value}) for i, value in enumerate((2.0, math.nan, 4.0))]
+    title = next(metric.title for metric in METRICS if metric.key == "cost")
+    told = [note for note in as_result(runs).notes if "of 3 seeds" in note]
+    assert len(told) == 1
+    assert told[0].startswith(f"escra: {title}")
+    assert "2 of 3 seeds" in told[0]
+    whole = [publish(store, seed=i, metrics={"cost": 1.0}) for i in (4, 5)]
+    assert not [note for note in as_result(whole).notes if "have a value" in note]
+
+
 def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
     assert labels([publish(store, seed=0), publish(store, seed=1)]) == ["escra", "escra"]
 

@@ -1,6 +1,7 @@
 """Sweeps: every unit once, what failed beside the others, stopping, going on, and the tables and the page."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -149,6 +150,15 @@ def test_means_have_intervals(plan, store, here):
     loaded = frame[frame["policy"] == "loaded"]
     assert loaded["mean_pips"].tolist() == [6.0, 6.0]
     assert loaded["mean_pips_ci95"].tolist() == [0.0, 0.0]
+
+
+def test_a_mean_over_some_of_the_seeds_is_told(plan, store, here):
+    swept = sweep(plan, store, here)
+    rows = swept.frame.eval("`dice.throws` == 40 and policy == 'loaded' and seed < 4")
+    frame = swept.frame.assign(mean_pips=swept.frame["mean_pips"].mask(rows))
+    notes = result(replace(swept, frame=frame), chosen(swept, [])).notes
+    assert [note for note in notes if "2 of 6 seeds" in note and note.startswith("dice.throws=40 loaded: ")]
+    assert not [note for note in notes if note.startswith("dice.throws=10")]
 
 
 def test_rows_are_written_as_csv_and_parquet(plan, store, here, tmp_path):

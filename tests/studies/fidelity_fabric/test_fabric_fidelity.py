@@ -341,6 +341,7 @@ def test_the_page_says_why_rules_changed_what_stock_needs_and_what_ships(store) 
         ("policies=[bond]", "bond: the testbed has the overlay alone"),
         ("fabric.topology.spines=2", "there are no spines"),
         ("fabric.faults.kind=none", "the testbed validates single faults of a port or a link"),
+        ("vary={fabric.faults: [{kind: flapping, what: tor}]}", "the testbed validates single faults of a"),
     ],
 )
 def test_what_no_testbed_has_is_named_before_anything_is_measured(override, said) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from control.fabric import Direction
+from lab.fabric.real.impairments import ImpairmentFile, impairment
 from testbed.fabric import faults, impairments, leftovers
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Fabric, Impairment, Plan
@@ -62,6 +65,20 @@ def test_an_interrupted_impairment_is_repaired(done: list[Any]) -> None:
     with pytest.raises(KeyboardInterrupt):
         impairments.play(SMALL, Impairment(0, 1, loss=0.5, for_s=1.0), wait)
     assert done == [("lose", True, 0.5), "mended"]
+
+
+@pytest.mark.parametrize("per_cent", ["0.001%", "0.000001%", "0.015%", "33.333333%", "100%"])
+def test_a_link_loses_the_share_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, per_cent: str) -> None:
+    """A fabric's usual losses are one packet in 100,000."""
+    rules: list[str] = []
+    monkeypatch.setattr(faults.nftables, "run", rules.append)
+    monkeypatch.setattr(faults, "in_namespace", lambda _: nullcontext())
+    monkeypatch.setattr(faults, "mend", lambda *_: None)
+    asked = impairment(ImpairmentFile(link="h0:tor1", loss=per_cent))
+    impairments.begin(SMALL, asked)
+    drawn = re.search(r"numgen random mod (\d+) < (\d+) drop", rules[0])
+    share = int(drawn[2]) / int(drawn[1]) if drawn else 1.0
+    assert share == pytest.approx(float(per_cent[:-1]) / 100, rel=1e-9)
 
 
 @pytest.mark.parametrize(("begins_s", "overlaps"), [(0.0, True), (9.9, True), (10.0, False)])

@@ -51,6 +51,11 @@ def single(
     return [PlannedFault(FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)]
 
 
+def flapping(times: int, at_s: float, down_s: float, up_s: float) -> list[PlannedFault]:
+    """Plan `times` faults of one port, which is up for up_s between them."""
+    return [single(at_s + turn * (down_s + up_s), down_s=down_s)[0] for turn in range(times)]
+
+
 def reaches(topology: Topology, source: int, destination: int) -> Flags:
     """Return bool[U, U]: whether a path leads by the source's uplink (row) and the destination's uplink
     (column)."""

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
-from tests.twin.fabric.conftest import single
+from tests.twin.fabric.conftest import flapping, single
 from twin.fabric import failover as module
 from twin.fabric.failover import failover, gap_samples
-from twin.fabric.faults import flapping, round_robin
+from twin.fabric.faults import round_robin
 from twin.fabric.model import Bond, Delay, Handling, Reroute, Scheme
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
@@ -91,7 +91,7 @@ def test_at_a_dead_switch_every_sender_notices_for_itself(thorn):
 
 
 def test_a_fault_shorter_than_detection_costs_its_length_and_nobody_notices(thorn):
-    outages = failover(FABRIC, flapping(5, at_s=1.0, down_s=0.08, up_s=0.5), thorn, SEED)
+    outages = failover(FABRIC, flapping(5, 1.0, 0.08, 0.5), thorn, SEED)
     assert len(outages.fault) == 20
     assert outages.gap_s == pytest.approx(0.08)
     assert np.isinf(outages.detected_s).all()
@@ -99,9 +99,9 @@ def test_a_fault_shorter_than_detection_costs_its_length_and_nobody_notices(thor
 
 
 def test_a_flapping_port_hurts_once_because_its_session_is_not_up_again(thorn):
-    outages = failover(FABRIC, flapping(5, at_s=1.0, down_s=1.0, up_s=1.5), thorn, SEED)
+    outages = failover(FABRIC, flapping(5, 1.0, 1.0, 1.5), thorn, SEED)
     assert set(outages.fault.tolist()) == {0}
-    again = failover(FABRIC, flapping(5, at_s=1.0, down_s=1.0, up_s=2.5), thorn, SEED)
+    again = failover(FABRIC, flapping(5, 1.0, 1.0, 2.5), thorn, SEED)
     assert set(again.fault.tolist()) == {0, 1, 2, 3, 4}
 
 
@@ -160,6 +160,19 @@ def test_without_redundancy_flows_use_one_uplink_and_wait_for_its_repair(exact):
     assert outages.gap_s == pytest.approx(20.0)
     assert gap_samples(Handling(Scheme.NONE, exact, TIMERS), True, 2, SEED, down_s=7.0) == pytest.approx(7.0)
     assert np.isinf(gap_samples(Handling(Scheme.NONE, exact, TIMERS), True, 2, SEED)).all()
+
+
+def test_faults_of_one_link_that_overlap_are_one_until_the_last_repair(exact, thorn):
+    faults = [fault for begin_s in (10.0, 25.0, 60.0) for fault in single(begin_s, down_s=20.0)]
+    alone = failover(FABRIC, faults, Handling(Scheme.NONE, exact, TIMERS), SEED)
+    assert sorted(set(zip(alone.begin_s.tolist(), alone.end_s.tolist(), strict=True))) == [
+        (10.0, 45.0),
+        (60.0, 80.0),
+    ]
+    # Neither would be noticed alone.
+    short = [fault for begin_s in (10.0, 10.05, 10.1, 10.15) for fault in single(begin_s, down_s=0.09)]
+    noticed = failover(FABRIC, short, thorn, SEED)
+    assert np.isfinite(noticed.detected_s).all()
 
 
 @pytest.mark.parametrize("scheme", Scheme)

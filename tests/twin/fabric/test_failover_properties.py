@@ -50,10 +50,20 @@ def links(fabric, fault):
 def out_of_use(fabric, plan):
     """(link, from, until) of every fault, as long as nobody uses the link."""
     return [
-        (link, fault.at_s, fault.at_s + fault.down_s + (AGAIN_S if fault.down_s > CARRIER_S else 0.0))
+        (link, fault.at_s, end_s + (AGAIN_S if end_s - fault.at_s > CARRIER_S else 0.0))
         for fault in plan
         for link in links(fabric, fault)
+        for end_s in [dead_until(fabric, plan, fault, link)]
     ]
+
+
+def dead_until(fabric, plan, fault, link):
+    """When the link works again: faults of it that overlap follow one another."""
+    end_s = fault.at_s + fault.down_s
+    for other in sorted(plan, key=lambda other: other.at_s):
+        if fault.at_s <= other.at_s < end_s and link in links(fabric, other):
+            end_s = max(end_s, other.at_s + other.down_s)
+    return end_s
 
 
 def works_from(fabric, unused, source, destination, at_s):
@@ -79,12 +89,14 @@ def test_an_outage_ends_when_routing_finds_a_path_that_works_or_the_link_is_back
     unused = out_of_use(fabric, plan)
     for row, fault in enumerate(plan[index] for index in outages.fault.tolist()):
         source, destination = int(outages.source[row]), int(outages.destination[row])
-        repair_s, far = fault.at_s + fault.down_s, outages.direction[row] == 1
+        far = outages.direction[row] == 1
+        link = (destination, int(outages.last_uplink[row])) if far else (source, int(outages.uplink[row]))
+        repair_s = dead_until(fabric, plan, fault, link)
         # The host's kernel knows at once; far away one hold, or two without a switch that repairs it.
         waits_s = CERTAIN.hold_s * (far * (1 if fabric.spines else 2))
         installed_s = fault.at_s + CARRIER_S + waits_s
         works_s, _ = works_from(fabric, unused, source, destination, installed_s)
-        if fault.down_s <= CARRIER_S:
+        if repair_s - fault.at_s <= CARRIER_S:
             expected = repair_s
         elif works_s == installed_s:
             expected = min(installed_s, repair_s)

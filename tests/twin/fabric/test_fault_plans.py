@@ -3,7 +3,7 @@ import pytest
 
 from control.fabric import Direction, FaultKind, PlannedFault
 from tests.twin.fabric.conftest import single
-from twin.fabric.faults import EdgeRates, check_faults, dead_links, flapping, random_edge, round_robin
+from twin.fabric.faults import EdgeRates, check_faults, dead_links, random_edge, round_robin
 from twin.fabric.model import Delay
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
@@ -23,10 +23,6 @@ def test_round_robin_takes_port_after_port_and_is_down_as_long_as_up():
     ports = [(fault.host, fault.uplink) for fault in plan]
     assert ports == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 0)]
     assert {(fault.kind, fault.down_s, fault.silent) for fault in plan} == {(PORT, 20.0, True)}
-
-
-def test_a_port_flaps_as_often_as_asked():
-    assert [fault.at_s for fault in flapping(3, at_s=1.0, down_s=0.5, up_s=0.25)] == [1.0, 1.75, 2.5]
 
 
 def test_links_of_an_adapter_and_of_a_switch_die_together():
@@ -82,7 +78,7 @@ def test_a_cycle_without_a_fault_in_it_is_refused():
     with pytest.raises(ScenarioError, match=r"0\.0 s down"):
         round_robin(FABRIC, 10.0, down_s=0.0)
     with pytest.raises(ScenarioError, match="inf s up"):
-        flapping(2, at_s=0.0, down_s=1.0, up_s=np.inf)
+        round_robin(FABRIC, 10.0, up_s=np.inf)
 
 
 def test_a_single_fault_lasts_unless_told():

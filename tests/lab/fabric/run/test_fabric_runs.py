@@ -11,6 +11,7 @@ from lab.ask.scenario import build, with_overrides
 from lab.cli.main import app
 from lab.fabric import nccl
 from lab.fabric.run.training import accuracy_curve
+from lab.fabric.timeline import tracks
 from lab.runs.compare import as_result
 from lab.runs.report import document
 from lab.runs.runner import run_scenario
@@ -157,6 +158,83 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
     assert (learnt[0]["at_s"] <= learnt[1]["at_s"] + 0.1).all()
 
 
+def job(tmp_path, policy, faults, *, nccl=None, **training):
+    asked = {"parameters": 1e6, "micro_batch_s": 1.0, "data": 2, "iterations": 100, **training}
+    fabric = {"topology": {"hosts": 2}, "faults": faults, "nccl": nccl, "training": asked}
+    raw = {"name": "job", "fabric": fabric, "policies": [policy]}
+    return run_scenario(build(raw), RunStore(tmp_path), jobs=1)[0]
+
+
+def test_a_job_meets_a_single_fault_in_its_middle(tmp_path):
+    met = job(tmp_path, "none", {"kind": "single"})
+    undisturbed_s = job(tmp_path, "none", {"kind": "none"}).metrics["job_s"]
+    assert met.frame("outages")["begin_s"].tolist() == pytest.approx([undisturbed_s / 2] * 2)
+    assert 49 <= int(met.frame("series")["duration_s"].argmax()) <= 50
+
+
+@pytest.mark.parametrize("checkpoint", [None, {"interval_s": 10.0, "save_s": 0.0, "init_s": 1.0}])
+def test_a_job_does_not_die_of_a_fault_after_its_end(tmp_path, checkpoint):
+    faults = {"kind": "single", "at_s": 150.0, "down_s": 1000.0}
+    run = job(tmp_path, "none", faults, checkpoint=checkpoint)
+    assert (run.metrics["failed"], run.metrics["deaths"], run.metrics["kept_share"]) == (0, 0, 1)
+    assert run.metrics["job_s"] == job(tmp_path, "none", {"kind": "none"}).metrics["job_s"]
+    assert run.metrics["outages"] == len(run.frame("outages")) == 0
+
+
+def test_the_end_of_the_watch_is_no_death(tmp_path):
+    # Back after 20 s and a start of 100 s, it needs 50 s more, but is watched for 200 s alone.
+    saving = {"interval_s": 49.0, "save_s": 0.0, "init_s": 100.0}
+    run = job(tmp_path, "none", {"kind": "single"}, nccl={"version": "2.18.1"}, checkpoint=saving)
+    assert (run.metrics["failed"], run.metrics["deaths"]) == (1, 1)
+
+
+@pytest.mark.parametrize("one_way", ["out", "in"])
+def test_a_message_without_its_acknowledgements_stands_still_too(tmp_path, one_way):
+    raw = {
+        "name": "answers",
+        "fabric": {
+            "topology": {"hosts": 2},
+            "faults": {"kind": "single", "one_way": one_way},
+            "collective": {"operation": "broadcast", "message_bytes": 1 << 30, "repeats": 100},
+        },
+        "policies": ["none"],
+    }
+    (run,) = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert run.frame("series")["duration_s"].max() > 20
+
+
+@pytest.mark.parametrize("measure", [
+    {"collective": {"message_bytes": 10**8, "repeats": 200}},
+    {"training": {"parameters": 1e7, "micro_batch_s": 0.05, "data": 3, "iterations": 40}},
+])  # fmt: skip
+@pytest.mark.parametrize("host", [0, 2])
+def test_a_single_fault_is_on_a_path_that_the_measurement_takes(tmp_path, measure, host):
+    fabric = {"topology": {"hosts": 3}, "faults": {"kind": "single", "host": host, "one_way": "out"}}
+    raw = {"name": "ring", "fabric": fabric | measure, "policies": ["bond"], "seeds": list(range(8))}
+    for run in run_scenario(build(raw), RunStore(tmp_path), jobs=1):
+        assert run.frame("series")["duration_s"].max() > 1.5
+
+
+def test_faults_go_on_until_slowed_sends_are_done(tmp_path):
+    raw = {
+        "name": "slowed",
+        "fabric": {
+            "topology": {"hosts": 2},
+            "retry_profile": "plain",
+            "nccl": {"version": "2.13"},
+            "faults": {"kind": "flapping", "down_s": 0.06, "up_s": 0.04},
+            "sends": {"messages": 5000, "message_bytes": 1 << 20},
+        },
+        "policies": ["none"],
+    }
+    (run,) = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    # A message waits 67 ms for its first retransmission: only 33 ms of each 100 ms are left.
+    took_s = 2 * run.metrics["latency_mean_s"] * 5000
+    assert took_s > 2.5 * 2 * run.metrics["latency_p50_s"] * 5000
+    assert run.metrics["late_messages"] == pytest.approx(took_s / 0.1, abs=1)
+    assert run.metrics["outages"] == 2 * run.metrics["late_messages"]
+
+
 def test_epochs_are_equal_parts_and_were_recorded(tmp_path):
     training = {"parameters": 1e6, "micro_batch_s": 1.0, "data": 2, "iterations": 300, "epochs": 70}
     raw = {"name": "job", "fabric": {"faults": {"kind": "none"}, "training": training}, "policies": ["none"]}
@@ -208,6 +286,32 @@ def test_a_report_of_a_fabric_has_its_figures_and_no_parameters(sends):
     page = document(sends[1][:2])
     assert "Latency p99.9" in page
     assert "Parameters of the policies" not in page
+
+
+@pytest.mark.slow
+def test_a_report_of_a_fault_draws_its_steps_and_what_it_delays(sends):
+    page = document(of(sends[1], "thorn", "single") + of(sends[1], "none", "single"))
+    assert "From the first fault to the lost exchange" in page
+    assert "Every exchange over time" in page
+    assert page.count("svg+xml;base64") == 2
+
+
+@pytest.mark.slow
+def test_exchanges_of_messages_follow_one_another(sends):
+    for run in sends[1]:
+        series = run.frame("series")
+        end_s = (series["at_s"] + series["duration_s"]).to_numpy()
+        assert end_s[:-1] == pytest.approx(series["at_s"].to_numpy()[1:])
+
+
+def test_a_job_that_died_has_its_iterations_until_then(tmp_path):
+    run = job(tmp_path, "none", {"kind": "single", "at_s": 30.2}, nccl={"version": "2.18.1"})
+    assert run.metrics["deaths"] == 1
+    assert len(run.frame("series")) == 30
+    assert run.frame("series")["duration_s"].max() < 1.1
+    iterations = tracks(run)[0]
+    assert iterations.end_s.max() < 30.2
+    assert "Every iteration over time" in document([run])
 
 
 @pytest.mark.slow
