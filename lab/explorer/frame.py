@@ -43,9 +43,12 @@ _STYLE = """<style>
 [data-testid="stMainBlockContainer"] h1 { font-size: 1.75rem; padding: 0 0 0.4rem; }
 [data-testid="stMainBlockContainer"] h3 { font-size: 1.2rem; padding: 1.2rem 0 0.2rem; }
 .tb-phone { display: none; opacity: 0.72; font-size: 0.875rem; }
-@media (max-width: 640px) { .tb-phone { display: block; } }
 [data-testid="stTable"] :is(th, td):not(:first-child) { min-width: 5.5rem; }
 [data-testid="stTable"] td:last-child { min-width: 14rem; }
+@media (max-width: 640px) {
+  .tb-phone { display: block; }
+  [data-testid="stTable"] td:last-child { min-width: 9rem; }
+}
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 75%, transparent); }
 [data-testid="stButtonGroup"] button, [data-testid="stTab"] { color: inherit !important; }
 [data-testid="stSliderThumbValue"] { color: inherit; }
