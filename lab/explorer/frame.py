@@ -117,7 +117,7 @@ def _not_taken(given: Mapping[str, list[str]]) -> Iterator[str]:
     state = context.session_state._state
     for key, texts in given.items():
         field = state.query_params.get_binding_for_param(key)
-        form = field and state.get_widget_metadata(field.widget_id)
+        form = None if field is None else state.get_widget_metadata(field.widget_id)
         if field is None or form is None or not any(texts):
             continue
         value = form.serializer(st.session_state[key])
