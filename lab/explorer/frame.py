@@ -124,7 +124,7 @@ def _not_taken(given: Mapping[str, list[str]]) -> Iterator[str]:
         used = value if isinstance(value, list) else [] if value is None else [value]
         if refused := [text for text in texts if not _is_among(text, used, field.value_type)]:
             named = ", ".join(str(each).removesuffix(".0") for each in used)
-            is_used = f"{named} is used" if used else "it is left empty"
+            is_used = f"{named} {'is' if len(used) == 1 else 'are'} used" if used else "it is left empty"
             yield f"The address says {key}={', '.join(refused)}, which this page does not take: {is_used}."
 
 

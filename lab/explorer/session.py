@@ -7,7 +7,7 @@ tabs that are open at once. Not for: widgets.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,7 +17,7 @@ from streamlit import runtime
 from streamlit.errors import StreamlitAPIException
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from lab.explorer import limits
+from lab.explorer import html, limits
 from lab.explorer.job import Job, Status
 from lab.explorer.selection import AnyChoices, ServiceChoices, TraceChoices, from_query, to_query
 from lab.explorer.shelf import Shelf
@@ -136,6 +136,16 @@ def write_address(wanted: Mapping[str, str | list[str]]) -> None:
     }
     if changed:
         st.query_params.update(changed)
+
+
+def place(options: Sequence[str], asked: str, key: str, widget: str) -> int | None:
+    """Return the place of an address's value among the options, None if it is not there; a line on the page
+    says so when the widget that has them is drawn first. key: of the value in the address."""
+    if asked in options:
+        return options.index(asked)
+    if asked and widget not in st.session_state:
+        st.warning(html.markdown(f"The address says {key}={asked}, which this page does not take."))
+    return None
 
 
 def _name(key: str, name: str | None) -> None:

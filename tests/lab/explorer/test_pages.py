@@ -79,8 +79,17 @@ def test_a_value_of_the_address_that_its_field_takes_needs_no_word(open_app, at,
 
 
 @pytest.mark.slow
+def test_a_container_of_the_address_that_the_runs_lack_is_said(open_app, stored):
+    app = open_app(runs=[run.id for run in stored[1]], container="c99")
+    said = "The address says container=c99, which this page does not take."
+    assert [warning.value for warning in app.warning] == [said]
+    assert not app.selectbox(key="shown_container").set_value("c2").run().warning
+
+
+@pytest.mark.slow
 def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     app = open_app(runs=[run.id for run in stored[1]], container="c2")
+    assert not app.warning
     assert not app.exception
     assert not app.error
     assert app.selectbox(key="shown_container").value == "c2"
@@ -250,6 +259,11 @@ def test_the_runs_page_lists_what_is_stored(open_runs):
     assert not app.exception
     assert "4 of 4 runs" in texts(app)
     assert list(app.dataframe[0].value["policy"]) != []
+
+
+def test_runs_of_the_address_that_are_gone_are_said(open_app):
+    said = [warning.value for warning in open_app("runs", runs=["gone"]).warning]
+    assert said == ["The address names 1 run that this store does not have."]
 
 
 def test_the_runs_can_be_filtered_by_text_and_policy(open_runs):
