@@ -127,10 +127,11 @@ def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
     if known:
         section("Cost and time of every candidate")
         bounds = {"deadline_h": question.deadline_s / 3600, "budget_usd": question.budget_usd}
+        limited = any(map(np.isfinite, bounds.values()))
         st.altair_chart(charts.pareto(frame, **bounds), key="cloud_pareto")
         st.caption(
-            "Points are medians; hover over one to see its 90 % intervals. No candidate is both faster and "
-            "cheaper than one on the front. Dashed lines are deadline and budget."
+            "Points are medians; point at one to see its 90 % intervals. No candidate is both faster and "
+            f"cheaper than one on the front.{' Dashed: deadline and budget.' if limited else ''}"
         )
     _ranking(question, frame)
     if known:
