@@ -85,8 +85,8 @@ def page() -> None:
     if (pressed or asked) and question is not None:
         st.session_state[_KEPT] = _ask(chosen, question)
     answered: _Answered | None = st.session_state.get(_KEPT)
-    if answered is not None and _ASKED not in st.query_params:
-        st.query_params[_ASKED] = "yes"
+    if answered is not None:
+        session.write_one(_ASKED, "yes")
     if answered is None:
         st.markdown(
             "Choose a job and where its cluster may be bought, and press **Recommend**: every configuration "

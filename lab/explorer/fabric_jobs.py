@@ -185,8 +185,7 @@ def _chosen(asked: Mapping[str, Question]) -> Question:
         if wanted and wanted not in asked:
             questions.missing(wanted)
     key: str = st.selectbox("Question", list(asked), format_func=lambda key: asked[key].title, key=_QUESTION)
-    if wanted != key:
-        st.query_params["question"] = key
+    session.write_one("question", key)
     return asked[key]
 
 

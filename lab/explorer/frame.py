@@ -90,6 +90,7 @@ def show() -> None:
     st.html(_STYLE)
     st.html(_ON_A_PHONE)
     try:
+        session.follow_history()
         place, given = st.container(), _of_new_widgets()
         with own.forbidden(_NO_OWN_CODE), sections.listed():
             page.run()
