@@ -119,7 +119,7 @@ def test_a_result_has_the_table_the_verdicts_the_history_and_the_downloads(open_
     assert "It \\*reserves\\* less" in texts(app)
     assert "of the largest of 2 replicas" in texts(app)
     assert "Kubernetes" in next(line.value for line in app.caption if "Not offered" in line.value)
-    assert "No limit: limit advised." in texts(app)
+    assert "Not drawn: limit advised \\(there is none\\)" in texts(app)
     app.selectbox(key="advice_container").select_index(1).run()
     app.segmented_control(key="advice_quantity").set_value("Memory").run()
     assert not app.exception
