@@ -124,7 +124,7 @@ def test_a_result_has_the_table_the_verdicts_the_history_and_the_downloads(open_
     app.segmented_control(key="advice_quantity").set_value("Memory").run()
     assert not app.exception
     assert "**Apply with care.**" in texts(app)
-    assert "left as it is: request now, request advised." in texts(app)
+    assert "request now, request advised \\(unknown, or left as it is\\)." in texts(app)
 
 
 def test_figures_have_units_and_no_exponents(open_page):
