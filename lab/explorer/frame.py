@@ -47,7 +47,7 @@ _STYLE = """<style>
 [data-testid="stTable"] td:last-child { min-width: 14rem; }
 @media (max-width: 640px) {
   .tb-phone { display: block; }
-  [data-testid="stTable"] td:last-child { min-width: 9rem; }
+  [data-testid="stTable"] td:last-child { min-width: 7.5rem; }
 }
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 75%, transparent); }
 [data-testid="stButtonGroup"] button, [data-testid="stTab"] { color: inherit !important; }
