@@ -7,7 +7,7 @@ for laying out a page.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import altair as alt
 import pandas as pd
@@ -22,6 +22,8 @@ _COLUMNS = 3
 """Panels in a row."""
 _WIDTH, _ROW = 190, 26
 """Width of a panel, height of a row of points, pixels."""
+_PADDING = {"left": 30, "right": 10, "top": 5, "bottom": 5}
+"""Room for labels that a reader's font makes wider, pixels."""
 _COLORS = {Verdict.SIZE: VERDICTS["inside limit"], Verdict.DIRECTION: SERIES[1], Verdict.NOT: SERIES[6]}
 _ABSENT = "–"
 _BOUND = re.compile(r"&lt;|>")
@@ -53,27 +55,60 @@ def advice(text: str) -> alt.HConcatChart:
     charts: list[alt.Chart] = []
     for title, values in panels.items():
         known = frame[["set", "candidate"]].assign(value=pd.to_numeric(values, errors="coerce"))
-        charts.append(
-            alt.Chart(known.dropna(), width=_WIDTH, height=alt.Step(_ROW))
-            .mark_point(filled=True, size=70, opacity=0.8)
-            .encode(
-                x=alt.X("value:Q", title=title, scale=alt.Scale(zero=False, nice=True)),
-                y=alt.Y(
-                    "set:N",
-                    title=None,
-                    scale=alt.Scale(domain=list(dict.fromkeys(frame["set"]))),
-                    axis=alt.Axis(grid=True, labelLimit=220, labels=not charts, ticks=not charts),
-                ),
-                color=alt.Color(
-                    "candidate:N",
-                    title=None,
-                    scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])),
-                    legend=alt.Legend(orient="top"),
-                ),
-                shape=alt.Shape("candidate:N", scale=alt.Scale(domain=names), legend=None),
-            )
-        )
+        x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False, nice=True))
+        charts.append(_marks(known, x, "set", "candidate", names, labels=not charts).properties(width=_WIDTH))
     chart: alt.HConcatChart = alt.hconcat(*charts)
+    return chart
+
+
+def market(text: str) -> alt.Chart:
+    """Draw each policy's cost over the optimum, variant by variant, from the page of deadlines on spot."""
+    frame = table_below(text, "## Every variant")
+    names = ["ours", "Uniform Progress", "greedy"]
+    rows = frame.melt("variant", names, "policy", "value").astype({"value": float})
+    x = alt.X("value:Q", title="Cost ÷ optimum", scale=alt.Scale(zero=False))
+    return _marks(rows, x, "variant", "policy", names).properties(padding=_PADDING)
+
+
+def schedulers(text: str) -> alt.LayerChart:
+    """Draw ours divided by the source's, policy by policy, from the page of schedulers."""
+    headings = {heading[3:5]: heading for heading in re.findall(r"^## H[1-4]: .*$", text, re.MULTILINE)}
+    tables = [table_below(text, heading).assign(of=name) for name, heading in headings.items()]
+    rows = pd.concat(tables)[["policy", "of", "ratio"]].rename(columns={"ratio": "value"})
+    rows["value"] = pd.to_numeric(rows["value"], errors="coerce")
+    title = "Ours divided by the source's; pale: within 10 %"
+    x = alt.X("value:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g"))
+    near = alt.Chart(pd.DataFrame({"value": [0.9], "most": [1.1]})).mark_rect(color=USAGE, opacity=0.25)
+    chart: alt.LayerChart = near.encode(x=x, x2="most:Q") + _marks(
+        rows.dropna(), x, "policy", "of", list(headings)
+    )
+    return chart.properties(padding=_PADDING)
+
+
+def _marks(
+    rows: pd.DataFrame, x: alt.X, row: str, mark: str, names: Sequence[str], *, labels: bool = True
+) -> alt.Chart:
+    """Draw each value as a mark. row, mark: columns of its row and of its name, which is one of `names`."""
+    chart: alt.Chart = (
+        alt.Chart(rows.dropna(), width=3 * _WIDTH, height=alt.Step(_ROW))
+        .mark_point(filled=True, size=70, opacity=0.8)
+        .encode(
+            x=x,
+            y=alt.Y(
+                f"{row}:N",
+                title=None,
+                scale=alt.Scale(domain=list(dict.fromkeys(rows[row]))),
+                axis=alt.Axis(grid=True, labelLimit=220, labels=labels, ticks=labels),
+            ),
+            color=alt.Color(
+                f"{mark}:N",
+                title=None,
+                scale=alt.Scale(domain=list(names), range=list(SERIES[: len(names)])),
+                legend=alt.Legend(orient="top"),
+            ),
+            shape=alt.Shape(f"{mark}:N", scale=alt.Scale(domain=list(names)), legend=None),
+        )
+    )
     return chart
 
 

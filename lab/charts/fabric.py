@@ -201,7 +201,7 @@ def _first_felt(begin_s: pd.Series, series: pd.DataFrame) -> float:
 def _marks(frame: pd.DataFrame, titles: Sequence[str]) -> alt.Chart:
     names, colors, shapes = (list(part) for part in zip(*_STEPS.values(), strict=True))
     scale, axis = logarithmic_axis(frame["after_s"])
-    legend = alt.Legend(orient="top", columns=3, labelLimit=260)
+    legend = alt.Legend(orient="top", columns=2, labelLimit=260)
     chart: alt.Chart = (
         alt.Chart(frame, width=_WIDTH, height=alt.Step(34))
         .mark_point(filled=True, size=110, opacity=0.9)

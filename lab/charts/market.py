@@ -20,8 +20,8 @@ _WIDTH = 900
 _LOOKS = {
     "waiting": "#A9AFB6",
     "starting": "#E69F00",
-    "working on spot": "#1A7FC4",
-    "working on demand": "#D55E00",
+    "on spot": "#1A7FC4",
+    "on demand": "#D55E00",
     "leaving": "#7A4B9E",
 }
 """Colour of each state of a job."""
@@ -49,7 +49,8 @@ def over_all(looks: Sequence[Shown]) -> Iterator[Figure]:
     )
     yield Figure(
         f"What the job holds and does (seed {seed})",
-        "A row for each run. A mark: machines were taken away, and the work since the last save with them.",
+        "A row for each run, which works on spot or on demand. A mark: machines were taken away, and the "
+        "work since the last save with them.",
         _courses(same, time),
     )
     yield Figure(
@@ -90,8 +91,8 @@ def _offers(run: Run, time: alt.X) -> alt.Chart:
 
 def _courses(looks: Sequence[Shown], time: alt.X) -> alt.LayerChart:
     spans = pd.concat([_hours(look.run.frame("spans")).assign(title=look.title) for look in looks])
-    where = spans["place"].map({"on demand": " on demand"}).fillna(" on spot")
-    spans["what"] = spans["state"].where(spans["state"] != "working", "working" + where)
+    works = spans["place"].where(spans["place"] == "on demand", "on spot")
+    spans["what"] = spans["state"].where(spans["state"] != "working", works)
     lost = pd.concat([look.run.frame("losses").assign(title=look.title) for look in looks])
     lost = lost[lost["what"] == "lost"].assign(begin_h=lambda frame: frame["at_s"] / 3600)
     rows = _rows("title", [look.title for look in looks])

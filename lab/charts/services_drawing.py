@@ -194,13 +194,13 @@ def waiting(frame: pd.DataFrame) -> alt.Chart:
                 "does:N",
                 title=None,
                 scale=alt.Scale(domain=["waits", "works"], range=[THROTTLED, USAGE]),
-                legend=alt.Legend(orient="top"),
+                legend=alt.Legend(orient="top", columns=1),
             ),
             opacity=alt.Opacity(
                 "of:N",
                 title=None,
                 scale=alt.Scale(domain=["slowest 1 %", "typical"], range=[1.0, 0.5]),
-                legend=alt.Legend(orient="top", symbolFillColor=USAGE),
+                legend=alt.Legend(orient="top", columns=1, symbolFillColor=USAGE),
             ),
             tooltip=[
                 alt.Tooltip("service:N", title="service"),
@@ -220,7 +220,7 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
     colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     whole = frame.groupby("title", sort=False).agg({"per_hour": "sum", "per_million": "first"}).reset_index()
     whole["text"] = [
-        significant(hour) + ("" if math.isnan(million) else f"  ({significant(million)} a million)")
+        significant(hour) + ("" if math.isnan(million) else f"  ({significant(million)})")
         for hour, million in zip(whole["per_hour"], whole["per_million"], strict=True)
     ]
     frame = frame.assign(order=frame["what"].map({"CPU": 0, "memory": 1}))

@@ -41,7 +41,9 @@ def in_rows(largest: float, decimals: int) -> tuple[float, str, int]:
 
     largest: duration in s; decimals: those of the row in s. Days are in hours: rows are compared, too.
     """
-    size, name = unit(largest) if largest else (1.0, "s")
+    if not largest:
+        return 1.0, "s", 0
+    size, name = unit(largest)
     if name == "d":
         size, name = 3600.0, "h"
     return size, name, decimals if size == 1.0 else 2 if size > 1.0 else max(0, decimals - 3)

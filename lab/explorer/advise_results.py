@@ -135,8 +135,9 @@ def _undrawn(row: Row, *, cpu: bool) -> str:
     values = {name: _value(row, name, cpu=cpu) for name in _LINES}
     none = [name.lower() for name, value in values.items() if value == "none"]
     unknown = [name.lower() for name, value in values.items() if value is None]
-    said = [f"No limit: {', '.join(none)}."] if none else []
-    return " ".join([*said, f"Unknown or left as it is: {', '.join(unknown)}."] if unknown else said)
+    said = [f"{', '.join(none)} (there is none)"] if none else []
+    said += [f"{', '.join(unknown)} (unknown, or left as it is)"] if unknown else []
+    return f"Not drawn: {'; '.join(said)}." if said else ""
 
 
 def chart(answer: Answer, index: int, *, cpu: bool) -> alt.LayerChart:
@@ -165,7 +166,7 @@ def chart(answer: Answer, index: int, *, cpu: bool) -> alt.LayerChart:
                 "what:N",
                 title=None,
                 scale=alt.Scale(domain=names, range=[_LINES[name][2] for name in names]),
-                legend=alt.Legend(orient="top"),
+                legend=alt.Legend(orient="top", columns=2),
             ),
             strokeDash=alt.StrokeDash(
                 "what:N",

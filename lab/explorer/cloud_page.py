@@ -85,8 +85,8 @@ def page() -> None:
     if (pressed or asked) and question is not None:
         st.session_state[_KEPT] = _ask(chosen, question)
     answered: _Answered | None = st.session_state.get(_KEPT)
-    if answered is not None and _ASKED not in st.query_params:
-        st.query_params[_ASKED] = "yes"
+    if answered is not None:
+        session.write_one(_ASKED, "yes")
     if answered is None:
         st.markdown(
             "Choose a job and where its cluster may be bought, and press **Recommend**: every configuration "
@@ -127,10 +127,11 @@ def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
     if known:
         section("Cost and time of every candidate")
         bounds = {"deadline_h": question.deadline_s / 3600, "budget_usd": question.budget_usd}
+        limited = any(map(np.isfinite, bounds.values()))
         st.altair_chart(charts.pareto(frame, **bounds), key="cloud_pareto")
         st.caption(
-            "Points are medians; hover over one to see its 90 % intervals. No candidate is both faster and "
-            "cheaper than one on the front. Dashed lines are deadline and budget."
+            "Points are medians; point at one to see its 90 % intervals. No candidate is both faster and "
+            f"cheaper than one on the front.{' Dashed: deadline and budget.' if limited else ''}"
         )
     _ranking(question, frame)
     if known:

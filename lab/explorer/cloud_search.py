@@ -18,7 +18,7 @@ from lab.charts import cloud as charts
 from lab.charts import words
 from lab.cloud.run.recommending import Question
 from lab.explorer import downloads, html, running, session
-from lab.explorer.cloud_question import Choices
+from lab.explorer.cloud_question import OWN, Choices
 from lab.explorer.job import Status
 from lab.explorer.search_job import SearchRequest
 from lab.explorer.sections import section
@@ -67,7 +67,7 @@ def page(chosen: Choices, question: Question | None, place: DeltaGenerator) -> N
         st.info(
             "The choices on the left have changed since this search: press Search to bring it up to date."
         )
-    _show(answer)
+    _show(answer, "JOB" if chosen.job == OWN else chosen.job)
 
 
 def _so_far(status: Status) -> None:
@@ -75,7 +75,7 @@ def _so_far(status: Status) -> None:
         _table(status.rows)
 
 
-def _show(answer: Mapping[str, Any]) -> None:
+def _show(answer: Mapping[str, Any], job: str) -> None:
     section("What the search found")
     st.markdown("\n".join(f"- {html.markdown(note)}" for note in answer["notes"]))
     rows = pd.DataFrame(answer["rows"])
@@ -90,8 +90,8 @@ def _show(answer: Mapping[str, Any]) -> None:
         )
     _table(answer["rows"])
     downloads.trials(rows, answer["job"])
-    st.caption("The same search with real processes on this machine, as root:")
-    st.code("twinbed recommend JOB --search", language="sh")
+    st.caption("The same search with real processes on this machine:")
+    st.code(f"sudo twinbed recommend {job} --search", language="sh")
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> None:

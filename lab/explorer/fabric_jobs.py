@@ -159,6 +159,9 @@ def _fleets(looks: Sequence[Shown]) -> None:
     """Show all stored fleets over their sizes. Schemes have the colours of `looks` as far as those go."""
     section("All stored fleets by size")
     rows = _beside_none(pd.DataFrame(_fleet_rows(str(RunStore().root))))
+    if rows["gpus"].nunique() == 1:
+        st.markdown("All stored fleets have one size. Run another size to see how the schemes scale.")
+        return
     colors = {title(look.run.policy): look.color for look in looks}
     rest = iter([color for color in SERIES if color not in colors.values()])
     schemes = rows["scheme"].map(title)
@@ -181,8 +184,7 @@ def _chosen(asked: Mapping[str, Question]) -> Question:
         if wanted and wanted not in asked:
             questions.missing(wanted)
     key: str = st.selectbox("Question", list(asked), format_func=lambda key: asked[key].title, key=_QUESTION)
-    if wanted != key:
-        st.query_params["question"] = key
+    session.write_one("question", key)
     return asked[key]
 
 

@@ -185,14 +185,16 @@ def _timeline(chosen: _Chosen) -> None:
     story = with_queue_pairs(story, chosen.fault, calibrated.queue_pair, rate_bps=calibrated.rate_bps)
     rows = pd.DataFrame(
         {
-            "time (ms)": np.round(1000 * (story.at_s - chosen.fault.at_s), 1),
+            "time (ms)": [f"{1000 * (at_s - chosen.fault.at_s):,.1f}" for at_s in story.at_s],
             "step": [str(step) for step in story.step],
             "where": story.where,
             "what": story.what,
         }
     )
     section("What follows")
-    st.dataframe(rows, hide_index=True, height=min(_HIGHEST, 36 * (len(rows) + 1) + 3))
+    # A phone has room for the last column only if its lines are wrapped: st.table does so.
+    with st.container(height=_HIGHEST, border=False):
+        st.table(rows, hide_index=True)
     st.caption(html.markdown(f"One fault under {title(chosen.scheme)}, step by step, in ms after its begin."))
 
 

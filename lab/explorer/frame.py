@@ -6,13 +6,13 @@ For: navigation and errors. Not for: the content of a page.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import streamlit as st
 from altair.utils import schemapi
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.state.query_params import parse_url_param
 
 from lab.explorer import (
     advise_page,
@@ -43,9 +43,12 @@ _STYLE = """<style>
 [data-testid="stMainBlockContainer"] h1 { font-size: 1.75rem; padding: 0 0 0.4rem; }
 [data-testid="stMainBlockContainer"] h3 { font-size: 1.2rem; padding: 1.2rem 0 0.2rem; }
 .tb-phone { display: none; opacity: 0.72; font-size: 0.875rem; }
-@media (max-width: 640px) { .tb-phone { display: block; } }
 [data-testid="stTable"] :is(th, td):not(:first-child) { min-width: 5.5rem; }
 [data-testid="stTable"] td:last-child { min-width: 14rem; }
+@media (max-width: 640px) {
+  .tb-phone { display: block; }
+  [data-testid="stTable"] td:last-child { min-width: 7.5rem; }
+}
 [data-testid="stCaptionContainer"] { opacity: 1; color: color-mix(in srgb, currentcolor 75%, transparent); }
 [data-testid="stButtonGroup"] button, [data-testid="stTab"] { color: inherit !important; }
 [data-testid="stSliderThumbValue"] { color: inherit; }
@@ -87,6 +90,7 @@ def show() -> None:
     st.html(_STYLE)
     st.html(_ON_A_PHONE)
     try:
+        session.follow_history()
         place, given = st.container(), _of_new_widgets()
         with own.forbidden(_NO_OWN_CODE), sections.listed():
             page.run()
@@ -100,18 +104,35 @@ def show() -> None:
         st.error(html.markdown(f"The page failed, which is our bug: {type(error).__name__}: {error}"))
 
 
-def _of_new_widgets() -> dict[str, str]:
+def _of_new_widgets() -> dict[str, list[str]]:
     """Return what the address gives to widgets that are about to be drawn for the first time."""
-    return {key: text for key, text in st.query_params.items() if key not in st.session_state}
+    return {key: st.query_params.get_all(key) for key in st.query_params if key not in st.session_state}
 
 
-def _not_taken(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each number in the address that its field did not take; the framework says nothing."""
-    for key, text in given.items():
-        value = st.session_state.get(key, text)
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            with suppress(ValueError):
-                if value is not None and math.isclose(float(text), value):
-                    continue
-            used = "it is left empty" if value is None else f"{value:g} is used"
-            yield f"The address says {key}={text}, which this page does not take: {used}."
+def _not_taken(given: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield a line for each value in the address that its field did not take; the framework says nothing."""
+    context = get_script_run_ctx()
+    if context is None:
+        return
+    # Only the framework's own state knows a field's type and how it writes a value into the address.
+    state = context.session_state._state
+    for key, texts in given.items():
+        field = state.query_params.get_binding_for_param(key)
+        form = None if field is None else state.get_widget_metadata(field.widget_id)
+        if field is None or form is None or not any(texts):
+            continue
+        value = form.serializer(st.session_state[key])
+        used = value if isinstance(value, list) else [] if value is None else [value]
+        if refused := [text for text in texts if not _is_among(text, used, field.value_type)]:
+            named = ", ".join(str(each).removesuffix(".0") for each in used)
+            is_used = f"{named} {'is' if len(used) == 1 else 'are'} used" if used else "it is left empty"
+            yield f"The address says {key}={', '.join(refused)}, which this page does not take: {is_used}."
+
+
+def _is_among(text: str, used: Sequence[object], value_type: str) -> bool:
+    """Return whether a field's values contain a value that the address gave as text."""
+    try:
+        value = parse_url_param(text, value_type)
+    except ValueError:
+        return False
+    return (value[0] if isinstance(value, list) else value) in used

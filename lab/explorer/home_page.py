@@ -108,7 +108,7 @@ def page(pages: Mapping[str, StreamlitPage]) -> None:
 
 
 def _asked() -> str:
-    return str(st.query_params.get(_ASK, ""))
+    return "" if session.goes_through_history() else str(st.query_params.get(_ASK, ""))
 
 
 def _cards(pages: Mapping[str, StreamlitPage], busy: bool) -> str | None:

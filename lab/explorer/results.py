@@ -13,7 +13,7 @@ import streamlit as st
 
 from lab.charts import drawing, series, services, words
 from lab.charts.palette import EVENTS, INK, Shown, shown
-from lab.explorer import cached, downloads, html
+from lab.explorer import cached, downloads, html, session
 from lab.explorer.sections import section
 from lab.runs.store import Run
 
@@ -78,10 +78,11 @@ def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[
     )
     longest = max(series.duration_s(look.run) for look in entries)
     pick, quantity_column, when = st.columns([3, 2, 5])
+    place = session.place(names, container, "container", "shown_container")
     chosen = pick.selectbox(
         "Container",
         names,
-        index=names.index(container) if container in names else _busiest(entries[0].run, names),
+        index=_busiest(entries[0].run, names) if place is None else place,
         key="shown_container",
     )
     quantity = quantity_column.segmented_control(

@@ -67,8 +67,10 @@ def opened(ids: Sequence[str]) -> list[Run]:
         except StoreError:
             missing += 1
     if missing:
+        are = "is" if missing == 1 else "are"
         st.warning(
-            f"{missing:d} of the runs in the address are not stored here: press Run to make them again."
+            f"{missing:d} of the runs in the address {html.markdown(are)} not stored here: press Run to make "
+            "them again."
         )
     return list(runs.values())
 

@@ -45,6 +45,9 @@ def page() -> None:
         f"{len(matching)} of {len(healthy)} runs in {html.markdown(str(store.root))}. "
         "Tick several to compare them."
     )
+    gone = set(st.query_params.get_all("runs")) - set(healthy["id"])
+    if gone and "runs_table" not in st.session_state:
+        st.warning(html.markdown(f"The address names {_runs(len(gone))} that this store does not have."))
     picked = _table(matching)
     session.write_address({"runs": picked} if picked else {})
     if picked:

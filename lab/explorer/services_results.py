@@ -9,6 +9,7 @@ For: the part that the pages "Services" and "Runs" share. Not for: choosing runs
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -173,18 +174,20 @@ def _by_service(entries: Sequence[Shown]) -> None:
         "limit is too low there. Much slack and no throttling: reserved in vain."
     )
     kinds = cached.by_kind(run)
-    texts = {
-        key: [*map(drawing.latency_text, kinds[key], kinds[f"{key}{services.AT_LEAST}"])]
-        for key in ("p50", "p99")
-    }
+    # The cells stay numbers, so that a click on a heading sorts them as such.
+    cells = kinds[["kind", "requests", "not_answered_share", "p50", "p99"]].style
+    for key in ("p50", "p99"):
+        for at_least in (False, True):
+            rows = kinds[f"{key}{services.AT_LEAST}"] == at_least
+            cells.format(partial(drawing.latency_text, at_least=at_least), subset=(rows, key))
     st.dataframe(
-        kinds[["kind", "requests", "not_answered_share"]].assign(**texts),
+        cells,
         hide_index=True,
         column_config={
             "kind": st.column_config.TextColumn("Kind of request"),
             "requests": st.column_config.NumberColumn("Requests", format="localized"),
-            "p50": st.column_config.TextColumn("Latency p50"),
-            "p99": st.column_config.TextColumn("Latency p99"),
+            "p50": st.column_config.NumberColumn("Latency p50"),
+            "p99": st.column_config.NumberColumn("Latency p99"),
             "not_answered_share": st.column_config.NumberColumn("Not answered", format="percent"),
         },
         height=min(470, 36 * (len(kinds) + 1) + 3),

@@ -7,7 +7,7 @@ tabs that are open at once. Not for: widgets.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,7 +17,7 @@ from streamlit import runtime
 from streamlit.errors import StreamlitAPIException
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from lab.explorer import limits
+from lab.explorer import html, limits
 from lab.explorer.job import Job, Status
 from lab.explorer.selection import AnyChoices, ServiceChoices, TraceChoices, from_query, to_query
 from lab.explorer.shelf import Shelf
@@ -30,6 +30,16 @@ _UPLOAD, _JOB, _KEPT_JOB = "upload", "job", "kept_job"
 _ANSWER = "answer"
 _NAMED = (_UPLOAD, _JOB)
 """Parts of an address that name objects kept by a server. Every page has them."""
+_LASTING = {
+    _UPLOAD,
+    _KEPT_JOB,
+    "uploaded",
+    "upload_token",
+    "upload_trace",
+    "upload_problem",
+    "cloud_answered",
+}
+"""What stays in a session when the browser goes back: what a visitor gave or waits for, not choices."""
 
 
 class Owner(Protocol):
@@ -111,21 +121,37 @@ class Answers(Generic[Answer]):
     def kept(self) -> Answer | None:
         """Return the last answer; after a reload the one that the address names, or a line on the page if it
         is gone."""
-        if self._key not in st.session_state and (name := st.query_params.get(_ANSWER)):
-            st.session_state[self._key] = name, self._shelf.get(name)
+        if self._key not in st.session_state and (asked := st.query_params.get(_ANSWER)):
+            st.session_state[self._key] = asked, self._shelf.get(asked)
             if st.session_state[self._key][1] is None:
                 st.warning("The answer of this address is not kept here any more: ask again.")
-        name, answer = st.session_state.get(self._key, (None, None))
+        named, answer = st.session_state.get(self._key, (None, None))
         if answer is not None:
-            _name(_ANSWER, name)
+            write_one(_ANSWER, named)
         found: Answer | None = answer
         return found
+
+
+def goes_through_history() -> bool:
+    """Return whether the browser went back or forward to this address. A write into it would be a new entry
+    of the history, from which nobody gets back any more."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
+
+
+def follow_history() -> None:
+    """Forget all choices if the browser went back or forward: the address tells them, as after a reload."""
+    if goes_through_history():
+        for key in set(map(str, st.session_state)) - _LASTING:
+            del st.session_state[key]
 
 
 def write_address(wanted: Mapping[str, str | list[str]]) -> None:
     """Write a page's parameters into the address if they differ: each write is a message to the browser.
     What names a job or an upload stays, and so do the values of widgets that keep theirs in the address; such
     widgets come before."""
+    if goes_through_history():
+        return
     for key in set(st.query_params) - {*wanted, *_NAMED}:
         with suppress(StreamlitAPIException):  # A widget's own, which nobody else may remove.
             del st.query_params[key]
@@ -138,12 +164,25 @@ def write_address(wanted: Mapping[str, str | list[str]]) -> None:
         st.query_params.update(changed)
 
 
-def _name(key: str, name: str | None) -> None:
-    """Write the name of an object kept by a server into the address, or remove it."""
-    if name is None:
+def place(options: Sequence[str], asked: str, key: str, widget: str) -> int | None:
+    """Return the place of an address's value among the options, None if it is not there; a line on the page
+    says so when the widget that has them is drawn first. key: of the value in the address."""
+    if asked in options:
+        return options.index(asked)
+    if asked and widget not in st.session_state:
+        st.warning(html.markdown(f"The address says {key}={asked}, which this page does not take."))
+    return None
+
+
+def write_one(key: str, text: str | None) -> None:
+    """Write one parameter into the address, such as the name of an object that a server keeps, or remove
+    it."""
+    if goes_through_history():
+        return
+    if text is None:
         st.query_params.pop(key, None)
-    elif st.query_params.get(key) != name:
-        st.query_params[key] = name
+    elif st.query_params.get(key) != text:
+        st.query_params[key] = text
 
 
 def upload() -> Upload | None:
@@ -194,8 +233,8 @@ def keep_job(started: Job, owner: Owner, visitor: Presence) -> None:
 def publish() -> None:
     """Write the names of the session's job and upload into the address, on every page."""
     for key, state in ((_JOB, _KEPT_JOB), (_UPLOAD, _UPLOAD)):
-        name, kept = st.session_state.get(state, (None, None))
-        _name(key, None if kept is None else name)
+        named, kept = st.session_state.get(state, (None, None))
+        write_one(key, None if kept is None else named)
 
 
 class Presence:

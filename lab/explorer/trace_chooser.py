@@ -132,6 +132,8 @@ def _uploader(running: bool) -> None:
         "container). Parquet: as `twinbed record` and `twinbed traces convert` write it.",
     )
     if upload is None:
+        if st.session_state.pop("upload_token", None):
+            st.session_state["upload_problem"] = ""  # Of a file that was removed.
         kept = session.upload()
         if kept is not None:
             st.caption(f"Uploaded: {html.markdown(kept.name)}")

@@ -116,8 +116,7 @@ def _choose(cells: Sequence[Cell]) -> Cell:
 
 
 def _asked(options: Sequence[str], key: str) -> int:
-    asked = st.query_params.get(key)
-    return options.index(asked) if asked in options else 0
+    return session.place(options, st.query_params.get(key, ""), key, f"validated_{key}") or 0
 
 
 def _errors(cell: Cell) -> None:

@@ -26,7 +26,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     A condition is named by the last part of its key if that is unique: `app=teastore` for `services.app`.
     Runs that differ only in the seed share a label. If more than three conditions differ, a label lists those
     in which its run differs from most others. If that does not distinguish the runs either, the label holds
-    the run's id.
+    the run's id, unless name and policy are enough.
     """
     names = [str(run.manifest["name"]) for run in runs]
     known = [{"name": name, **conditions(run)} for name, run in zip(names, runs, strict=True)]
@@ -51,7 +51,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
         (run.policy, *(table.get(key) for key in differing)) for run, table in zip(runs, known, strict=True)
     ]
     if max(map(len, told)) > _MOST_DIFFERENCES or len(set(zip(texts, full, strict=True))) > len(set(texts)):
-        texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
+        texts = [run.policy for run in runs]
+        if len(set(zip(names, full, strict=True))) > len(set(zip(names, texts, strict=True))):
+            texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
     if len(set(names)) == 1:
         return texts
     return [f"{name} {text}" for name, text in zip(names, texts, strict=True)]

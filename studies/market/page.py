@@ -14,7 +14,8 @@ import numpy as np
 
 from control.market import make as policy
 from control.market.ports import Real, Terms
-from studies import harness
+from lab.runs.page import svg
+from studies import harness, pictures
 from studies.harness import Asked, table
 from studies.judge import aim
 from studies.market import clouds, regions, spotdnn
@@ -103,7 +104,9 @@ def make(asked: Asked) -> int:
         check()
     more = [*regions.parts(regions.rows(games, terms_of, check))]
     more += clouds.parts(clouds.rows(asked.public_data("gavel_throughputs"), check))
-    harness.write(asked.out / "market.md", document(judged, free, more))
+    text = document(judged, free, more)
+    harness.write(asked.out / "market.md", text)
+    harness.write(asked.out / "market.svg", svg(pictures.market(text)))
     return 0
 
 
@@ -134,6 +137,7 @@ def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = (
     groups = [_verdict(name, judged, free) for name in GROUPS]
     columns = ("variant", "optimum, $", "ours, $", "ours", "Uniform Progress", "greedy", "late", "off, $")
     parts = (
+        "![Cost of each policy over the optimum, variant by variant](market.svg)",
         "## Groups of variants",
         "Figures are ratios to the optimum. Free windows come from the same traces, judge nobody, and "
         f"overlap, so one in {EVERY} is played.",

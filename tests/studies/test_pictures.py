@@ -51,6 +51,15 @@ def test_the_picture_of_advice_has_every_set_and_candidate():
     assert rows["all", "vpa"] == pytest.approx(3772 / 3070)
 
 
+def test_the_pictures_of_markets_and_schedulers_have_every_known_figure():
+    marks = pictures.market((RESULTS / "market.md").read_text()).data
+    assert marks.set_index(["variant", "policy"]).loc[("zones_loose_small", "greedy"), "value"] == 1.150
+    assert len(marks) == 3 * 24
+    page = (RESULTS / "cluster.md").read_text()
+    marks = pictures.schedulers(page).layer[1].data
+    assert len(marks) == page.count("| yes |") + page.count("| no |")
+
+
 def test_the_twin_is_drawn_over_the_testbed_in_a_panel_per_quantity():
     chart = pictures.fidelity(FIDELITY)
     assert [panel["title"] for panel in chart.to_dict()["concat"]] == ["CPU work done", "Latency p99"]

@@ -58,6 +58,7 @@ _SCREENS = 3
 def shoot(page: Page, name: str, folder: Path) -> None:
     """Takes a picture of all of the page."""
     width, window = page.viewport_size["width"], page.viewport_size["height"]
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
     page.wait_for_timeout(_SETTLE_MS)
     expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     for _ in range(2):  # Charts are drawn, and the page grows, once they are in the window.

@@ -120,12 +120,12 @@ def test_a_result_has_the_table_the_verdicts_the_history_and_the_downloads(open_
     assert "It \\*reserves\\* less" in texts(app)
     assert "of the largest of 2 replicas" in texts(app)
     assert "Kubernetes" in next(line.value for line in app.caption if "Not offered" in line.value)
-    assert "No limit: limit advised." in texts(app)
+    assert "Not drawn: limit advised \\(there is none\\)" in texts(app)
     app.selectbox(key="advice_container").select_index(1).run()
     app.segmented_control(key="advice_quantity").set_value("Memory").run()
     assert not app.exception
     assert "**Apply with care.**" in texts(app)
-    assert "left as it is: request now, request advised." in texts(app)
+    assert "request now, request advised \\(unknown, or left as it is\\)." in texts(app)
 
 
 def test_figures_have_units_and_no_exponents(open_page):

@@ -16,13 +16,14 @@ from tests.lab.explorer.test_pages import html as markup
 
 @pytest.fixture(scope="module")
 def fabrics(tmp_path_factory):
-    """A training job and a fleet, each under two schemes. Not to be changed."""
+    """A training job and two fleets, each under two schemes. Not to be changed."""
     store = RunStore(tmp_path_factory.mktemp("fabrics"))
     training = {"parameters": 1e6, "micro_batch_s": 0.1, "data": 4, "iterations": 60}
     faults = {"kind": "single", "at_s": 3.0, "down_s": 2.0}
     for name, part in (
         ("training", {"topology": {"hosts": 4}, "faults": faults, "training": training}),
         ("fleet", {"fleet": {"gpus": 64, "days": 2.0}}),
+        ("fleet", {"fleet": {"gpus": 128, "days": 2.0}}),
     ):
         run_scenario(
             build({"name": name, "fabric": part, "policies": ["thorn", "bond"], "seeds": [0]}), store

@@ -70,6 +70,36 @@ def csv_file(name: str, content: bytes) -> dict:
     return {"name": name, "mimeType": "text/csv", "buffer": content}
 
 
+def test_going_back_shows_what_each_address_says_until_it_leaves(page):
+    trace = page.get_by_role("combobox", name="Trace")
+    expect(page).to_have_url(re.compile("recording=bursty_service$"))
+    trace.click()
+    page.get_by_role("option", name="compile batch").click()
+    expect(page).to_have_url(re.compile("recording=compile_batch$"))
+    page.get_by_role("link", name="Cloud").click()
+    expect(page.get_by_role("heading", name="Cloud")).to_be_visible()
+    for address, shown in (
+        ("=compile_batch", "compile batch"),
+        ("=bursty_service", "bursty service"),
+        ("/containers", "bursty service"),
+    ):
+        page.go_back()
+        expect(trace).to_have_value(shown)
+        expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+        expect(page).to_have_url(re.compile(f"{address}$"))
+    page.go_back()
+    assert page.url == "about:blank"
+
+
+def test_a_wrong_file_that_is_removed_is_forgotten(page):
+    page.get_by_role("combobox", name="Trace").click()
+    page.get_by_role("option", name="Upload your own trace").click()
+    upload(page, csv_file("wrong.csv", b"{}"))
+    expect(page.get_by_text("wrong.csv:")).to_be_visible()
+    page.get_by_role("button", name="Remove wrong.csv").click()
+    expect(page.get_by_text("wrong.csv")).to_have_count(0)
+
+
 def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page, tmp_path):
     picker = page.get_by_role("combobox", name="Trace")
     picker.click()

@@ -34,15 +34,63 @@ def test_an_empty_page_says_in_one_sentence_what_to_do(open_app):
     assert not app.button(key="run").disabled
 
 
-def test_a_number_of_the_address_that_its_field_does_not_take_is_said(open_app):
-    said = texts(open_app("fabric", fabric_hosts="9999"))
-    assert "fabric_hosts=9999, which this page does not take: 4 is used" in said
-    assert "does not take" not in texts(open_app("fabric", fabric_hosts="6"))
+@pytest.mark.parametrize(
+    ("at", "query", "said"),
+    [
+        ("fabric", {"fabric_hosts": "9999"}, "fabric_hosts=9999, which this page does not take: 4 is used"),
+        (
+            "fabric",
+            {"fabric_silent": "maybe"},
+            "fabric_silent=maybe, which this page does not take: True is used",
+        ),
+        (
+            "fabric",
+            {"fabric_ask": "[x](y)"},
+            "fabric_ask=\\[x\\]\\(y\\), which this page does not take: One fault of a link is used",
+        ),
+        ("fabric", {"fabric_scheme": "magic"}, "fabric_scheme=magic, which this page does not take: "),
+        ("market", {"market_policies": ["x", "y"]}, "market_policies=x, y, which this page does not take: "),
+        (
+            "cloud",
+            {"cloud_region": "mars"},
+            "cloud_region=mars, which this page does not take: us-central1 is used",
+        ),
+    ],
+)
+def test_a_value_of_the_address_that_its_field_does_not_take_is_said(open_app, at, query, said):
+    shown = [warning.value for warning in open_app(at, **query).warning]
+    assert len(shown) == 1
+    assert said in shown[0]
+
+
+@pytest.mark.parametrize(
+    ("at", "query"),
+    [
+        ("fabric", {"fabric_hosts": "6", "fabric_silent": "False", "fabric_ask": "One fault of a link"}),
+        (
+            "fabric",
+            {"fabric_hosts": "6.0", "fabric_silent": "true", "fabric_ask": "Fleet", "fabric_gpus": "64"},
+        ),
+        ("fabric", {"fabric_ask": "Fleet", "fabric_gpus": "1,024", "fabric_fleet_schemes": ["Bond"]}),
+        ("cloud", {"cloud_region": "us-central1", "cloud_budget": "", "cloud_deadline": "6h"}),
+    ],
+)
+def test_a_value_of_the_address_that_its_field_takes_needs_no_word(open_app, at, query):
+    assert [warning.value for warning in open_app(at, **query).warning] == []
+
+
+@pytest.mark.slow
+def test_a_container_of_the_address_that_the_runs_lack_is_said(open_app, stored):
+    app = open_app(runs=[run.id for run in stored[1]], container="c99")
+    said = "The address says container=c99, which this page does not take."
+    assert [warning.value for warning in app.warning] == [said]
+    assert not app.selectbox(key="shown_container").set_value("c2").run().warning
 
 
 @pytest.mark.slow
 def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     app = open_app(runs=[run.id for run in stored[1]], container="c2")
+    assert not app.warning
     assert not app.exception
     assert not app.error
     assert app.selectbox(key="shown_container").value == "c2"
@@ -212,6 +260,11 @@ def test_the_runs_page_lists_what_is_stored(open_runs):
     assert not app.exception
     assert "4 of 4 runs" in texts(app)
     assert list(app.dataframe[0].value["policy"]) != []
+
+
+def test_runs_of_the_address_that_are_gone_are_said(open_app):
+    said = [warning.value for warning in open_app("runs", runs=["gone"]).warning]
+    assert said == ["The address names 1 run that this store does not have."]
 
 
 def test_the_runs_can_be_filtered_by_text_and_policy(open_runs):

@@ -83,6 +83,14 @@ def test_the_percentile_goes_into_the_address_and_comes_back(open_services, aske
 
 
 @pytest.mark.slow
+def test_kinds_of_requests_are_sorted_by_latency_as_by_a_number(open_services, asked):
+    app = open_services(runs=[run.id for run in asked[1]])
+    kinds = app.dataframe[1]
+    assert kinds.value["p99"].dtype == float
+    assert " ms" in str(kinds.proto.arrow_data.styler.display_values)
+
+
+@pytest.mark.slow
 def test_another_policys_services_can_be_looked_at(open_services, asked):
     app = open_services(runs=[run.id for run in asked[1]])
     first = app.dataframe[0].value

@@ -50,6 +50,13 @@ def test_runs_of_the_twin_alone_are_not_validated(open_page, stored):
 
 
 @pytest.mark.slow
+def test_a_policy_of_the_address_that_was_not_validated_is_said(open_page, validated):
+    app = open_page(validated, policy="magic")
+    said = "The address says policy=magic, which this page does not take."
+    assert [warning.value for warning in app.warning if "address" in warning.value] == [said]
+
+
+@pytest.mark.slow
 def test_validated_runs_are_laid_over_each_other_with_their_errors(open_page, validated):
     app = open_page(validated)
     assert not app.exception

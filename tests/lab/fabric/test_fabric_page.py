@@ -23,13 +23,13 @@ def opened(sends, monkeypatch):
 
 
 def installed_ms(app: AppTest) -> float:
-    rows = app.dataframe[0].value
-    return float(rows[rows["step"] == "installed"]["time (ms)"].max())
+    rows = app.table[0].value
+    return rows[rows["step"] == "installed"]["time (ms)"].astype(float).max()
 
 
 def test_a_fault_is_followed_until_routes_are_installed(opened):
     assert not opened.exception
-    steps = set(opened.dataframe[0].value["step"])
+    steps = set(opened.table[0].value["step"])
     assert {"broken", "detected", "selected", "installed", "repaired"} <= steps
     assert 200 < installed_ms(opened) < 500
     assert "RDMA sends again after" in opened.get("html")[0].proto.body

@@ -127,6 +127,12 @@ def test_runs_that_differ_in_much_are_labelled_with_their_ids(store):
     assert labels(runs) == [f"escra {run.id[-10:]}" for run in runs]
 
 
+def test_names_that_tell_runs_apart_need_no_ids(store):
+    spec = {"budget_factor": 9.0, "period_s": 0.2, "host_cores": 9.0, "threads": 2.0}
+    runs = [publish(store, name="a"), publish(store, name="b", spec=spec)]
+    assert labels(runs) == ["a escra", "b escra"]
+
+
 def test_several_seeds_are_shown_as_one_record_with_its_spread(store):
     result = as_result([publish(store, text, seed=seed) for text in ("escra", "vpa") for seed in (0, 1)])
     assert [row["label"] for row in result.rows] == ["escra", "vpa"]
