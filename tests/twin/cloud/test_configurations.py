@@ -57,6 +57,10 @@ def test_a_state_that_just_fits_is_asked_about():
     assert one(parameters=7e9, gpus=2, micro_batch=1).micro_batch == [1]
 
 
+def test_a_step_that_was_measured_did_fit():
+    assert one(parameters=30e9, gpus=1, micro_batch=1, step_s=100.0).parameters == [30e9]
+
+
 def test_more_gpus_leave_more_memory_under_full_sharding_only():
     wide = [one(parameters=13e9, recompute=True, tokens_per_gpu=1e7, gpus=n).micro_batch[0] for n in (8, 64)]
     assert wide[1] > wide[0]
