@@ -111,9 +111,24 @@ def store_of_code(name: str, parts: Sequence[str]) -> Path:
 def page(
     name: str, title: str, answer: Iterable[str], parts: Iterable[str], conditions: Iterable[str]
 ) -> str:
-    """Return a results page in Markdown: the answer in three sentences, the parts, then the conditions."""
+    """Return a results page in Markdown: the answer in three sentences, its picture if it has one, the parts,
+    then the conditions."""
+    from studies.pictures import PICTURES
+
     made = f"<!-- Made by `python -m studies {name}`; edit studies/, not this file. -->"
-    return "\n\n".join([made, f"# {title}", " ".join(answer), *parts, "## Conditions", *conditions]) + "\n"
+    picture = [f"![{PICTURES[name].caption}]({name}.svg)"] if name in PICTURES else []
+    body = [" ".join(answer), *picture, *parts]
+    return "\n\n".join([made, f"# {title}", *body, "## Conditions", *conditions]) + "\n"
+
+
+def publish(name: str, text: str, folder: Path) -> None:
+    """Write a page, and its picture if it has one, into a folder, and print their paths."""
+    from lab.runs.page import svg
+    from studies.pictures import PICTURES
+
+    if name in PICTURES:
+        write(folder / f"{name}.svg", svg(PICTURES[name].draw(text)))
+    write(folder / f"{name}.md", text)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:

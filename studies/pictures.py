@@ -7,7 +7,8 @@ for laying out a page.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import altair as alt
 import pandas as pd
@@ -37,6 +38,12 @@ def table_below(text: str, heading: str) -> pd.DataFrame:
     lines = table[0].splitlines() if table else []
     cells = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines]
     return pd.DataFrame(cells[2:], columns=cells[0] if cells else None)
+
+
+def _number(cells: pd.Series) -> pd.Series:
+    """Return the first number of each cell, NaN without one. A bound counts as its value, A ± B as A."""
+    plain = cells.astype(str).str.replace(",", "").str.replace("&lt;", "")
+    return pd.to_numeric(plain.str.extract(r"(-?\d+(?:\.\d+)?)")[0])
 
 
 def advice(text: str) -> alt.HConcatChart:
@@ -85,6 +92,159 @@ def schedulers(text: str) -> alt.LayerChart:
     return chart.properties(padding=_PADDING)
 
 
+def against_goals(text: str) -> alt.LayerChart:
+    """Draw each prediction's error divided by its goal, the worst of several, from the page of predictors."""
+    frame = table_below(text, "## Job performance on public measurements")
+    goals = frame["goal"].str.extractall(r"(?P<what>median|p90|mean) ≤ (?P<most>[\d.]+)").reset_index()
+    errors = frame[["median", "p90", "mean"]].apply(pd.to_numeric).abs().stack()
+    places = pd.MultiIndex.from_frame(goals[["level_0", "what"]])
+    ratio = errors.reindex(places).to_numpy() / goals["most"].astype(float)
+    rows = pd.DataFrame(
+        {
+            "asked": frame["asked"].str.partition(":")[0].str.partition(" (")[0].str.partition(",")[0]
+            + ", "
+            + frame["data"].str.partition(",")[0],
+            "verdict": frame["verdict"],
+            "value": ratio.groupby(goals["level_0"]).max(),
+        }
+    ).dropna()
+    x = alt.X("value:Q", title="Error divided by its goal; pale: reached")
+    near = alt.Chart(pd.DataFrame({"value": [0.0], "most": [1.0]})).mark_rect(color=USAGE, opacity=0.15)
+    marks = _marks(rows, x, "asked", "verdict", ["reached", "missed"])
+    chart: alt.LayerChart = near.encode(x=x, x2="most:Q") + marks
+    return chart.properties(padding=_PADDING)
+
+
+def detection(text: str) -> alt.Chart:
+    """Draw the gaps at silent faults of each road and timer, from the page of detection."""
+    tables = []
+    for heading in re.findall(r"^## \S+ ms: gaps .*$", text, re.MULTILINE):
+        timers = heading.removeprefix("## ").partition(":")[0]
+        frame = table_below(text, heading)
+        tables.append(frame.assign(row=frame["road"] + ", " + timers))
+    names = ["median", "p99"]
+    rows = pd.concat(tables).melt("row", names, "gap", "value").astype({"value": float})
+    return _logarithmic(rows, "Gap of the worst of 16 flows, ms", "gap", names)
+
+
+def stall_runs(text: str) -> alt.Chart:
+    """Draw the time of each run, measured and by the twin, from the page of stalls."""
+    frame = table_below(text, "## Runs")
+    frame["row"] = frame["job"] + ", " + frame["run"]
+    names = ["measured, s", "twin, s"]
+    rows = frame.melt("row", names, "what", "value").astype({"value": float})
+    return _logarithmic(rows, "Time of a run, s", "what", names)
+
+
+def real_jobs(text: str) -> alt.Chart:
+    """Draw the mean JCT of each cell, by the twin and real, from the page of the clusters' fidelity."""
+    tables = []
+    for title in ("Real processes", "Slurm decides", "Slurm runs"):
+        frame = table_below(text, f"## {title}")
+        if len(frame):
+            load = frame["load"].str.removesuffix(".0")
+            tables.append(frame.assign(row=title + ", " + frame["policy"] + ", load " + load))
+    names = ["twin JCT (s)", "real JCT (s)"]
+    rows = pd.concat(tables).melt("row", names, "what", "value").astype({"value": float})
+    return _logarithmic(rows, "Mean JCT, s of the cluster", "what", names)
+
+
+def failovers(text: str) -> alt.LayerChart:
+    """Draw the twin's gaps over the testbed's, from the page of the fabric's fidelity."""
+    frame = table_below(text, "## The twin")
+    names = list(dict.fromkeys(frame["Quantity"]))
+    rows = pd.DataFrame(
+        {
+            "quantity": frame["Quantity"],
+            "testbed": _number(frame["Testbed (ms)"]),
+            "twin": _number(frame["Twin (ms)"]),
+        }
+    ).dropna()
+    rows = rows[(rows["testbed"] > 0) & (rows["twin"] > 0)]
+    both = rows[["testbed", "twin"]].to_numpy()
+    ends = [0.8 * both.min(), 1.25 * both.max()]
+    scale = alt.Scale(type="log", domain=ends, nice=False)
+    axis = alt.Axis(format=",~g")
+    equal = alt.Chart(pd.DataFrame({"testbed": ends, "twin": ends})).mark_line(color=USAGE, strokeDash=[4, 3])
+    points = (
+        alt.Chart(rows, width=2 * _WIDTH, height=2 * _WIDTH)
+        .mark_point(filled=True, size=50, opacity=0.7)
+        .encode(
+            x=alt.X("testbed:Q", title="Testbed, ms", scale=scale, axis=axis),
+            y=alt.Y("twin:Q", title="Twin, ms", scale=scale, axis=axis),
+            color=alt.Color(
+                "quantity:N",
+                title=None,
+                scale=alt.Scale(domain=names, range=list(SERIES[: len(names)])),
+                legend=alt.Legend(orient="top"),
+            ),
+            shape=alt.Shape("quantity:N", scale=alt.Scale(domain=names), legend=None),
+        )
+    )
+    chart: alt.LayerChart = equal.encode(x="testbed:Q", y="twin:Q") + points
+    return chart.properties(padding=_PADDING)
+
+
+def goodput(text: str) -> alt.Chart:
+    """Draw how far fitted step times miss the measured ones, from the page of goodput."""
+    frame = table_below(text, "## Step times")
+    names = ["median", "mean error", "90th percentile"]
+    rows = frame.melt("model", names, "error", "value")
+    rows["value"] = _number(rows["value"])
+    x = alt.X("value:Q", title="Error of a step's time, %")
+    return _marks(rows, x, "model", "error", names).properties(padding=_PADDING)
+
+
+def leavers(text: str) -> alt.Chart:
+    """Draw the share of users who leave, from the page of shared clusters."""
+    frame = table_below(text, "## H10: who leaves")
+    left = frame["users who leave"].str.extract(r"(\d+) of (\d+)").astype(float)
+    frame["row"] = frame["data"] + ", " + frame["discount"] + " off, " + frame["price"]
+    frame["value"], frame["load"] = 100 * left[0] / left[1], "load " + frame["load"]
+    x = alt.X("value:Q", title="Users who leave, %")
+    chart = _marks(frame[["row", "load", "value"]], x, "row", "load", list(dict.fromkeys(frame["load"])))
+    # Most are all or none: marks beside each other hide none.
+    beside = chart.encode(yOffset="load:N").properties(height=alt.Step(_ROW, **{"for": "position"}))
+    return beside.properties(padding=_PADDING)
+
+
+def duel(text: str) -> alt.Chart:
+    """Draw the p99 of each policy by application and host, from the page of CPU requests alone."""
+    frame = table_below(text, "## duel: Escra beside CPU requests without CPU limits").set_index("")
+    rows = frame[frame.index.str.startswith("Latency p99")].rename_axis("policy").reset_index()
+    rows["policy"] = rows["policy"].str.extract(r"^Latency p99, (.*) \(s\)$")[0]
+    names = list(rows["policy"])
+    rows = rows.melt("policy", var_name="row")
+    rows["value"] = _number(rows["value"])
+    return _logarithmic(rows, "Latency p99, s; above 1 s a lower bound", "policy", names)
+
+
+def rules(text: str) -> alt.Chart:
+    """Draw what each rule reached, from the page of Firm's training."""
+    frame = table_below(text, "# Firm: what its training is worth").rename(columns={"rule": "row"})
+    names = ["SLO kept", "use/limit"]
+    rows = frame.melt("row", names, "what", "value")
+    rows["value"] = _number(rows["value"])
+    return _marks(rows, alt.X("value:Q", title="%"), "row", "what", names).properties(padding=_PADDING)
+
+
+def overhead(text: str) -> alt.Chart:
+    """Draw what an empty or sleeping unit costs by engine and workers, from the page of sweeps."""
+    frame = table_below(text, "## What a unit costs")
+    frame["row"] = frame["engine"] + ", " + frame["workers"] + " workers"
+    frame["unit"] = "sleeps " + frame["sleep (s)"] + " s"
+    rows = frame.rename(columns={"overhead per unit (ms)": "value"})[["row", "unit", "value"]]
+    rows["value"] = _number(rows["value"])
+    return _logarithmic(rows, "Overhead per unit, ms", "unit", list(dict.fromkeys(rows["unit"])))
+
+
+def _logarithmic(rows: pd.DataFrame, title: str, mark: str, names: Sequence[str]) -> alt.Chart:
+    """Draw the column `value` of each `row` on a logarithmic axis, a mark for each name."""
+    scale = alt.Scale(type="log", nice=False, padding=12)
+    x = alt.X("value:Q", title=title, scale=scale, axis=alt.Axis(format=",~g"))
+    return _marks(rows, x, "row", mark, names).properties(padding=_PADDING)
+
+
 def _marks(
     rows: pd.DataFrame, x: alt.X, row: str, mark: str, names: Sequence[str], *, labels: bool = True
 ) -> alt.Chart:
@@ -98,7 +258,7 @@ def _marks(
                 f"{row}:N",
                 title=None,
                 scale=alt.Scale(domain=list(dict.fromkeys(rows[row]))),
-                axis=alt.Axis(grid=True, labelLimit=220, labels=labels, ticks=labels),
+                axis=alt.Axis(grid=True, labelLimit=320, labels=labels, ticks=labels),
             ),
             color=alt.Color(
                 f"{mark}:N",
@@ -176,3 +336,30 @@ def fidelity(text: str) -> alt.ConcatChart:
             panels.append(panel.properties(width=_WIDTH, height=_WIDTH))
     chart: alt.ConcatChart = alt.concat(*panels, columns=_COLUMNS)
     return chart
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A page's picture. caption: what it shows. draw: the page's text → the chart."""
+
+    caption: str
+    draw: Callable[[str], alt.TopLevelMixin]
+
+
+PICTURES = {
+    "advice": Picture("What became of each candidate's advice, set by set", advice),
+    "cloud": Picture("Errors of predictions against their goals", against_goals),
+    "cluster": Picture("Every figure of ours beside the source's", schedulers),
+    "detection": Picture("Gaps at silent faults by road and timers", detection),
+    "fidelity-cluster": Picture("Mean JCT of the twin beside real jobs", real_jobs),
+    "fidelity-containers": Picture("The twin over the testbed, a panel per quantity", fidelity),
+    "fidelity-fabric": Picture("The twin's gaps over the testbed's", failovers),
+    "firm-training": Picture("What each rule reached", rules),
+    "goodput": Picture("Errors of fitted step times", goodput),
+    "market": Picture("Cost of each policy over the optimum, variant by variant", market),
+    "requests-only": Picture("Latency p99 of each policy by application and host", duel),
+    "scale": Picture("What a unit costs by engine and workers", overhead),
+    "sharing": Picture("Share of users who leave", leavers),
+    "stalls": Picture("Time of each run, measured and by the twin", stall_runs),
+}
+"""Pages that open with a picture of a table of theirs. Pages of experiments have others, too."""

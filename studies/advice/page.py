@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from control.advice.candidates import KRR, LIMITS, REQUESTS_ONLY, VPA
-from lab.runs.page import svg
-from studies import harness, pictures
+from studies import harness
 from studies.advice.halves import HOST_CORES, JUDGED, RISK, SEEDS, Sums, added, judge
 from studies.advice.histories import SETS, History
 from studies.harness import Asked
@@ -35,8 +34,7 @@ def make(asked: Asked) -> int:
         if sums is not None:
             judged.append((history, sums))
     text = document(judged, absent)
-    harness.write(asked.out / "advice.svg", svg(pictures.advice(text)))
-    harness.write(asked.out / "advice.md", text)
+    harness.publish("advice", text, asked.out)
     return 0
 
 
@@ -45,7 +43,6 @@ def document(judged: list[Judged], absent: Iterable[str]) -> str:
     unseen = [entry for entry in judged if not entry[0].seen]
     seen = [entry for entry in judged if entry[0].seen]
     parts = [
-        "![What became of each candidate's advice, set by set](advice.svg)",
         *_aims(unseen),
         *_section("Histories that the first method had not seen", unseen),
         *_section("Histories that chose the first method", seen),

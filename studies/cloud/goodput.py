@@ -54,7 +54,7 @@ class Measured:
 def make(asked: Asked) -> int:
     """Write the page."""
     folder = asked.public_data("pollux_t4")
-    harness.write(asked.out / "goodput.md", document({name: read(folder, name) for name in MODELS}))
+    harness.publish("goodput", document({name: read(folder, name) for name in MODELS}), asked.out)
     return 0
 
 

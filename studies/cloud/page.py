@@ -36,7 +36,7 @@ def make(asked: Asked) -> int:
     for part in parts:
         paragraphs += [*part()]
         check()
-    harness.write(asked.out / "cloud.md", document(paragraphs))
+    harness.publish("cloud", document(paragraphs), asked.out)
     return 0
 
 

@@ -60,7 +60,7 @@ def make(asked: Asked) -> int:
             store.write(_ROW.dump_json(held[-1]) + b"\n")
     if not held:
         raise ScenarioError(f"{path}: no job was measured yet")
-    harness.write(asked.out / "stalls.md", document(sorted(held, key=lambda job: job.job)))
+    harness.publish("stalls", document(sorted(held, key=lambda job: job.job)), asked.out)
     return 0
 
 

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from lab.ask.scenario import build
-from lab.runs.page import svg
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
-from studies import harness, pictures
+from studies import harness
 from studies.harness import Asked, TimeIsUpError, table
 from traces.readers.job_logs import read_philly
 
@@ -93,9 +92,7 @@ def make(asked: Asked) -> int:
                 made.setdefault(cell.name, {})[policy] = run
     except TimeIsUpError as error:
         harness.say(f"cluster: {error}")
-    text = document(made)
-    harness.write(asked.out / "cluster.md", text)
-    harness.write(asked.out / "cluster.svg", svg(pictures.schedulers(text)))
+    harness.publish("cluster", document(made), asked.out)
     return 0
 
 
@@ -142,7 +139,7 @@ def _philly(data: Path, load: float) -> dict[str, Any]:
 
 def document(made: Mapping[str, Mapping[str, Run]]) -> str:
     """Return the page's text."""
-    parts = ["![Every figure of ours beside the source's](cluster.svg)"]
+    parts: list[str] = []
     for title, about, figures, loads, values in (
         ("H1: one GPU a job, mean JCT (h)", "jobs/h", _H1, ("H1-4", "H1-4.8", "H1-5.6"), _jct_h),
         ("H2: several GPUs a job, mean JCT (h)", "jobs/h", _H2, ("H2-1", "H2-2", "H2-2.6"), _jct_h),

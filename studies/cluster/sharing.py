@@ -58,7 +58,7 @@ class Data:
 
 def make(asked: Asked) -> int:
     """Write the page."""
-    harness.write(asked.out / "sharing.md", document(list(data(asked.public_data()))))
+    harness.publish("sharing", document(list(data(asked.public_data()))), asked.out)
     return 0
 
 

@@ -150,7 +150,7 @@ def make(asked: Asked) -> int:
     text = document(page, reported, asked)
     if _verdicts(reported):
         harness.write(asked.out / f"{page.name}-ratios.svg", svg(pictures.ratios(text)))
-    harness.write(asked.out / f"{page.name}.md", text)
+    harness.publish(page.name, text, asked.out)
     return 0
 
 

@@ -27,7 +27,7 @@ from lab.fabric.validate.judge import simulated
 from studies.fabric import many_routes, still
 from studies.fabric.causes import CAUSES, STALL_FLOOR_S, bound_per_h, cause
 from studies.fabric.data_planes import sessions_table, stopped, stops_table
-from studies.harness import Asked, dash, page, say, table, write
+from studies.harness import Asked, dash, page, publish, say, table
 from testbed.fabric import sentinel
 from testbed.fabric.witness import BfdSeen
 from twinbed import ScenarioError
@@ -82,7 +82,7 @@ def make(asked: Asked) -> int:
         if part in parts:
             if not made.exists():
                 raise ScenarioError(f"detection: {made} is not there; make the page first, without --only")
-            write(made, with_section(made.read_text(), measure(60 * minutes, say)))
+            publish("detection", with_section(made.read_text(), measure(60 * minutes, say)), asked.out)
     timers = [part for part in parts if "x" in part]
     load = Path("/proc/loadavg").read_text().split()[0]
     share_s = 60 * minutes * _OTHERS_SHARE
@@ -96,7 +96,7 @@ def make(asked: Asked) -> int:
         print(*sections, sep="\n\n")
     else:
         kept = kept_sections(made.read_text(), _APART) if made.exists() else []
-        write(made, told_whole(seen, [*sections, *kept], load))
+        publish("detection", told_whole(seen, [*sections, *kept], load), asked.out)
     return 0
 
 

@@ -54,7 +54,7 @@ def make(asked: Asked) -> int:
                         backend.run(spec, store, repeat, None)
     except TimeIsUpError as error:
         harness.say(f"fidelity-cluster: {error}")
-    harness.write(asked.out / "fidelity-cluster.md", document(store))
+    harness.publish("fidelity-cluster", document(store), asked.out)
     return 0
 
 

@@ -24,9 +24,8 @@ from lab.containers.validate.rule import (
     share,
 )
 from lab.runs.formats import ABSENT, Column, Record, Result, markdown
-from lab.runs.page import svg
 from lab.runs.store import RunStore
-from studies import harness, pictures
+from studies import harness
 from studies.fidelity_containers import loop_figures, matrix
 from studies.fidelity_containers.loop_figures import LoopFigures
 from studies.harness import Asked, table
@@ -65,8 +64,7 @@ def make(asked: Asked) -> int:
     loop = None if asked.only else loop_figures.measure()
     took_s = sum(float(run.manifest["wall_s"]) for cell in cells for run in (*cell.testbed, *cell.disturbed))
     text = document(cells, loop, took_s, asked.only, asked.few)
-    harness.write(asked.out / "fidelity-containers.svg", svg(pictures.fidelity(text)))
-    harness.write(asked.out / "fidelity-containers.md", text)
+    harness.publish("fidelity-containers", text, asked.out)
     return 0
 
 
@@ -134,7 +132,6 @@ def _summary(cells: Sequence[Cell]) -> Iterator[str]:
         f"rule. Aim: at least {TARGET:.0%}, or within {100 * NEAR_OWN:.0f} points of the machine's own where "
         "that is less."
     )
-    yield "![The twin over the testbed, a panel per quantity](fidelity-containers.svg)"
     yield (
         "A point is one load and policy. Green: inside the limit. Blue: inside what the testbed's own "
         "repeats spread over, the grey line. Orange: outside. Pale band: a relative limit."

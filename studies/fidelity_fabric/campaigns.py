@@ -248,7 +248,7 @@ def _write(asked: Asked, store: Store) -> None:
         note=store.note,
     )
     applications = application_rows.section(calibrations=calibrations)
-    harness.write(asked.out / "fidelity-fabric.md", document(measurements, applications))
+    harness.publish("fidelity-fabric", document(measurements, applications), asked.out)
 
 
 def _lacking(store: Store) -> list[str]:

@@ -52,7 +52,7 @@ def make(asked: Asked) -> int:
     rules |= {f"AIMD, room for {room_s:g} s": (Aimd(STEP_CORES), room_s) for room_s in ROOMS_S}
     rules |= {f"DDPG, room for {ROOM_S:g} s": (Actor(layers, STEP_CORES), ROOM_S)}
     harness.write(PATH, module(line))
-    harness.write(asked.out / "firm-training.md", document(told, compared(rules, line)))
+    harness.publish("firm-training", document(told, compared(rules, line)), asked.out)
     return 0
 
 

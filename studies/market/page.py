@@ -14,8 +14,7 @@ import numpy as np
 
 from control.market import make as policy
 from control.market.ports import Real, Terms
-from lab.runs.page import svg
-from studies import harness, pictures
+from studies import harness
 from studies.harness import Asked, table
 from studies.judge import aim
 from studies.market import clouds, regions, spotdnn
@@ -104,9 +103,7 @@ def make(asked: Asked) -> int:
         check()
     more = [*regions.parts(regions.rows(games, terms_of, check))]
     more += clouds.parts(clouds.rows(asked.public_data("gavel_throughputs"), check))
-    text = document(judged, free, more)
-    harness.write(asked.out / "market.md", text)
-    harness.write(asked.out / "market.svg", svg(pictures.market(text)))
+    harness.publish("market", document(judged, free, more), asked.out)
     return 0
 
 
@@ -137,7 +134,6 @@ def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = (
     groups = [_verdict(name, judged, free) for name in GROUPS]
     columns = ("variant", "optimum, $", "ours, $", "ours", "Uniform Progress", "greedy", "late", "off, $")
     parts = (
-        "![Cost of each policy over the optimum, variant by variant](market.svg)",
         "## Groups of variants",
         "Figures are ratios to the optimum. Free windows come from the same traces, judge nobody, and "
         f"overlap, so one in {EVERY} is played.",

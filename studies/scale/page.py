@@ -52,7 +52,7 @@ def make(asked: Asked) -> int:
         keep(folder, "overhead", [asdict(row) for row in all_timed()])
     rows = [Timed(**row) for row in json.loads((folder / "overhead.json").read_text())]
     found = summed(parts)
-    harness.write(asked.out / "scale.md", text(found, rows, runs))
+    harness.publish("scale", text(found, rows, runs), asked.out)
     return 0 if is_right(found) and found["runs"] >= runs else 1
 
 

@@ -1,5 +1,6 @@
 """Pictures of results pages are drawn from the tables that the pages print."""
 
+import pandas as pd
 import pytest
 
 from lab.runs.page import svg
@@ -64,3 +65,23 @@ def test_the_twin_is_drawn_over_the_testbed_in_a_panel_per_quantity():
     chart = pictures.fidelity(FIDELITY)
     assert [panel["title"] for panel in chart.to_dict()["concat"]] == ["CPU work done", "Latency p99"]
     assert svg(chart).startswith("<svg")
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_a_page_opens_with_its_picture_which_has_marks(name):
+    text, picture = (RESULTS / f"{name}.md").read_text(), pictures.PICTURES[name]
+    assert text.split("\n\n")[3] == f"![{picture.caption}]({name}.svg)"
+    assert (RESULTS / f"{name}.svg").exists()
+    rows = [row for data in picture.draw(text).to_dict()["datasets"].values() for row in data]
+    assert len(rows) > 5
+    assert not [row for row in rows if None in row.values()]
+
+
+def test_every_results_page_has_a_picture():
+    assert [page.name for page in RESULTS.glob("*.md") if ".svg)" not in page.read_text()] == []
+
+
+def test_a_figure_is_the_first_number_of_a_cell():
+    cells = pictures._number(pd.Series(["0.1 ± &lt;0.1", "> 54.308", "1,067", "–", "-3.5%"]))
+    assert cells.tolist()[:3] + cells.tolist()[4:] == [0.1, 54.308, 1067.0, -3.5]
+    assert cells.isna().tolist() == [False, False, False, True, False]
