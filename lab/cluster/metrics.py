@@ -28,7 +28,8 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
      "Number of times that a job lost all its GPUs before its end, faults included, all jobs together."),
     ("lost_gpu_h", "Lost GPU-hours", "h", 1, "lower",
      "GPU-hours of restarts and of work that faults undid, all jobs together."),
-    ("cost_usd", "Cost", "USD", 2, "lower", "Price of the GPU-hours that jobs had, all jobs together."),
+    ("cost_usd", "Cost", "USD", 2, "lower",
+     "Price of the GPU-hours that jobs had, all jobs together. No value if no server has a price."),
     ("finished", "Finished", "1", 0, "higher", "Number of jobs that ended, watched or not."),
 )  # fmt: skip
 """Key, title, unit, decimals to print, which way is better, definition."""

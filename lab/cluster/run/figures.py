@@ -65,8 +65,9 @@ def metrics(jobs: Jobs, done: Outcome, alone: Outcome | None, counts: Flags) -> 
         "preemptions": float(done.preemptions.sum()),
         "utilisation": float(done.busy_gpu_s.sum() / max(done.capacity_gpu_s.sum(), 1e-12)),
         "lost_gpu_h": float(done.restart_gpu_s.sum() + done.undone_gpu_s.sum()) / 3600,
-        "cost_usd": float(done.busy_gpu_s @ jobs.cluster.price_usd_h) / 3600,
     }
+    if jobs.cluster.price_usd_h.any():
+        values["cost_usd"] = float(done.busy_gpu_s @ jobs.cluster.price_usd_h) / 3600
     if jct_s.size:
         values |= {
             "jct_mean_s": math.nan if grew(jobs, done, counts) else float(jct_s.mean()),

@@ -124,6 +124,12 @@ def test_jobs_of_a_sparse_queue_do_not_wait_at_all(small, twinbed, tmp_path):
     assert {row["waiting_mean_s"] for row in rows(ran).values()} == {0.0}
 
 
+def test_servers_without_a_price_have_no_cost(small, twinbed):
+    ask = ("run", small, "--set", "policies=[fifo]", "--format", "json")
+    assert rows(twinbed(*ask))["fifo"].get("cost_usd") is None
+    assert rows(twinbed(*ask, "--set", "cluster.servers.v100.price_usd_h=2"))["fifo"]["cost_usd"] > 0
+
+
 def test_a_run_that_outlasts_its_faults_says_so(small, twinbed):
     ask = ("run", small, "--set", "policies=[fifo]", "--set")
     short = twinbed(*ask, "cluster.faults={per_server_day: 1, end_s: 3600}").out
