@@ -2,7 +2,7 @@
 
 For: a pytest plugin. A skip that `allowed_skips.toml` does not list for this machine fails the run, because a
 test that silently stops running protects nothing. More than MOST_RERUNS reruns fail it, too: one is chance,
-three are a defect. Not for: which tests are tried again (conftest.py).
+three are a defect. Not for: which tests are tried again (tools/test, and tests/testbed/test_vm.py).
 """
 
 from __future__ import annotations

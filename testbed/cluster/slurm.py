@@ -37,7 +37,9 @@ _LOOK_S = 0.2
 """Time between two questions to Slurm about all jobs, s."""
 
 _FIELDS = ",".join(f"{field}:256|" for field in ("JobID", "State", "NodeList", "exit_code"))
+"""Columns that squeue prints, each padded to 256 characters and closed by a bar."""
 _SHELL = 128
+"""A shell's exit code for a program that a signal ended is this and the signal's number."""
 
 _CONF = """
 ClusterName=twinbed
@@ -237,7 +239,6 @@ class SlurmGangs(Gangs):
             return [None]
         if state in ("COMPLETED", "PENDING", "REQUEUE_HOLD"):
             return [0]
-        # A shell says 128 and the number for a signal that ended its program.
         return [_SHELL - code if code > _SHELL else code or 1]
 
     def states(self) -> dict[str, tuple[str, str, int]]:

@@ -31,7 +31,7 @@ LISTED = {
     "memory_request_bytes": (names.REQUESTS, "memory"),
     "memory_limit_bytes": (names.LIMITS, "memory"),
 }
-"""By setting, the metric of kube-state-metrics that lists it, and the text of its label `resource`."""
+"""Setting → the metric of kube-state-metrics that lists it, and the value of its label `resource`."""
 
 SETTINGS = tuple(LISTED)
 COUNTS = ("restarts", "oom_events")

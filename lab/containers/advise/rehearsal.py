@@ -214,9 +214,8 @@ class Rehearsal:
         known = ~np.isnan(sizes.memory_limit) & usage.memory_known
         late_s, arrived_s = usage.by_row(short.late_s), usage.by_row(short.arrived_s)
         if self._hosts is None:
-            late_s = np.where(
-                promised, late_s, arrived_s
-            )  # A full host leaves nothing to who requests nothing.
+            # A full host leaves nothing to a container that requests nothing.
+            late_s = np.where(promised, late_s, arrived_s)
         throttled, periods = (
             np.where(limited, usage.by_row(counts), 0.0) for counts in (lived.throttled, lived.periods)
         )
