@@ -116,18 +116,29 @@ def page(
     from studies.pictures import PICTURES
 
     made = f"<!-- Made by `python -m studies {name}`; edit studies/, not this file. -->"
-    picture = [f"![{PICTURES[name].caption}]({name}.svg)"] if name in PICTURES else []
+    picture = [_link(name)] if name in PICTURES else []
     body = [" ".join(answer), *picture, *parts]
     return "\n\n".join([made, f"# {title}", *body, "## Conditions", *conditions]) + "\n"
 
 
-def publish(name: str, text: str, folder: Path) -> None:
-    """Write a page, and its picture if it has one, into a folder, and print their paths."""
-    from lab.runs.page import svg
+def _link(name: str) -> str:
+    """Return the line that shows a page's picture."""
     from studies.pictures import PICTURES
 
+    return f"![{PICTURES[name].caption}]({name}.svg)"
+
+
+def publish(name: str, text: str, folder: Path) -> None:
+    """Write a page, and its picture if it has rows to draw, into a folder, and print their paths."""
+    from lab.runs.page import svg
+    from studies.pictures import PICTURES, NoRowsError
+
     if name in PICTURES:
-        write(folder / f"{name}.svg", svg(PICTURES[name].draw(text)))
+        try:
+            write(folder / f"{name}.svg", svg(PICTURES[name].draw(text)))
+        except NoRowsError as reason:
+            say(f"{name} has no picture: {reason}")
+            text = text.replace(f"{_link(name)}\n\n", "")
     write(folder / f"{name}.md", text)
 
 

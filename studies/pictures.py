@@ -31,8 +31,27 @@ _BOUND = re.compile(r"&lt;|>")
 """Signs before a ratio that is a bound or almost 0."""
 
 
+class NoRowsError(Exception):
+    """A page has none of the rows that its picture draws, as when little was measured so far."""
+
+
+def rows_below(text: str, heading: str) -> pd.DataFrame:
+    """Return the first table below a heading of a Markdown page. Raises NoRowsError without one."""
+    frame = table_below(text, heading)
+    if frame.empty:
+        raise NoRowsError(f"no table below {heading!r}")
+    return frame
+
+
+def _all_rows(tables: Sequence[pd.DataFrame], what: str) -> pd.DataFrame:
+    """Return all rows of some tables. Raises NoRowsError when there are none; what: the tables' name."""
+    if not any(map(len, tables)):
+        raise NoRowsError(f"no table of {what}")
+    return pd.concat(tables)
+
+
 def table_below(text: str, heading: str) -> pd.DataFrame:
-    """Return the first table below a heading of a Markdown page, its cells as text."""
+    """Return the first table below a heading of a Markdown page, its cells as text; empty without one."""
     section = re.split(r"\n#+ ", text.partition(f"\n{heading}\n")[2], maxsplit=1)[0]
     table = re.search(r"(?:^\|.*\n?)+", section, re.MULTILINE)
     lines = table[0].splitlines() if table else []
@@ -48,7 +67,7 @@ def _number(cells: pd.Series) -> pd.Series:
 
 def advice(text: str) -> alt.HConcatChart:
     """Draw the results of each candidate's advice, set by set, from the page of advice."""
-    frame = table_below(text, "## Histories that the first method had not seen")
+    frame = rows_below(text, "## Histories that the first method had not seen")
     frame["set"] = frame["set"].where(frame["set"] != "").ffill()
     money = pd.to_numeric(frame["money a day (USD)"])
     own = money.where(frame["candidate"] == "requests-only").ffill()
@@ -70,7 +89,7 @@ def advice(text: str) -> alt.HConcatChart:
 
 def market(text: str) -> alt.Chart:
     """Draw each policy's cost over the optimum, variant by variant, from the page of deadlines on spot."""
-    frame = table_below(text, "## Every variant")
+    frame = rows_below(text, "## Every variant")
     names = ["ours", "Uniform Progress", "greedy"]
     rows = frame.melt("variant", names, "policy", "value").astype({"value": float})
     x = alt.X("value:Q", title="Cost ÷ optimum", scale=alt.Scale(zero=False))
@@ -81,7 +100,7 @@ def schedulers(text: str) -> alt.LayerChart:
     """Draw ours divided by the source's, policy by policy, from the page of schedulers."""
     headings = {heading[3:5]: heading for heading in re.findall(r"^## H[1-4]: .*$", text, re.MULTILINE)}
     tables = [table_below(text, heading).assign(of=name) for name, heading in headings.items()]
-    rows = pd.concat(tables)[["policy", "of", "ratio"]].rename(columns={"ratio": "value"})
+    rows = _all_rows(tables, "H1 to H4")[["policy", "of", "ratio"]].rename(columns={"ratio": "value"})
     rows["value"] = pd.to_numeric(rows["value"], errors="coerce")
     title = "Ours divided by the source's; pale: within 10 %"
     x = alt.X("value:Q", title=title, scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~g"))
@@ -94,7 +113,7 @@ def schedulers(text: str) -> alt.LayerChart:
 
 def against_goals(text: str) -> alt.LayerChart:
     """Draw each prediction's error divided by its goal, the worst of several, from the page of predictors."""
-    frame = table_below(text, "## Job performance on public measurements")
+    frame = rows_below(text, "## Job performance on public measurements")
     goals = frame["goal"].str.extractall(r"(?P<what>median|p90|mean) ≤ (?P<most>[\d.]+)").reset_index()
     errors = frame[["median", "p90", "mean"]].apply(pd.to_numeric).abs().stack()
     places = pd.MultiIndex.from_frame(goals[["level_0", "what"]])
@@ -123,13 +142,13 @@ def detection(text: str) -> alt.Chart:
         frame = table_below(text, heading)
         tables.append(frame.assign(row=frame["road"] + ", " + timers))
     names = ["median", "p99"]
-    rows = pd.concat(tables).melt("row", names, "gap", "value").astype({"value": float})
+    rows = _all_rows(tables, "gaps").melt("row", names, "gap", "value").astype({"value": float})
     return _logarithmic(rows, "Gap of the worst of 16 flows, ms", "gap", names)
 
 
 def stall_runs(text: str) -> alt.Chart:
     """Draw the time of each run, measured and by the twin, from the page of stalls."""
-    frame = table_below(text, "## Runs")
+    frame = rows_below(text, "## Runs")
     frame["row"] = frame["job"] + ", " + frame["run"]
     names = ["measured, s", "twin, s"]
     rows = frame.melt("row", names, "what", "value").astype({"value": float})
@@ -145,13 +164,13 @@ def real_jobs(text: str) -> alt.Chart:
             load = frame["load"].str.removesuffix(".0")
             tables.append(frame.assign(row=title + ", " + frame["policy"] + ", load " + load))
     names = ["twin JCT (s)", "real JCT (s)"]
-    rows = pd.concat(tables).melt("row", names, "what", "value").astype({"value": float})
+    rows = _all_rows(tables, "cells").melt("row", names, "what", "value").astype({"value": float})
     return _logarithmic(rows, "Mean JCT, s of the cluster", "what", names)
 
 
 def failovers(text: str) -> alt.LayerChart:
     """Draw the twin's gaps over the testbed's, from the page of the fabric's fidelity."""
-    frame = table_below(text, "## The twin")
+    frame = rows_below(text, "## The twin")
     names = list(dict.fromkeys(frame["Quantity"]))
     rows = pd.DataFrame(
         {
@@ -160,7 +179,7 @@ def failovers(text: str) -> alt.LayerChart:
             "twin": _number(frame["Twin (ms)"]),
         }
     ).dropna()
-    rows = rows[(rows["testbed"] > 0) & (rows["twin"] > 0)]
+    rows = _all_rows([rows[(rows["testbed"] > 0) & (rows["twin"] > 0)]], "gaps")
     both = rows[["testbed", "twin"]].to_numpy()
     ends = [0.8 * both.min(), 1.25 * both.max()]
     scale = alt.Scale(type="log", domain=ends, nice=False)
@@ -187,7 +206,7 @@ def failovers(text: str) -> alt.LayerChart:
 
 def goodput(text: str) -> alt.Chart:
     """Draw how far fitted step times miss the measured ones, from the page of goodput."""
-    frame = table_below(text, "## Step times")
+    frame = rows_below(text, "## Step times")
     names = ["median", "mean error", "90th percentile"]
     rows = frame.melt("model", names, "error", "value")
     rows["value"] = _number(rows["value"])
@@ -197,7 +216,7 @@ def goodput(text: str) -> alt.Chart:
 
 def leavers(text: str) -> alt.Chart:
     """Draw the share of users who leave, from the page of shared clusters."""
-    frame = table_below(text, "## H10: who leaves")
+    frame = rows_below(text, "## H10: who leaves")
     left = frame["users who leave"].str.extract(r"(\d+) of (\d+)").astype(float)
     frame["row"] = frame["data"] + ", " + frame["discount"] + " off, " + frame["price"]
     frame["value"], frame["load"] = 100 * left[0] / left[1], "load " + frame["load"]
@@ -210,7 +229,7 @@ def leavers(text: str) -> alt.Chart:
 
 def duel(text: str) -> alt.Chart:
     """Draw the p99 of each policy by application and host, from the page of CPU requests alone."""
-    frame = table_below(text, "## duel: Escra beside CPU requests without CPU limits").set_index("")
+    frame = rows_below(text, "## duel: Escra beside CPU requests without CPU limits").set_index("")
     rows = frame[frame.index.str.startswith("Latency p99")].rename_axis("policy").reset_index()
     rows["policy"] = rows["policy"].str.extract(r"^Latency p99, (.*) \(s\)$")[0]
     names = list(rows["policy"])
@@ -221,7 +240,7 @@ def duel(text: str) -> alt.Chart:
 
 def rules(text: str) -> alt.Chart:
     """Draw what each rule reached, from the page of Firm's training."""
-    frame = table_below(text, "# Firm: what its training is worth").rename(columns={"rule": "row"})
+    frame = rows_below(text, "# Firm: what its training is worth").rename(columns={"rule": "row"})
     names = ["SLO kept", "use/limit"]
     rows = frame.melt("row", names, "what", "value")
     rows["value"] = _number(rows["value"])
@@ -230,7 +249,7 @@ def rules(text: str) -> alt.Chart:
 
 def overhead(text: str) -> alt.Chart:
     """Draw what an empty or sleeping unit costs by engine and workers, from the page of sweeps."""
-    frame = table_below(text, "## What a unit costs")
+    frame = rows_below(text, "## What a unit costs")
     frame["row"] = frame["engine"] + ", " + frame["workers"] + " workers"
     frame["unit"] = "sleeps " + frame["sleep (s)"] + " s"
     rows = frame.rename(columns={"overhead per unit (ms)": "value"})[["row", "unit", "value"]]
@@ -274,7 +293,7 @@ def _marks(
 
 def ratios(text: str) -> alt.LayerChart:
     """Draw ours divided by the source's, a row per experiment and condition, from a page of experiments."""
-    frame = pd.DataFrame(_ratios(text))
+    frame = _all_rows([pd.DataFrame(_ratios(text))], "ratios")
     rows = list(dict.fromkeys(frame["experiment"]))
     x = alt.X(
         "ratio:Q",
@@ -307,7 +326,7 @@ def ratios(text: str) -> alt.LayerChart:
 
 def _ratios(text: str) -> Iterator[dict[str, object]]:
     """Yield the figures that have a ratio: experiment with its condition, ratio, verdict."""
-    titles = set(table_below(text, "## Summary").iloc[:, 0])
+    titles = set(rows_below(text, "## Summary").iloc[:, 0])
     for heading in re.findall(r"^## \S+: .*$", text, re.MULTILINE):
         title = heading.removeprefix("## ")
         for row in table_below(text, heading).to_dict("records"):
@@ -325,7 +344,7 @@ def _ratios(text: str) -> Iterator[dict[str, object]]:
 
 def fidelity(text: str) -> alt.ConcatChart:
     """Draw the twin over the testbed, a panel per quantity, from the page of the containers' fidelity."""
-    frame = of_page(text).dropna(subset=["twin", "testbed"])
+    frame = _all_rows([of_page(text)], "cells").dropna(subset=["twin", "testbed"])
     frame["cell"] = frame["scenario"] + " " + frame["load"]
     panels = []
     for quantity in QUANTITIES:

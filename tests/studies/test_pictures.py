@@ -5,7 +5,7 @@ import pytest
 
 from lab.runs.page import svg
 from studies import pictures
-from studies.harness import RESULTS
+from studies.harness import RESULTS, page, publish
 
 FIDELITY = """\
 # Page
@@ -75,6 +75,14 @@ def test_a_page_opens_with_its_picture_which_has_marks(name):
     rows = [row for data in picture.draw(text).to_dict()["datasets"].values() for row in data]
     assert len(rows) > 5
     assert not [row for row in rows if None in row.values()]
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_a_page_without_rows_is_written_without_its_picture(name, tmp_path, capsys):
+    publish(name, page(name, "Title", ["Answer."], ["## Summary", "nothing yet"], ["None."]), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.md"]
+    assert (tmp_path / f"{name}.md").read_text().split("\n\n")[2:4] == ["Answer.", "## Summary"]
+    assert f"{name} has no picture: no table" in "".join(capsys.readouterr())
 
 
 def test_every_results_page_has_a_picture():
