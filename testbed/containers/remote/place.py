@@ -99,9 +99,9 @@ class CgroupPlace:
         try:
             listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
             origins = [Origin(**(origin | {"command": tuple(origin["command"])})) for origin in listed]
+            return {origin.name: origin for origin in origins}
         except (KeyError, TypeError):
             return {}
-        return {origin.name: origin for origin in origins}
 
     def finish(self) -> None:
         """Remove the notes after everything was removed."""

@@ -177,6 +177,23 @@ class TestHalfARun:
         assert dying.sweep(older_s=-1) == 4
         assert dying._fs.find(dying._prefix) == []
 
+    def test_a_writer_that_is_stopped_leaves_what_another_has_written(self, monkeypatch, tmp_path):
+        store = store_at(f"memory://runs/{tmp_path.name}")
+        real = type(store._fs).pipe_file
+
+        def pipe_file(fs, path, value, *args, **options):
+            if path.endswith(MANIFEST):
+                monkeypatch.setattr(type(store._fs), "pipe_file", real)
+                publish(store)
+                raise KeyboardInterrupt
+            return real(fs, path, value, *args, **options)
+
+        monkeypatch.setattr(type(store._fs), "pipe_file", pipe_file)
+        with pytest.raises(KeyboardInterrupt):
+            publish(store)
+        (run,) = store.open_all(store.ids())
+        assert run.verify() == []
+
     def test_a_writer_that_is_stopped_takes_it_back(self, dying):
         with pytest.raises(KeyboardInterrupt):
             publish(dying)

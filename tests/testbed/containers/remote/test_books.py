@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from hypothesis import strategies as st
 from control.allocator import make
 from control.allocator.model import NOTHING, CpuRequests, Decision, PeriodStats
 from testbed.containers.ports import Records
-from testbed.containers.remote import books as books_module
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.books import GATHER_S, ControllerBooks
 from testbed.containers.remote.datagrams import RECORD, Batch, _rows
@@ -357,14 +357,28 @@ def test_pieces_of_what_an_agent_has_count_as_one_message() -> None:
     assert len(books.members) == 3
 
 
-def test_an_agent_that_has_too_many_containers_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books_module, "MOST_CONTAINERS", 3)
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        (lambda _: ("MOST_CONTAINERS", 3), "agent a0 has more than 3 containers"),
+        (lambda piece: ("MOST_JOINED_BYTES", 4 * piece.ByteSize() - 1), "agent a0 reports more than"),
+    ],
+)
+def test_an_agent_that_has_too_many_containers_is_told_so(
+    most: Callable[[Joined], tuple[str, int]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     books = started(each=2)
     piece = Joined(more=True, containers=[{"name": "a0-c0", "incarnation": 7}])
+    monkeypatch.setattr(members_module, *most(piece))
+    for _ in range(2):
+        for _ in range(3):
+            say(books, "a0", Report(joined=piece), 1.0)
+        say(books, "a0", Report(joined=Joined()), 1.0)
     for _ in range(3):
         say(books, "a0", Report(joined=piece), 1.0)
-    with pytest.raises(RefusedError, match="agent a0 has more than 3 containers"):
+    with pytest.raises(RefusedError, match=said):
         say(books, "a0", Report(joined=piece), 1.0)
+    join(books, "a0", "a0-c0")
 
 
 def test_an_order_has_a_bounded_size_and_names_containers_before_their_limits(
@@ -418,6 +432,22 @@ def test_orders_that_are_made_together_are_those_made_one_by_one(monkeypatch: py
                 books.register(Hello(name="a1", instance=1, host_cores=4), 99, turn)
                 say(books, "a1", Report(joined=Joined(complete=True)), turn)
     assert made > 20
+
+
+def test_what_an_agent_freed_is_not_spent_twice_while_another_has_not_answered() -> None:
+    books = at_work()
+    (first,), (second,) = own(books, "a0"), own(books, "a1")
+    say(books, "a0", held(first, 2 << 30), 2.0)
+    asked = {name: order.reclaim[0].request for name, order in taken(books)}
+    lowered = {"request": asked["a1"], "ids": [second], "limit_bytes": [50 << 20]}
+    say(books, "a1", Report(shrunk=lowered), 2.1)
+    say(books, "a1", held(second, 1), 2.2)
+    assert wanted(books.memory, second) == 66 << 20, "one grant more than it was shrunk to"
+    applied(books)
+    say(books, "a0", Report(shrunk={"request": asked["a0"]}), 2.3)
+    applied(books)
+    assert wanted(books.memory, first) > 3 << 30
+    assert books.memory.bounds()[0] <= 4 << 30
 
 
 def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:

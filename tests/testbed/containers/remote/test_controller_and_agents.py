@@ -6,8 +6,10 @@ import asyncio
 import dataclasses
 import logging
 import math
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -317,3 +319,21 @@ async def joined(here: Cluster) -> Controller:
     controller = await started(here)
     await until(lambda: len(controller.books.members) == 4, "all joined")
     return controller
+
+
+async def test_an_agent_that_does_not_find_the_telemetry_port_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    find, failures = asyncio.BaseEventLoop.getaddrinfo, [socket.gaierror(-3, "no name server answers")]
+
+    async def found(*args: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await find(*args, **options)
+
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", found)
+        here.agent("a0")
+        await until(lambda: controller.books.reports > 0, "telemetry")
+    assert "telemetry cannot be sent to it (no name server answers)" in caplog.text

@@ -269,3 +269,21 @@ def test_a_limit_that_a_host_lowered_by_itself_is_the_decided_one_from_then_on()
     assert ledger.bounds().tolist() == [30.0]
     decide(ledger, 0, 5.0)
     assert ledger.report(ids(0), cores(0.0)).tolist() == [False]
+
+
+def test_a_host_that_cannot_lower_a_limit_as_far_as_decided_makes_no_room_for_others() -> None:
+    ledger = Ledger([CAP], 1 << 62)
+    for id_, value in ((1, 70.0), (2, 30.0)):
+        join(ledger, id_, 0.0)
+        decide(ledger, id_, value)
+    sent(ledger, 1, 2)
+    ledger.confirm(ids(1, 2), cores(70.0, 30.0))
+    decide(ledger, 1, 40.0)
+    assert sent(ledger, 1) == [(1, 40.0, 1)]
+    ledger.confirm(ids(1), cores(60.0))  # the kernel's page cache, for example
+    decide(ledger, 2, 60.0)
+    assert ledger.report(ids(1), cores(50.0)).tolist() == [True]
+    assert sent(ledger, 1, 2) == [(1, 40.0, 1)], "it is told again, and the raise waits"
+    assert ledger.bounds()[0] == 80.0
+    ledger.confirm(ids(1), cores(40.0))
+    assert sent(ledger, 1, 2) == [(2, 60.0, 1)]

@@ -47,7 +47,17 @@ def test_the_next_agent_of_a_name_finds_what_was_noted(driver: V1 | V2, tmp_path
     assert CgroupPlace("web", driver, state).recall() == ORIGINS
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"containers": 1}', '{"containers": [{"command": "x"}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"containers": 1}',
+        '{"containers": [{"command": "x"}]}',
+        '{"containers": [{"command": "x", "name": []}]}',
+    ],
+)
 def test_damaged_notes_count_as_none(driver: V1 | V2, tmp_path: Path, text: str) -> None:
     place = CgroupPlace("web", driver, tmp_path / "agents")
     (tmp_path / "agents" / "web" / "containers.json").write_text(text)
