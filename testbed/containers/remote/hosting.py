@@ -174,12 +174,17 @@ class Hosting:
             self._noted = True
 
     def _describe(self, joined: Joined, containers: Iterable[HostedContainer]) -> None:
-        for container in containers:
+        for container in list(containers):
             assert container.group is not None
+            try:
+                incarnation = self._place.incarnation(container.group)
+            except GroupGoneError as error:
+                self.gone(container, str(error))
+                continue
             joined.containers.add(
                 name=container.name,
                 watch=self._origins[container.name].watch,
-                incarnation=self._place.incarnation(container.group),
+                incarnation=incarnation,
                 running=container.attached or container.state in (*RUNNING, State.ENDING),
                 quota_cores=container.group.quota_cores,
                 limit_bytes=container.group.limit_bytes,

@@ -18,9 +18,11 @@ from testbed.containers.remote import certificates, door, service
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
-from testbed.containers.remote.messages_pb2 import Report
+from testbed.containers.remote.hosting import Hosting
+from testbed.containers.remote.messages_pb2 import Report, Wanted
+from testbed.containers.remote.origin import Origin
 from tests.testbed.containers.remote.cluster import Cluster, cluster, deployment, until
-from tests.testbed.containers.remote.fake_host import made_up
+from tests.testbed.containers.remote.fake_host import FakePlace, made_up
 
 
 @pytest.mark.slow
@@ -304,6 +306,18 @@ async def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
         await until(lambda: controller.books.reports > 20, "telemetry")
         groups = [group for host in here.hosts.values() for group in host.place.groups.values()]
         assert all(group.quotas and group.limits for group in groups)
+
+
+def test_a_container_that_vanishes_while_it_is_described_is_gone() -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    wanted = [Wanted(name=name, attach={"": name}) for name in ("brief", "lasting")]
+    assert len(hosting.converge(wanted, ()).containers) == 2
+    place.groups["brief"].gone = True
+    assert [container.name for container in hosting.converge(wanted, ()).containers] == ["lasting"]
+    assert [*hosting.containers] == ["lasting"]
+    place.create("briefer").gone = True
+    assert not hosting.appeared(Origin("1:x", attach={"": "briefer"}, watch=1)).containers
 
 
 async def started(here: Cluster) -> Controller:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from testbed.containers.cgroup.drivers import V1, V2, detect
 from testbed.containers.ownership import MARK, lasting_run
+from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote import place as places
 from testbed.containers.remote.origin import Origin
 from testbed.containers.remote.place import CgroupPlace, agents
@@ -84,6 +86,9 @@ def test_a_group_is_adopted_where_the_former_agent_had_made_it(
     assert place.incarnation(adopted) == group.stat().st_ino
     assert place.adopt("other") is None
     assert place.root == driver.base
+    shutil.rmtree(group)
+    with pytest.raises(GroupGoneError, match="the cgroup is gone"):
+        place.incarnation(adopted)
 
 
 def test_groups_are_made_under_the_agents_own_run(
