@@ -207,7 +207,8 @@ def test_cuts_go_before_raises_where_an_order_cannot_have_all() -> None:
     for id_, value in enumerate((2.5, 1.0, 2.5, 2.0)):
         decide(ledger, id_, value)
     ledger.settle()
-    (first,) = ledger.send([ids(0, 1, 2, 3)], 2)
+    first, none = ledger.send([ids(0, 1, 2, 3), ids()], 2)
+    assert none is None
     assert [id_ for id_, _, _ in told(first)] == [1, 3]
 
 
