@@ -158,7 +158,9 @@ def test_a_header_with_anything_else_is_refused_under_a_right_signature(
 def test_no_record_has_left_more_than_its_quota_unused() -> None:
     rows = np.zeros(2, RECORD)
     rows["quota_us"], rows["unused_us"] = [50_000, 2**32 - 1], 70_000
-    assert unpack([rows.tobytes()])[0].unused_cores.tolist() == [0.5, 0.0]
+    said, possible = unpack([rows.tobytes()])
+    assert said.unused_cores.tolist() == [0.5, 0.0]
+    assert possible.all(), "of the first container, at the clock's zero, without memory"
 
 
 def test_replayed_late_and_forged_datagrams_are_refused_by_kind() -> None:
@@ -187,6 +189,8 @@ def test_lost_datagrams_are_counted_and_late_ones_are_lost_no_more() -> None:
     for datagram in (sealed[0], sealed[4], sealed[9]):
         here.receive(datagram, "h")
     assert (here.received, here.lost) == (3, 7)
+    for seen in (0, 4, 9):
+        assert here.receive(sealed[seen], "h") is None
     here.receive(sealed[2], "h")
     assert (here.received, here.lost) == (4, 6)
     here.close(SESSION)
