@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator import make
-from control.allocator.model import NOTHING, OomEvents, PeriodStats
+from control.allocator.model import NOTHING, OomEvents, PeriodStats, Reason
 from testbed.containers.ports import Records
 from testbed.containers.remote.books import GATHER_S, ControllerBooks
 from testbed.containers.remote.datagrams import MOST_CORES, RECORD, Batch, _rows
@@ -153,7 +153,9 @@ def test_all_agents_are_waited_for_and_not_for_ever() -> None:
     books.tick(GATHER_S)
     assert books.started
     ((name, order),) = taken(books)
-    assert (name, list(order.cpu.cores)) == ("a0", [4.0])
+    assert (name, [*order.cpu.cores], [*order.cpu.reasons]) == ("a0", [4.0], [Reason.INITIAL])
+    (id_,) = order.memory.ids
+    assert ([*order.memory.bytes], [*order.memory.reasons]) == ([wanted(books.memory, id_)], [Reason.INITIAL])
 
 
 def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pytest.LogCaptureFixture) -> None:

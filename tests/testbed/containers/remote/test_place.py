@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,6 +97,33 @@ def test_groups_are_made_under_the_agents_own_run(
 ) -> None:
     monkeypatch.setattr(V2, "create", lambda _driver, run, name: (run, name))
     assert CgroupPlace("web", driver, tmp_path / "agents").create("made") == (lasting_run("web"), "made")
+
+
+def test_a_former_container_is_removed_or_gets_its_limits_back(
+    driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[object] = []
+
+    def group(of: object) -> SimpleNamespace:
+        return SimpleNamespace(remove=lambda: left.append(of))
+
+    place = CgroupPlace("web", driver, tmp_path / "agents")
+    monkeypatch.setattr(places, "attach", lambda paths, *of: group((paths, *of)))
+    assert place.adopt("made") is None
+    place.leave(ORIGINS["made"])
+    assert left == []
+    monkeypatch.setattr(place, "adopt", group)
+    place.leave(ORIGINS["made"])
+    place.leave(ORIGINS["attached"])
+    place.leave(Origin("two", attach={"cpu": "/a", "memory": "/b"}))
+    own = (driver, lasting_run("web"))
+    assert left == ["made", ("/pods/x", *own), ({"cpu": "/a", "memory": "/b"}, *own)]
+
+    def vanished(*_: object) -> None:
+        raise GroupGoneError("x: the cgroup is gone")
+
+    monkeypatch.setattr(places, "attach", vanished)
+    place.leave(ORIGINS["attached"])
 
 
 def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
