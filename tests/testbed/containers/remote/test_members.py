@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from control.allocator import make
-from control.allocator.model import CpuRequests, Decision, MemoryLimits
+from control.allocator.model import SLOT_MASK, CpuRequests, Decision, MemoryLimits
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.books import ControllerBooks
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
@@ -101,6 +101,25 @@ def test_an_agent_for_which_too_much_waits_is_told_so(waiting: str, monkeypatch:
     queue[3] = None
     with pytest.raises(RefusedError, match="agent a0 does not read its orders"):
         say(books, "a0", Report(), 1.0)
+
+
+def test_limits_go_to_the_agent_of_the_container_that_has_a_slot_now() -> None:
+    books = ControllerBooks(deployment(2, 2), make("escra", {}), Refusals(LOG), 0.0)
+    join(books, "a0", "a0-c0", "a0-c1")
+    join(books, "a1", "a1-c0")
+    applied(books)
+    former, second = own(books, "a0")
+    say(books, "a0", Report(left={"ids": [former]}), 1.0)
+    again = [{"name": name, "incarnation": 7} for name in ("a1-c0", "a1-c1")]
+    say(books, "a1", Report(joined=Joined(complete=True, containers=again)), 1.1)
+    newcomer = own(books, "a1")[-1]
+    assert newcomer & SLOT_MASK == former & SLOT_MASK
+    told = {
+        name: {id_ for order in orders for id_ in (*order.cpu.ids, *order.memory.ids)}
+        for name, orders in applied(books).items()
+    }
+    assert newcomer in told["a1"]
+    assert told["a0"] <= {second}
 
 
 def test_what_left_is_neither_restarted_nor_killed() -> None:
