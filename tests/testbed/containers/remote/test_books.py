@@ -40,10 +40,10 @@ def started(
     return books
 
 
-def join(books: ControllerBooks, agent: str, *names: str) -> None:
-    """The agent registers and says that it has these containers."""
+def join(books: ControllerBooks, agent: str, *names: str, **has: Any) -> None:
+    """The agent registers and says that it has these containers. has: what else it says of each."""
     books.register(Hello(name=agent, instance=1, host_cores=4), int(agent[1:]) + 1, 0.0)
-    joined = Joined(complete=True, containers=[{"name": name, "incarnation": 7} for name in names])
+    joined = Joined(complete=True, containers=[{"name": name, "incarnation": 7, **has} for name in names])
     say(books, agent, Report(joined=joined), 0.1)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from control.allocator import make
-from control.allocator.model import SLOT_MASK, CpuRequests, Decision, MemoryLimits
+from control.allocator.model import SLOT_MASK, CpuLimits, CpuRequests, Decision, MemoryLimits, Reason
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.books import ControllerBooks
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
@@ -122,6 +122,29 @@ def test_limits_go_to_the_agent_of_the_container_that_has_a_slot_now() -> None:
     assert told["a0"] <= {second}
 
 
+def decide(books: ControllerBooks, id_: int, cores: float, size: int) -> None:
+    ids, why = np.array([id_]), np.array([Reason.RECOMMENDED], np.uint8)
+    books._carry_out(
+        Decision(CpuLimits(ids, np.array([cores]), why), MemoryLimits(ids, np.array([size]), why))
+    )
+
+
+def test_limits_of_a_lost_agent_take_no_room_and_are_sent_when_it_is_back() -> None:
+    books = at_work()
+    (id_,) = own(books, "a0")
+    decide(books, id_, 1.0, 1 << 30)
+    applied(books)
+    books.lost("a0", "a test", 2.0)
+    bounds = [*books.cpu.bounds(), *books.memory.bounds()]
+    decide(books, id_, 1.5, 3 << 29)
+    assert taken(books) == []
+    assert [*books.cpu.bounds(), *books.memory.bounds()] == bounds
+    join(books, "a0", "a0-c0", running=True, quota_cores=1.0, limit_bytes=1 << 30)
+    assert own(books, "a0") == [id_]
+    (order,) = applied(books)["a0"]
+    assert ([*order.cpu.cores], [*order.memory.bytes]) == ([1.5], [3 << 29])
+
+
 def test_what_left_is_neither_restarted_nor_killed() -> None:
     books = at_work()
     (id_,) = own(books, "a0")
@@ -180,8 +203,7 @@ def test_a_limit_that_the_kernel_did_not_take_counts_as_it_is(actual_bytes: int,
     books = at_work()
     (id_,) = own(books, "a0")
     others = books.memory.bounds()[0] - books.memory.wanted(np.array([id_]))[0]
-    cut = MemoryLimits(np.array([id_]), np.array([100 << 20]), np.array([7], np.uint8))
-    books._carry_out(Decision(memory=cut))
+    decide(books, id_, 2.0, 100 << 20)
     ((_, order),) = taken(books)
     say(books, "a0", Report(applied=order.number, actual_ids=[id_], actual_bytes=[actual_bytes]), 2.0)
     books.ready()
