@@ -25,6 +25,7 @@ from tests.testbed.containers.remote.fake_host import made_up
 
 LOG = logging.getLogger("tests.books")
 LOG.propagate = False
+BEGAN_S = 0.5
 NAMES = ["a0-c0", "a0-c1", "a1-c0", "x", ""]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 IDS = st.one_of(st.integers(0, 5), INT64)
@@ -34,7 +35,7 @@ FLOATS = st.floats(width=64)
 def started(
     agents: int = 2, each: int = 2, policy: str = "escra", refusals: Refusals | None = None
 ) -> ControllerBooks:
-    books = ControllerBooks(deployment(agents, each), make(policy, {}), refusals or Refusals(LOG), 0.0)
+    books = ControllerBooks(deployment(agents, each), make(policy, {}), refusals or Refusals(LOG), BEGAN_S)
     for agent in range(agents):
         join(books, f"a{agent}", *(f"a{agent}-c{index}" for index in range(each)))
     return books
@@ -147,6 +148,7 @@ def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(
 
 def test_all_agents_are_waited_for_and_not_for_ever() -> None:
     books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
+    books.tick(GATHER_S)
     join(books, "a0", "a0-c0")
     books.tick(GATHER_S - 0.1)
     assert not books.started
@@ -219,6 +221,10 @@ def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
     datagram(books, "a0", 1, dataclasses.replace(said, usage_cores=np.array([1.5])), 2.0)
     assert (books.reports, books.unlimited, books.limit_changes) == (1, 1, changes)
     assert books.latest.usage_cores(np.array([id_])) == [1.5]
+    boundless = started(policy="unlimited")
+    applied(boundless)
+    datagram(boundless, "a0", 1, records(own(boundless, "a0"), 1, quota_cores=np.inf), 2.0)
+    assert (boundless.reports, boundless.unlimited) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +282,7 @@ def test_the_policy_is_told_what_members_said_and_nothing_of_what_was_refused(
     assert stats.usage_cores.tolist() == [0.25, 0.5]
     assert stats.memory_bytes.tolist() == [1 << 20, 7 << 20]
     assert stats.throttled.tolist() == [False, True]
-    assert (stats.period_s, stats.at_s) == (0.1, 5.0)
+    assert (stats.period_s, stats.at_s) == (0.1, 5.0 - BEGAN_S)
 
 
 def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> None:
@@ -301,7 +307,10 @@ def test_who_needs_no_memory_is_granted_none(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(books.allocator, "on_oom", lambda event: asked.append(event) or NOTHING)
     for needed_bytes in (1, 2**63 - 1):
         say(books, books.members[id_].agent, held(id_, needed_bytes), 2.5)
-    assert [(*event.needed_bytes, event.at_s) for event in asked] == [(1, 2.5), (4 << 30, 2.5)]
+    assert [(*event.needed_bytes, event.at_s) for event in asked] == [
+        (1, 2.5 - BEGAN_S),
+        (4 << 30, 2.5 - BEGAN_S),
+    ]
 
 
 @pytest.mark.parametrize("lost", [False, True])
