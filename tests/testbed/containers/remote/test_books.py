@@ -87,6 +87,7 @@ def at_work() -> ControllerBooks:
     """Two agents with a container each, whose first limits are in force."""
     books = started(each=1)
     applied(books)
+    assert books.ready() == []
     return books
 
 
@@ -223,7 +224,9 @@ def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
     assert books.latest.usage_cores(np.array([id_])) == [1.5]
     boundless = started(policy="unlimited")
     applied(boundless)
-    datagram(boundless, "a0", 1, records(own(boundless, "a0"), 1, quota_cores=np.inf), 2.0)
+    said = records(own(boundless, "a0"), 1, quota_cores=np.inf)
+    said.quota_cores[0] = 1.0
+    datagram(boundless, "a0", 1, said, 2.0)
     assert (boundless.reports, boundless.unlimited) == (2, 0)
 
 

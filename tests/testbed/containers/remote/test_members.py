@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 
 from control.allocator import make
-from control.allocator.model import SLOT_MASK, CpuLimits, CpuRequests, Decision, MemoryLimits, Reason
+from control.allocator.model import (
+    SLOT_MASK,
+    Application,
+    CpuLimits,
+    CpuRequests,
+    Decision,
+    MemoryLimits,
+    Reason,
+)
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.books import ControllerBooks
+from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals, RefusedError
 from tests.testbed.containers.remote.cluster import deployment
@@ -143,6 +152,41 @@ def test_limits_of_a_lost_agent_take_no_room_and_are_sent_when_it_is_back() -> N
     assert own(books, "a0") == [id_]
     (order,) = applied(books)["a0"]
     assert ([*order.cpu.cores], [*order.memory.bytes]) == ([1.5], [3 << 29])
+
+
+def test_a_container_that_an_agent_no_longer_has_leaves_and_another_of_its_name_joins_anew() -> None:
+    books = at_work()
+    (former,), (other,) = own(books, "a0"), own(books, "a1")
+    say(books, "a0", Report(joined=Joined()), 1.0)
+    assert own(books, "a0") == [former], "it did not say that these are all"
+    join(books, "a0", "a0-c0", incarnation=8)
+    (latter,) = own(books, "a0")
+    assert latter != former
+    join(books, "a0")
+    assert [*books.members] == [other]
+    assert books.cpu.bounds()[0] == books.cpu.wanted(np.array([other]))[0]
+
+
+def test_containers_of_two_applications_are_restarted_and_killed_once() -> None:
+    limits = 4.0, 4 << 30
+    placed = tuple(Placed(name, "a0", app, attach={"": name}) for app, name in enumerate(("x", "y")))
+    deployed = Deployment((Application("shop", *limits), Application("mail", *limits)), placed)
+    books = ControllerBooks(deployed, make("escra", {}), Refusals(LOG), 0.0)
+    join(books, "a0", "x", "y")
+    applied(books)
+    ids = np.array(own(books, "a0"))
+    books._carry_out(Decision(restart=ids, kill=ids))
+    (order,) = applied(books)["a0"]
+    assert [*order.restart] == [*order.kill] == [*ids]
+    assert books.kills == 2
+
+
+def test_what_does_not_fit_is_told_to_its_agent_and_the_rest_joins() -> None:
+    books = ControllerBooks(deployment(1, 3, cores=0.02), make("escra", {}), Refusals(LOG), 0.0)
+    join(books, "a0", *(f"a0-c{number}" for number in range(3)))
+    (first, *_) = applied(books)["a0"]
+    assert [*first.rejected] == ["a0-c2"]
+    assert [member.name for member in books.members.values()] == ["a0-c0", "a0-c1"]
 
 
 def test_what_left_is_neither_restarted_nor_killed() -> None:
