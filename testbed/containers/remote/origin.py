@@ -117,7 +117,8 @@ class Watcher:
     def _below(self, parent: str, pattern: str) -> list[_Present] | None:
         """Return the containers below a directory; None, with the reason in the log, if it cannot be listed
         now."""
-        said, present = "", None
+        said = ""
+        present: list[_Present] | None = None
         try:
             with os.scandir(self._root / parent.strip("/")) as entries:
                 present = [
