@@ -9,6 +9,7 @@ import math
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from testbed.containers.remote.messages_pb2 import Report, Wanted
 from testbed.containers.remote.origin import Origin
 from tests.testbed.containers.remote.cluster import Cluster, cluster, deployment, until
 from tests.testbed.containers.remote.fake_host import FakePlace, made_up
+from twinbed import BackendError
 
 
 @pytest.mark.slow
@@ -318,6 +320,26 @@ def test_a_container_that_vanishes_while_it_is_described_is_gone() -> None:
     assert [*hosting.containers] == ["lasting"]
     place.create("briefer").gone = True
     assert not hosting.appeared(Origin("1:x", attach={"": "briefer"}, watch=1)).containers
+
+
+def test_a_container_that_cannot_be_let_go_holds_no_other_one_up(caplog: pytest.LogCaptureFixture) -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    wanted = [Wanted(name=name, attach={"": name}) for name in ("stuck", "fine")]
+    hosting.converge(wanted, ())
+    place.groups["stuck"].remove = place.create("new").remove = refused  # type: ignore[method-assign]
+    hosting.close()
+    assert not hosting.containers
+    assert place.groups["fine"].removed
+    assert place.noted == {}
+    assert "container stuck: cpu.max: was refused" in caplog.text
+    without_audit = Hosting(place, None, SimpleNamespace(note=refused))  # type: ignore[arg-type]
+    (failed,) = without_audit.converge([Wanted(name="new", attach={"": "new"})], ()).failed
+    assert failed.problem == "cpu.max: was refused"
+
+
+def refused(*_: object, **__: object) -> None:
+    raise BackendError("cpu.max: was refused")
 
 
 async def started(here: Cluster) -> Controller:
