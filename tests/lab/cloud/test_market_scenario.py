@@ -96,6 +96,15 @@ def test_a_trace_is_cut_at_a_random_minute(tmp_path):
         drawn(asked, 0, calibration)
 
 
+def test_a_zone_that_never_changes_has_one_row_of_a_trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    rows = [f"{hour * 3600},a,{hour % 2},1" for hour in range(40)]
+    path.write_text("\n".join(["t_s,zone,available,spot_usd_h", "0,b,0,0.5", *rows]))
+    asked, calibration = cloud_of(small({"trace": str(path)})), expand(small())[0].calibration
+    market = drawn(asked, 0, calibration).market
+    assert [zone.available.at(50_000.0) for zone in market.zones if zone.name == "b"] == [0.0]
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
