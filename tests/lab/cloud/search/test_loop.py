@@ -63,6 +63,12 @@ def test_every_search_ends_with_a_good_cluster_and_its_trials_stored(database, m
     assert found.spent_usd == pytest.approx(sum(trial.spent_usd for trial in found.trials))
 
 
+def test_a_rehearsal_comes_out_the_same_again(tmp_path):
+    first, again = (search(Measurements(tmp_path / f"{name}.duckdb")).run() for name in "ab")
+    assert [trial.step_s for trial in first.trials] == [trial.step_s for trial in again.trials]
+    assert first.best == again.best
+
+
 def test_what_was_tried_is_past_experience_of_the_next_question(database):
     found = search(database).run()
     again = answer(Question(JOB, MARKET, shipped=False), CATALOGUE, database)
