@@ -176,6 +176,8 @@ def test_a_cap_is_never_passed_even_if_every_lease_were_used_up(database):
         before = sum(earlier.spent_usd for earlier in found.trials[:number])
         assert before + trial.price_usd_h * 1.0 <= 0.40
     assert found.tried
+    with pytest.raises(ScenarioError, match=r"no trial: a further trial could cost .*; raise --cap, or"):
+        search(Measurements(database.path.with_name("none.duckdb")), limits=Limits(cap_usd=0.01)).run()
 
 
 def test_limits_of_trials_and_a_broken_job(database):
