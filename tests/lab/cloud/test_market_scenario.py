@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from control.market.ports import ON_DEMAND, TAKE, Decision
+from lab import kinds
 from lab.ask.scenario import Scenario, build, expand, load
 from lab.charts.market import charts
 from lab.cloud.input.market import cloud_of
@@ -58,6 +59,18 @@ def test_runs_are_stored_with_what_was_held_and_offered_and_come_out_the_same_ag
     assert len(list(charts(runs))) == 3
     # Every policy of a seed meets the same market.
     assert runs[0].frame("market").equals(next(run for run in runs[1:] if run.seed == 0).frame("market"))
+
+
+def test_a_run_is_a_timeline_of_what_was_held_and_offered(tmp_path):
+    run = run_scenario(small(policies=["greedy"], seeds=[0]), RunStore(tmp_path))[0]
+    job, losses, *offered = kinds.of(small()).timeline(run)
+    assert job.end_s[-1] == pytest.approx(run.metrics["finish_h"] * 3600)
+    assert (job.begin_s[1:] == job.end_s[:-1]).all()
+    assert {name.partition(":")[0] for name in job.name} <= {"a", "b", "on demand", "no machine"}
+    assert sum(name.startswith("notice") for name in losses.name) == run.metrics["revocations"]
+    assert [(counter.process, counter.unit) for counter in offered] == [
+        (f"zone {zone}", unit) for zone in "ab" for unit in ("machines", "USD/h")
+    ]
 
 
 def test_a_market_is_drawn_from_its_seed_in_whole_minutes():
