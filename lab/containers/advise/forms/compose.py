@@ -14,9 +14,9 @@ import yaml
 from lab.containers.advise.forms.common import LEAST_BYTES, plain, unique
 from lab.containers.advise.model import Row, Setting
 
-
 _HEAD = (
-    "# Services have their containers' names in the history. Rename those that compose.yaml calls otherwise:\n"
+    "# Services have their containers' names in the history. Rename those that compose.yaml calls "
+    "otherwise:\n"
     "# `docker compose ps --format '{{.Name}} {{.Service}}'` lists both.\n"
 )
 
