@@ -109,3 +109,11 @@ def test_a_collective_that_an_error_ends_has_no_bandwidth_and_a_library_that_reb
     lasted_s = rebuilt.frame("series")["duration_s"]
     # 30 s until the library times out and 10 s to rebuild.
     assert lasted_s.max() == pytest.approx(40 + lasted_s.min())
+
+
+def test_sends_say_that_they_have_no_nccl(tmp_path):
+    fabric = {"faults": {"kind": "single"}, "sends": {"messages": 10}}
+    raw = {"name": "sends", "fabric": fabric, "policies": ["nccl-failover", "none"]}
+    ported, plain = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert ported.manifest["notes"] == ["nccl-failover: sends have no NCCL, so it does what `none` does."]
+    assert not plain.manifest["notes"]
