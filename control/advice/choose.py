@@ -3,7 +3,7 @@
 For: `ranked`, `chosen` and `verdict`. Not for: computing candidates (candidates.py) nor rehearsing them. Each
 candidate is computed from the first half of the history and replayed on the second half. The candidates that
 break the risk in the fewest rows remain; the cheapest of them is advised. One candidate serves the whole
-fleet, because choosing a policy per row would select each policy's luck.
+fleet, because choosing a policy per row would select each policy's luck. Only rows that it fails get another.
 """
 
 from __future__ import annotations
@@ -89,10 +89,13 @@ def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
 def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tuple[list[str], Flags]:
     """Return each row's candidate, and whether it stays within the risk on the whole history.
 
-    It is the first candidate of `order` that stays within the risk, or else the first of `order`.
+    It is the first candidate of `order` that stays within the risk and keeps up, or else the first that stays
+    within the risk, or else the first of `order`. A fleet's money may not serve all rows, and one that it
+    leaves out needs another candidate.
     """
     inside = np.stack([figures[name].inside(risk) for name in order])
-    first = np.argmax(inside, axis=0)
+    keeps_up = ~(np.stack([figures[name].late for name in order]) > MOST_LATE)
+    first = np.argmax(2 * inside + (inside & keeps_up), axis=0)
     return [order[index] for index in first], np.asarray(inside.any(axis=0))
 
 
@@ -155,7 +158,7 @@ def _need(case: Case, risk: float) -> str:
         return ""
     throttled, oom, *_ = case.before
     if oom > 0:
-        return f"What is set now meets its memory limit {oom:.0f} times in the replay; the advice does not."
+        return f"What is set now meets its memory limit {_often(oom)} in the replay; the advice does not."
     if throttled > risk:
         return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
     return _NOTHING if _asks_nothing(case) else ""
@@ -168,8 +171,7 @@ def _asks_nothing(case: Case) -> bool:
 def _doubt(case: Case) -> str:
     """Return the first reason for doubt, or ""."""
     if case.oom_events > 0:
-        times = f"{case.oom_events:.0f} times"
-        return f"It met its memory limit {times} in the history, so its peak is not known."
+        return f"It met its memory limit {_often(case.oom_events)} in the history, so its peak is not known."
     if case.grown > _LEAK:
         grown = f"{100 * case.grown:.0f} %"
         return f"Its memory peak grew by {grown} over half of the history; a leak outgrows every limit."
@@ -184,6 +186,10 @@ def _doubt(case: Case) -> str:
     if not case.set_known:
         return "What is set now is not known, so nothing says that the advice is better."
     return ""
+
+
+def _often(count: float) -> str:
+    return "once" if round(count) == 1 else f"{count:.0f} times"
 
 
 def _gain(case: Case) -> str:
