@@ -3,7 +3,7 @@
 For: `ranked`, `chosen` and `verdict`. Not for: computing candidates (candidates.py) nor rehearsing them. Each
 candidate is computed from the first half of the history and replayed on the second half. The candidates that
 break the risk in the fewest rows remain; the cheapest of them is advised. One candidate serves the whole
-fleet, because choosing a policy per row would select each policy's luck. Only rows that it fails get another.
+fleet, because choosing a policy per row would select each policy's luck.
 """
 
 from __future__ import annotations
@@ -89,13 +89,11 @@ def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
 def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tuple[list[str], Flags]:
     """Return each row's candidate, and whether it stays within the risk on the whole history.
 
-    It is the first candidate of `order` that stays within the risk and keeps up, or else the first that stays
-    within the risk, or else the first of `order`. A fleet's money may not serve all rows, and one that it
-    leaves out needs another candidate.
+    It is the first candidate of `order` that stays within the risk, or else the first of `order`. A row whose
+    work would mostly wait keeps it, too: another one would cost what the fleet's candidate saves.
     """
     inside = np.stack([figures[name].inside(risk) for name in order])
-    keeps_up = ~(np.stack([figures[name].late for name in order]) > MOST_LATE)
-    first = np.argmax(2 * inside + (inside & keeps_up), axis=0)
+    first = np.argmax(inside, axis=0)
     return [order[index] for index in first], np.asarray(inside.any(axis=0))
 
 

@@ -85,14 +85,6 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
     assert chosen(["first", "second"], two, 0.05)[0] == ["second", "first"]
 
 
-def test_a_row_that_the_first_candidate_starves_gets_the_next_one_that_keeps_up():
-    late = {"first": [0.9, 0.2, 0.9], "second": [0.3, 0.1, 0.8]}
-    zero = np.zeros(3)
-    table = {name: Figures(zero, zero, np.array(own), zero, zero == 0) for name, own in late.items()}
-    names, inside = chosen(["first", "second"], table, 0.05)
-    assert (names, inside.all()) == (["second", "first", "first"], True)
-
-
 @pytest.mark.parametrize(
     ("throttled", "oom", "held", "inside"),
     [
