@@ -177,6 +177,31 @@ def test_a_range_is_numbers_whole_numbers_or_choices():
     assert Range.parse("a=x,2,true") == Range("a", choices=("x", 2, True))
 
 
+def test_a_range_has_whole_numbers_only_where_its_key_does(question):
+    scenario = build({"name": "t", "trace": {"source": "x"}, "policies": ["escra"]})
+    kappa = Range.parse("escra.kappa=0:1").fitted(scenario)
+    assert kappa == Range("escra.kappa", 0.0, 1.0)
+    throws = Range.parse("dice.throws=1:500")
+    assert throws.fitted(question[0].scenario) == throws
+    factor = Range.parse("budget_factor=1:3").fitted(scenario)
+    assert not factor.whole
+
+
+def test_values_that_are_proposed_again_are_no_other_trial(question, store, here):
+    asked = replace(question[0], over=[Range.parse("dice.throws=1,400")], trials=8)
+    trials = tune(asked, store, here)
+    shown = result(asked, trials, best(asked, trials), None, dice_kind.METRICS[:1])
+    assert [row["dice.throws"] for row in shown.rows] == [400]
+    assert "The seeds distinguish it from every other trial within the limits." in shown.notes
+    assert (shown.facts["trials"], shown.facts["different trials"]) == (8, 2)
+
+
+def test_a_metric_without_a_value_is_said_and_no_limit_is_blamed(question):
+    none = Trial(0, {"dice.throws": 1}, {"mean_pips": np.array([3.0, np.nan])})
+    notes = result(question[0], [none], None, None, []).notes
+    assert notes[0] == "No trial that keeps the limits has a value of mean_pips for every seed."
+
+
 @pytest.mark.parametrize(
     "text", ["a", "a=1", "a=5:1", "a=0:1:log", "a=1:2:lin", "=1:2", "a=x:y", "a=1:", "a=true:false", "a=[1,2"]
 )
