@@ -32,7 +32,8 @@ MOST_CONTAINERS = 100_000
 of an agent that has more."""
 
 MOST_JOINED_BYTES = 64 << 20
-"""Largest size of what an agent says that it has, bytes: five times that of MOST_CONTAINERS of long names."""
+"""Largest size of what an agent says that it has, bytes: about twice that of MOST_CONTAINERS with the longest
+names."""
 
 _NOBODY = np.empty(0, np.int64)
 

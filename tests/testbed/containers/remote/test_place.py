@@ -127,14 +127,19 @@ def test_a_former_container_is_removed_or_gets_its_limits_back(
 
 
 def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
-    driver: V1 | V2, tmp_path: Path
+    driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    left: list[str] = []
+    monkeypatch.setattr(CgroupPlace, "leave", lambda _, origin: left.append(origin.name))
     state = tmp_path / "agents"
     assert places.sweep(driver, state) == []
     living = CgroupPlace("web", driver, state)
     living.remember(ORIGINS.values())
     for name in ("db", "cache"):
-        CgroupPlace(name, driver, state).close()
+        place = CgroupPlace(name, driver, state)
+        place.remember([ORIGINS["made"], Origin(name, attach={"": name})])
+        place.close()
     assert places.sweep(driver, state) == ["cache", "db"]
+    assert left == ["made", "cache", "made", "db"]
     assert [folder.name for folder in state.iterdir()] == ["web"]
     assert living.recall() == ORIGINS

@@ -54,6 +54,11 @@ def test_a_list_that_another_process_writes_is_left_alone(
     with pytest.raises(BackendError, match=r"lists\.lock: another process writes the lists; try again"):
         revocations.revoke(tmp_path, "a")
     assert not (tmp_path / "revoked").exists()
+    monkeypatch.undo()
+    with pytest.raises(
+        BackendError, match=r"nowhere/lists\.lock: No such file .*; run it as the folder's owner"
+    ):
+        revocations.note_issued(tmp_path / "nowhere", "a", 1 << 100)
 
 
 def test_a_damaged_list_is_refused_at_the_start_and_takes_nothing_back_later(
