@@ -177,7 +177,8 @@ def runs(
     gpu_name: names in gpus.GPUS, [n]. tokens_per_gpu: tokens of a step on one GPU. The other arguments are
     the fields of Runs. All arguments broadcast to length n. Raises ScenarioError, with the row, for
     unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not fit the
-    memory, a batch of a GPU below its micro-batch, and a measured step that is faster than the GPU's peak.
+    memory, a batch to be predicted that is below its micro-batch, and a measured step that is faster than the
+    GPU's peak.
     """
     kinds = [gpu(name) for name in gpu_name]
     count = len(kinds)
@@ -215,8 +216,11 @@ def runs(
         unseen & (state > memory), "the model's state does not fit the memory; shard it, or use more GPUs"
     )
     batch = real["tokens_per_gpu"] / real["sequence"]
-    least = np.where(asked, 1.0, real["micro_batch"])
-    _refuse(batch < least * (1 - _ROUNDING), "a micro-batch is larger than tokens_per_gpu / sequence allows")
+    # GPUs that share a sequence have fewer tokens each than a micro-batch, as in measured tables.
+    _refuse(
+        unseen & (batch < real["micro_batch"] * (1 - _ROUNDING)),
+        "a micro-batch is larger than tokens_per_gpu / sequence allows",
+    )
     fitting = np.array(list(map(_dividing, batch, largest)))
     taken = np.where(asked, fitting, real["micro_batch"])
     names = [f"{size:.3g}" for size in real["parameters"]] if model is None else list(model)
