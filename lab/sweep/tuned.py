@@ -162,6 +162,10 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
         how = "with its whole 95 % interval" if sure else "on average, but not with its whole 95 % interval"
         notes.append(f"{limit.text} is kept {how}, and by {kept} of {len(values)} seeds.")
     notes.append(_rivals(question, trials, best))
+    if question.limits and any(trial.pruned for trial in trials):
+        notes.append(
+            "Trials that were stopped early are not in the table, also if better in a limit's metric."
+        )
     if again is not None and not again.failure:
         told = []
         for key in question.metrics:

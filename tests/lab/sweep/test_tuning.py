@@ -150,6 +150,11 @@ def test_the_words_say_how_sure_it_is(question):
     assert notes[1] == "mean_pips <= 4 is kept with its whole 95 % interval, and by 5 of 5 seeds."
     assert notes[2] == "The seeds do not distinguish it from 1 other trials within the limits."
     assert notes[3].endswith("it has mean_pips 3.6 ± 2.7, and keeps the limits.")
+    ended = Trial(2, {"dice.throws": 3}, {"mean_pips": np.array([9.0])}, pruned=True)
+    notes = result(asked, [sure, ended], sure, None, dice_kind.METRICS).notes
+    assert (
+        notes[3] == "Trials that were stopped early are not in the table, also if better in a limit's metric."
+    )
     notes = result(asked, [unsure], unsure, None, dice_kind.METRICS).notes
     assert "but not with its whole 95 % interval, and by 3 of 5 seeds" in notes[1]
 
