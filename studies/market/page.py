@@ -17,7 +17,7 @@ from control.market.ports import Real, Terms
 from studies import harness
 from studies.harness import Asked, table
 from studies.judge import aim
-from studies.market import clouds, regions, spotdnn
+from studies.market import clouds, published, regions, spotdnn
 from traces.readers.deadlines import Games, Variant
 from twin.cloud.deadline import Windows, optimum_usd, play
 
@@ -101,7 +101,8 @@ def make(asked: Asked) -> int:
         if not variant.name.startswith("single_mixed"):
             free.append(played(games, variant, judged=False))
         check()
-    more = [*regions.parts(regions.rows(games, terms_of, check))]
+    more = published.parts(asked.public_data("spot_availability"), check)
+    more += [*regions.parts(regions.rows(games, terms_of, check))]
     more += clouds.parts(clouds.rows(asked.public_data("gavel_throughputs"), check))
     harness.publish("market", document(judged, free, more), asked.out)
     return 0

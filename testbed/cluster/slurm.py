@@ -194,7 +194,7 @@ class SlurmGangs(Gangs):
         life_of.write_text(str(scripts))
         nodes = ",".join(f"n{server}" for server in servers)
         if job in self._ids:
-            where = (f"ReqNodeList={nodes}", f"NumNodes={len(servers)}")
+            where = (f"ReqNodeList={nodes}", f"NumNodes={len(servers)}-{len(servers)}")
             self._ask("scontrol", "update", f"JobId={self._ids[job]}", "StartTime=now", *where)
             self._ask("scontrol", "release", self._ids[job])
         else:
@@ -229,7 +229,9 @@ class SlurmGangs(Gangs):
         return f"{waits}\n{doors}\ncd {spec.directory}\nexec {shlex.join(command)}\n"
 
     def _terminate(self, job: int, life: Life) -> None:  # noqa: ARG002 - the processes are Slurm's
-        self._ask("scontrol", "requeuehold", self._ids[job], check=False)
+        # A job that waits for a server can only be held, and one that runs only be requeued.
+        for order in ("hold", "requeuehold"):
+            self._ask("scontrol", order, self._ids[job], check=False)
         self._looked = -math.inf
 
     def _codes(self, job: int, life: Life) -> list[int | None]:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from control.market import make
-from studies.market import clouds, page, regions
+from studies.market import clouds, page, published, regions
 from studies.market.page import Row, document, terms_of
 from traces.readers.deadlines import Games
 from twin.cloud.deadline import Windows, optimum_usd, play
@@ -135,3 +135,24 @@ def test_the_part_about_clouds_shows_savings_beside_those_of_the_source() -> Non
     text = "\n".join(clouds.parts(pd.DataFrame(made, columns=columns)))
     assert "| A3C | 100.00 | 1.25 (1.32) | 1.25 (1.71) | 2.00 (3.10) | 2.00 (3.53) | 2.00–2.00 |" in text
     assert "saves at least as much as the one before it: yes. Moving daily saves 0.0%" in text
+
+
+def test_the_figures_of_the_source_are_played_on_its_traces(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(published, "STARTS", 2)
+    days, restart_h = 5 * 86_400, {"3 min": 0.05, "12 min": 0.2}
+    name = "availability_{}node_aws_10-26-2022_us-west-2a_v100_1.csv"
+    write(tmp_path, name.format(1), "t_s,available", "0,1", f"{days},1")
+    write(tmp_path, name.format(4), "t_s,available", "0,4", "30,3", "40,4", "80,0", "90,4", "100,4")
+    text = "\n".join(published.parts(tmp_path, lambda: None))
+    for policy, known in (("greedy", "30.8, 17.2"), ("optimum", "20.7, 27.4")):
+        # Spot is always there: the job holds it for its work and one start, in whole ticks of ten minutes.
+        cells = " | ".join(f"0.0, {-(-(48 + restart) // (1 / 6)) / 6:.1f}" for restart in restart_h.values())
+        assert f"| {policy} | {known} | {cells} |" in text
+    assert "| 84 h | 0.59 | 0.32 (0.32–0.32) |" in text
+    assert "4node_aws_10-26-2022_us-west-2a_v100_1 90%" in text
+
+
+def test_a_tick_of_a_trace_counts_when_all_machines_are_there_throughout(tmp_path: Path) -> None:
+    path = tmp_path / "availability_2node_aws_date_zone_v100_1.csv"
+    write(tmp_path, path.name, "t_s,available", "0,2", "900,1", "930,2", "1800,2")
+    assert published.trace(path).tolist() == [True, False, True]

@@ -94,6 +94,22 @@ def test_a_job_that_fails_is_told_with_its_last_words() -> None:
             until(lambda: not gangs.look(0).alive)
 
 
+def test_a_gang_that_is_stopped_while_it_waits_for_a_server_starts_only_when_asked() -> None:
+    with SlurmGangs([program(10**6, gpus=2)] * 2, cluster((0, 2), (0, 1), (0, 1))) as gangs:
+        gangs.start(0, {0: 2}, np.inf)
+        until(lambda: gangs.look(0).begun)
+        gangs.start(1, {0: 2}, np.inf)  # its server is full
+        gangs.stop(1)
+        until(lambda: not gangs.look(1).alive)
+        gangs.stop(0)
+        until(lambda: not gangs.look(0).alive)
+        time.sleep(3.0)  # Slurm decides every second
+        assert 1 not in gangs.holders()
+        gangs.start(1, {1: 1, 2: 1}, np.inf)
+        until(lambda: gangs.look(1).begun)
+        assert gangs.holders() == {1: [1, 2]}
+
+
 def run_and_kill_the_controller(where, jobs) -> None:
     with SlurmGangs(trainings(jobs, TIMING), where) as gangs:
         gangs.start(0, {0: 1}, np.inf)

@@ -1,0 +1,183 @@
+"""Plays the deadlines of "Can't Be Late" (Wu et al., NSDI 2024) on its public traces, beside its figures.
+
+For: a part of `python -m studies market`, M1 to M4. Not for: deciding (control/market) or playing
+(twin/cloud/deadline.py). A trace is a file of SkyPilot's spot traces (`spot_availability`), named
+`KIND_NODESnode_CLOUD_DATE_ZONE_DEVICE.csv`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from control.market import make
+from control.market.ports import Flags, Real, Terms
+from studies.harness import table
+from traces.readers import prices
+from twin.cloud.deadline import Windows, optimum_usd, play
+
+ON_DEMAND_USD_H, SPOT_USD_H = 3.06, 0.9731
+TICK_S, SAMPLE_S = 600.0, 15.0
+"""Tick of the runs, and the time between two looks at a trace, s."""
+STARTS = 300
+"""Starts of a job in each trace, evenly spread; the source has 300, too."""
+RESTARTS_H = (0.05, 0.2)
+POLICIES = {"greedy": "greedy", "Uniform Progress": "uniform-progress", "ours": "planned"}
+OPTIMUM = "optimum"
+SOURCE_H = {"greedy": (30.8, 17.2), "Uniform Progress": (25.1, 22.9), OPTIMUM: (20.7, 27.4)}
+"""The source's hours on demand and on spot (M1)."""
+SOURCE_GAP = -0.57
+"""The source's change of the mean gap to the optimum from greedy to Uniform Progress (M2)."""
+REAL_H, REAL_RESTART_H, REAL = 72.0, 0.3, {84.0: 138.2 / 233.5, 100.0: 122.0 / 233.5}
+"""Work and restart of the source's training on a V100, h; its cost over on demand by the deadline, h (M3)."""
+SOURCE_GANG = 0.94
+"""The source's least share of time in which all or none of 4 or 16 machines are there (M4)."""
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The result of a policy on all traces: hours on demand and on spot, mean and 75th percentile of the
+    cost, US$."""
+
+    on_demand_h: float
+    spot_h: float
+    mean_usd: float
+    p75_usd: float
+
+
+def trace(path: Path) -> Flags:
+    """Return for every tick whether all machines of a trace are there throughout."""
+    t_s, machines, nodes = _machines(path)
+    times = np.arange(t_s[0], t_s[-1], SAMPLE_S)
+    there = machines[np.searchsorted(t_s, times, side="right") - 1] >= nodes
+    samples = round(TICK_S / SAMPLE_S)
+    throughout: Flags = np.asarray(there[: there.size // samples * samples].reshape(-1, samples).all(axis=1))
+    return throughout
+
+
+def _machines(path: Path) -> tuple[Real, Real, float]:
+    """Return a trace's times, s, and machines from each time on; and the number of machines asked for."""
+    t_s, machines = prices.availability(path)
+    return t_s, machines, float(path.name.split("_")[1].removesuffix("node"))
+
+
+def windows(there: Flags, ticks: int, starts: int) -> Windows:
+    """Return the windows of a trace that begin at evenly spread ticks."""
+    first = np.linspace(0, there.size - ticks, starts).astype(int)
+    available = np.array([there[tick : tick + ticks] for tick in first])[:, :, None]
+    return Windows(available, np.full(available.shape, SPOT_USD_H))
+
+
+def optimum(terms: Terms, market: Windows) -> tuple[Real, Real, Real]:
+    """Return the optimum's hours on demand and on spot, and its cost, US$, float64[n] each.
+
+    A price of on demand that is a little higher changes the cost by the hours on demand.
+    """
+    little = 1e-4
+    dearer = replace(terms, on_demand_usd_h=terms.on_demand_usd_h + little)
+    usd = optimum_usd(terms, market)
+    on_demand_h = (optimum_usd(dearer, market) - usd) / little
+    return on_demand_h, (usd - on_demand_h * terms.on_demand_usd_h) / SPOT_USD_H, usd
+
+
+def spent(paths: Sequence[Path], terms: Terms, starts: int = STARTS) -> dict[str, Spent]:
+    """Return what each policy and the optimum spend on all traces. Each trace has the same weight."""
+    made: dict[str, list[tuple[Real, Real, Real]]] = {name: [] for name in (*POLICIES, OPTIMUM)}
+    for path in paths:
+        market = windows(trace(path), terms.ticks, starts)
+        for name, policy in POLICIES.items():
+            result = play(make(policy, terms), terms, market)
+            made[name].append((result.on_demand_h, result.spot_h, result.cost_usd))
+        made[OPTIMUM].append(optimum(terms, market))
+    return {name: _spent(np.array(rows)) for name, rows in made.items()}
+
+
+def _spent(rows: Real) -> Spent:
+    """Return the result of a policy. rows: float64[traces, 3, starts]."""
+    on_demand_h, spot_h, usd = rows.mean(axis=(0, 2)).tolist()
+    return Spent(on_demand_h, spot_h, usd, float(np.percentile(rows[:, 2], 75, axis=1).mean()))
+
+
+def parts(folder: Path, check: Callable[[], None]) -> list[str]:
+    """Return the part of the page. folder: the traces. check: called between two questions."""
+    one = sorted(folder.glob("availability_1node_aws_10-26-2022_*.csv"))
+    held = []
+    for restart_h in RESTARTS_H:
+        held.append(spent(one, _terms(48.0, 60.0, restart_h)))
+        check()
+    v100 = sorted(folder.glob("availability_1node_aws_*_v100_1.csv"))
+    trained = []
+    for deadline_h in REAL:
+        terms = _terms(REAL_H, deadline_h, REAL_RESTART_H)
+        trained.append([spent([path], terms, 30) for path in v100])
+        check()
+    gangs = [path for path in sorted(folder.glob("*node_*.csv")) if "_1node_" not in path.name]
+    restarts = [f"restart {60 * hours:g} min" for hours in RESTARTS_H]
+    spans = [
+        [name, _hours(SOURCE_H.get(name, ())), *(_hours((s[name].on_demand_h, s[name].spot_h)) for s in held)]
+        for name in (*POLICIES, OPTIMUM)
+    ]
+    gaps = [f"{_gap(found, 'mean_usd'):+.0%} and {_gap(found, 'p75_usd'):+.0%}" for found in held]
+    shown = ("Uniform Progress", "ours", OPTIMUM)
+    costs = [
+        [
+            f"{hours:g} h",
+            f"{source:.2f}",
+            *(_range([each[name].mean_usd for each in found]) for name in shown),
+        ]
+        for (hours, source), found in zip(REAL.items(), trained, strict=True)
+    ]
+    together = [f"{path.stem.split('_', 1)[1]} {whole(path):.0%}" for path in gangs]
+    return [
+        '## The figures of "Can\'t Be Late"',
+        f"M1: a job of 48 h with 60 h of time starts {STARTS} times in each of {len(one)} traces of 2022. "
+        "The source does not say how long a restart took in this figure; its study has restarts of 3 and 12 "
+        "min. Its hours seem to leave restarts out, and ours count them.",
+        table(("policy", "source: on demand, spot (h)", *restarts), spans),
+        "M2: from greedy to Uniform Progress the gap to the optimum changes by "
+        f"{SOURCE_GAP:.0%} in the source's mean, and by about half in its 75th percentile. Here: "
+        + "; ".join(map(" ".join, zip(restarts, gaps, strict=True)))
+        + ".",
+        f"M3: training of {REAL_H:g} h on one V100, cost over on demand. The source ran it once with each "
+        f"deadline. Here are the mean and range of {len(v100)} traces, with the spot price of 2022. The "
+        "source's two other jobs ran on machines without traces.",
+        table(("deadline", "source", *shown), costs),
+        f"M4: all machines or none are there in at least {SOURCE_GANG:.0%} of the time in the source, for 4 "
+        f"and 16 machines. Here: {'; '.join(together)}. What knowing each machine gains (at most 1 % in the "
+        "source) was not computed, and time slices are not played.",
+    ]
+
+
+def _terms(work_h: float, deadline_h: float, restart_h: float) -> Terms:
+    return Terms(work_h * _HOUR_S, deadline_h * _HOUR_S, restart_h * _HOUR_S, TICK_S, ON_DEMAND_USD_H)
+
+
+def whole(path: Path) -> float:
+    """Return the share of time in which all machines of a trace are there, or none."""
+    t_s, machines, nodes = _machines(path)
+    lasted = np.diff(t_s)
+    alike = (machines[:-1] == 0) | (machines[:-1] >= nodes)
+    return float(lasted[alike].sum() / lasted.sum())
+
+
+def _gap(found: dict[str, Spent], figure: str) -> float:
+    """Return the change of the gap to the optimum from greedy to Uniform Progress, NaN without a gap."""
+    greedy, uniform, least = (
+        getattr(found[name], figure) for name in ("greedy", "Uniform Progress", OPTIMUM)
+    )
+    return float((uniform - least) / (greedy - least) - 1) if greedy > least else math.nan
+
+
+def _hours(hours: Sequence[float]) -> str:
+    return ", ".join(f"{value:.1f}" for value in hours) or "–"
+
+
+def _range(usd: Sequence[float]) -> str:
+    """Return costs over on demand: mean, least and most."""
+    ratios = np.array(usd) / ((REAL_H + REAL_RESTART_H) * ON_DEMAND_USD_H)
+    return f"{ratios.mean():.2f} ({ratios.min():.2f}–{ratios.max():.2f})"
