@@ -32,8 +32,11 @@ MOST_BYTES = 16 * 1024 * MIB
 """Largest file, bytes. Files are read in pieces, and their samples are counted."""
 
 
-_JITTER = 0.05
+_JITTER = 0.1
 """Share of their distance by which scrapes may come late or early."""
+
+_ROUNDS = 5
+"""Times that the mean is taken around the one before. Where all distances differ, the first is arbitrary."""
 
 
 def history(
@@ -90,14 +93,16 @@ def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> tuple[Wi
 
 
 def _usual(steps: Floats) -> float:
-    """Return the mean of the distances around the most frequent one, s: scrapes come late or early.
+    """Return the mean of the distances around itself, from the most frequent on, s: scrapes come late or
+    early.
 
     From a second on it is whole tenths of a second, of which periods of every length are made.
     """
     values, counts = np.unique(np.round(steps, 3), return_counts=True)
-    common = values[np.argmax(counts)]
-    near = steps[np.abs(steps - common) <= _JITTER * common]
-    usual = float(np.mean(near)) if near.size else float(common)
+    usual = float(values[np.argmax(counts)])
+    for _ in range(_ROUNDS):
+        near = steps[np.abs(steps - usual) <= _JITTER * usual]
+        usual = float(np.mean(near)) if near.size else usual
     return round(usual, 1 if usual >= 1 else 6)
 
 

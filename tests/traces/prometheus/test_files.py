@@ -310,6 +310,18 @@ def test_scrapes_that_come_a_little_late_are_no_holes(apart_s: float, tmp_path: 
     np.testing.assert_allclose(trace.cpu_cores, 0.25, rtol=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_scrapes_of_which_no_two_are_equally_far_apart_have_the_mean_distance(
+    seed: int, tmp_path: Path
+) -> None:
+    at_s = 1_700_000_000 + 30 * np.arange(121) + np.random.default_rng(seed).uniform(0, 2, 121)
+    labels = 'namespace="s",pod="db-0",container="db"'
+    lines = [f"container_cpu_usage_seconds_total{{{labels}}} {i} {at:.3f}" for i, at in enumerate(at_s)]
+    path = tmp_path / "late.txt"
+    path.write_text("\n".join(["# TYPE container_cpu_usage_seconds counter", *lines, "# EOF"]) + "\n")
+    assert load(path).interval_s == pytest.approx(30.0, abs=0.1)
+
+
 def test_containers_that_are_left_out_are_told(tmp_path: Path) -> None:
     often, once = 1774740000.0 + 15 * np.arange(41), np.array([1774740000.0])
     (tmp_path / "a.om").write_text(counter(often) + counter(once, "db-1") + "# EOF\n")
