@@ -3,6 +3,7 @@
 Numba keeps them beside the code. Processes that run tests side by side would otherwise compile the same.
 """
 
+import os
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -14,6 +15,7 @@ FEW = ("--set", "seeds=[0]", "--set", "policies=[thorn]")
 QUESTIONS = (
     ("whatif", "bursty_service", "--policy", "escra,static"),
     ("run", "hipster_shop", "--set", "services.duration_s=2", "--set", "policies=[escra]"),
+    ("advise", "bursty_service"),
     ("run", "failover"),
     ("run", "T1", *FEW),
     ("run", "fleet", "--set", "fabric.fleet.days=2", *FEW),
@@ -27,4 +29,5 @@ if __name__ == "__main__":
         Path("/dev/null").open("w") as nowhere,
         redirect_stdout(nowhere),
     ):
-        sys.exit(max(call([*question, "--no-progress", "--store", store]) for question in QUESTIONS))
+        os.environ["TWINBED_STORE"] = store
+        sys.exit(max(call([*question, "--no-progress"]) for question in QUESTIONS))

@@ -1,7 +1,6 @@
 """How a call of the command line ended, and what makes one."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +29,3 @@ class Ended:
         assert self.code in (0, 1), self.err
         rows: list[dict[str, Any]] = json.loads(self.out)["rows"]
         return rows
-
-
-Twinbed = Callable[..., Ended]

@@ -5,18 +5,21 @@ For: all kernels of the twin. Not for: kernels themselves.
 Numba keeps a compiled kernel until the kernel's own file changes. A kernel that contains kernels of other
 files would then be stale. `package_kernel` and `inlined` are for such kernels: they are compiled anew when
 any Python file of their folder or of this one, or a rule of `control` that they contain, has changed.
+
+Numba would compile a kernel once more for each constant and each width of integer with which other kernels
+call it. Ours are compiled once, for 64 bits.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from numba import njit
-from numba.core import caching
+from numba.core import caching, types
 
 from control.allocator.backoff import wait_s
 from control.allocator.escra_memory_settle import grant
@@ -24,6 +27,9 @@ from control.allocator.escra_settle import settle
 
 _RULES = {Path(inspect.getfile(rule)) for rule in (settle, grant, wait_s)}
 """Files of the functions of `control` that kernels contain."""
+
+_SHORTER = {types.int8, types.int16, types.int32, types.uint8, types.uint16, types.uint32}
+"""Integers of fewer than 64 bits."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -34,7 +40,7 @@ def kernel(function: _Function) -> _Function:
 
     Division by zero gives inf or NaN, as in NumPy.
     """
-    return cast(_Function, njit(cache=True, error_model="numpy")(function))
+    return cast(_Function, _widened(njit(cache=True, error_model="numpy")(function)))
 
 
 @cache
@@ -43,7 +49,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It is inlined into kernels that call it, and cached as long as its own file does not change.
     """
-    return cast(Callable[..., Any], njit(cache=True, error_model="numpy", forceinline=True)(function))
+    return cast(
+        Callable[..., Any], _widened(njit(cache=True, error_model="numpy", forceinline=True)(function))
+    )
 
 
 def package_kernel(function: _Function) -> _Function:
@@ -65,9 +73,27 @@ def released(function: _Function) -> _Function:
 
 
 def _compiled(function: _Function, forceinline: bool, *, nogil: bool = False) -> _Function:
-    dispatcher = njit(error_model="numpy", forceinline=forceinline, nogil=nogil)(function)
-    dispatcher._cache = _FolderCache(function)  # type: ignore[attr-defined, no-untyped-call]
+    dispatcher = _widened(njit(error_model="numpy", forceinline=forceinline, nogil=nogil)(function))
+    dispatcher._cache = _FolderCache(function)  # type: ignore[no-untyped-call]
     return cast(_Function, dispatcher)
+
+
+def _widened(dispatcher: Any) -> Any:
+    """Let kernels that call this one give it int64 for shorter integers and constants. Returns the
+    dispatcher.
+    """
+    typed = dispatcher.get_call_template
+
+    def template(args: Sequence[Any], kws: dict[str, Any]) -> Any:
+        return typed([_wide(kind) for kind in args], {name: _wide(kind) for name, kind in kws.items()})
+
+    dispatcher.get_call_template = template
+    return dispatcher
+
+
+def _wide(kind: Any) -> Any:
+    plain = types.unliteral(kind)  # type: ignore[no-untyped-call]
+    return types.int64 if plain in _SHORTER else plain
 
 
 class _FolderStamp:

@@ -340,8 +340,10 @@ def test_a_damaged_table_is_named_when_read_and_when_verified(store):
 @pytest.mark.parametrize("failing", ["fsync", "write_table"])
 def test_a_full_disk_leaves_no_run_and_names_the_path(store, monkeypatch, failing):
     monkeypatch.setattr(*((os, "fsync") if failing == "fsync" else (store_module.pq, "write_table")), full)
+    opened = len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(StoreError, match="mine-escra-0123456789: cannot be written: No space left"):
         store.publish(manifest(), tables())
+    assert len([*Path("/proc/self/fd").iterdir()]) == opened
     assert store.ids() == []
     assert hidden(store) == []
 

@@ -13,18 +13,21 @@ def inner(x):
     return x + {}
 """
 OUTER = """
+import numpy as np
 from inner import inner
 from twin.containers.compiled import package_kernel
 
 @package_kernel
 def outer(x):
-    return inner(x)
+    return inner(x) + inner(1) - inner(np.int8(1))
 
-print(outer(1), sum(outer.stats.cache_hits.values()))
+print(outer(1), sum(outer.stats.cache_hits.values()), len(inner.signatures))
 """
 
 
-def test_a_package_kernel_is_compiled_anew_when_another_file_of_its_folder_changes(tmp_path: Path) -> None:
+def test_a_kernel_is_compiled_once_for_all_integers_and_anew_when_another_file_changes(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "outer.py").write_text(OUTER)
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 
@@ -34,4 +37,4 @@ def test_a_package_kernel_is_compiled_anew_when_another_file_of_its_folder_chang
         command = [sys.executable, "outer.py"]
         return subprocess.check_output(command, cwd=tmp_path, env=env, text=True).strip()
 
-    assert [run(10), run(10), run(20)] == ["11 0", "11 1", "21 0"]
+    assert [run(10), run(10), run(20)] == ["11 0 1", "11 1 0", "21 0 1"]

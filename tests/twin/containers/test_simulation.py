@@ -14,10 +14,6 @@ from twinbed import InvariantError
 MIB = 1 << 20
 
 
-def total_of(outcome, kind):
-    return outcome.events.kind.count(kind)
-
-
 def test_work_above_the_quota_is_carried_over_and_done_later():
     # Quota 1, one thread allowed 2: 150 ms arrive, 100 are done; 50 are left for the next period.
     outcome = run(workload([1.5, 0.0, 0.0], threads=2.0), Scripted(quota=1.0), machine())

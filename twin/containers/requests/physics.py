@@ -269,8 +269,9 @@ class Requests:
         return kinds
 
     def _advance(self, at_s: float) -> int:
+        until = float(at_s)  # a time that is an integer would have the engine compiled once more
         while True:
-            why = engine.advance(self.engine, at_s)
+            why = engine.advance(self.engine, until)
             if why == records.NEEDS_ROOM:
                 self._grow_nodes()
             elif why == records.NEEDS_NUMBERS:

@@ -131,6 +131,8 @@ def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
 ) -> None:
     left: list[str] = []
     monkeypatch.setattr(CgroupPlace, "leave", lambda _, origin: left.append(origin.name))
+    monkeypatch.setattr(V2, "finish", lambda _, run: left.append(run))
+    monkeypatch.setattr(places.oci, "remove_run", left.append)
     state = tmp_path / "agents"
     assert places.sweep(driver, state) == []
     living = CgroupPlace("web", driver, state)
@@ -140,6 +142,7 @@ def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
         place.remember([ORIGINS["made"], Origin(name, attach={"": name})])
         place.close()
     assert places.sweep(driver, state) == ["cache", "db"]
-    assert left == ["made", "cache", "made", "db"]
+    runs = {name: lasting_run(name) for name in ("cache", "db")}
+    assert left == [what for name, run in runs.items() for what in ("made", name, run, run)]
     assert [folder.name for folder in state.iterdir()] == ["web"]
     assert living.recall() == ORIGINS
