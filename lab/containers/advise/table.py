@@ -50,7 +50,8 @@ def _length(seconds: float) -> str:
     """Return a length of time in the largest unit of which it is at least one."""
     for unit, size in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
+            count = f"{seconds / size:.3g}"
+            return f"{count} {unit.removesuffix('s') if count == '1' else unit}"
     return f"{seconds:.3g} s"
 
 
