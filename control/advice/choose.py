@@ -89,7 +89,8 @@ def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
 def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tuple[list[str], Flags]:
     """Return each row's candidate, and whether it stays within the risk on the whole history.
 
-    It is the first candidate of `order` that stays within the risk, or else the first of `order`.
+    It is the first candidate of `order` that stays within the risk, or else the first of `order`. A row whose
+    work would mostly wait keeps it, too: another one would cost what the fleet's candidate saves.
     """
     inside = np.stack([figures[name].inside(risk) for name in order])
     first = np.argmax(inside, axis=0)
@@ -155,7 +156,7 @@ def _need(case: Case, risk: float) -> str:
         return ""
     throttled, oom, *_ = case.before
     if oom > 0:
-        return f"What is set now meets its memory limit {oom:.0f} times in the replay; the advice does not."
+        return f"What is set now meets its memory limit {_often(oom)} in the replay; the advice does not."
     if throttled > risk:
         return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
     return _NOTHING if _asks_nothing(case) else ""
@@ -168,8 +169,7 @@ def _asks_nothing(case: Case) -> bool:
 def _doubt(case: Case) -> str:
     """Return the first reason for doubt, or ""."""
     if case.oom_events > 0:
-        times = f"{case.oom_events:.0f} times"
-        return f"It met its memory limit {times} in the history, so its peak is not known."
+        return f"It met its memory limit {_often(case.oom_events)} in the history, so its peak is not known."
     if case.grown > _LEAK:
         grown = f"{100 * case.grown:.0f} %"
         return f"Its memory peak grew by {grown} over half of the history; a leak outgrows every limit."
@@ -184,6 +184,10 @@ def _doubt(case: Case) -> str:
     if not case.set_known:
         return "What is set now is not known, so nothing says that the advice is better."
     return ""
+
+
+def _often(count: float) -> str:
+    return "once" if round(count) == 1 else f"{count:.0f} times"
 
 
 def _gain(case: Case) -> str:

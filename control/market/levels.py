@@ -45,6 +45,12 @@ class Levels:
         least: Real = np.minimum.reduceat(values[:end], np.searchsorted(times, edges))
         return least
 
+    def cut(self, begin_s: float, end_s: float) -> Levels:
+        """Return the part between two times, which are its first and its last time."""
+        inside = self.t_s[(self.t_s > begin_s) & (self.t_s < end_s)]
+        times = np.concatenate([[begin_s], inside, [end_s]])
+        return Levels(times, np.array([self.at(t_s) for t_s in times.tolist()]))
+
     def at(self, t_s: float) -> float:
         """Return the value at a time. Before the first time it is the first value."""
         return float(self.value[max(int(np.searchsorted(self.t_s, t_s, side="right")) - 1, 0)])

@@ -239,12 +239,17 @@ def best_tried(request: Request, observed: Observations) -> int | None:
 
 
 def stop(request: Request, observed: Observations, reason: str) -> Stop:
-    """Return the end of a search. It takes the best trial, or the cheapest candidate if all trials failed."""
+    """Return the end of a search. It takes the best trial within the bounds, else the one that came closest,
+    else, if all failed, the cheapest candidate."""
     best = best_tried(request, observed)
-    if best is None:
-        allowed = np.where(affordable(request), request.candidates.price_usd_h, np.inf)
-        return Stop(int(allowed.argmin()), f"{reason}; no trial ended within the bounds")
-    return Stop(best, reason)
+    if best is not None:
+        return Stop(best, reason)
+    if observed.ok.any():
+        over = np.maximum(observed.time_s / request.deadline_s, observed.cost_usd / request.budget_usd)
+        closest = int(observed.candidate[int(np.where(observed.ok, over, np.inf).argmin())])
+        return Stop(closest, f"{reason}; no trial ended within the bounds, and this one came closest")
+    allowed = np.where(affordable(request), request.candidates.price_usd_h, np.inf)
+    return Stop(int(allowed.argmin()), f"{reason}; no trial has ended")
 
 
 def all_tried(request: Request, observed: Observations) -> Stop:

@@ -129,6 +129,8 @@ def _undo(state: Path, form: Format, *, no_progress: bool) -> int:
 
     columns = (Column("advice", "advice"), Column("restored", "limits put back"))
     journal = Journal(state)
+    if not state.is_dir() and state != STATE:
+        raise ScenarioError(f"--state {state}: no such folder; name the one that the apply was given")
     with journal.held(), Bar(1, wanted=not no_progress, preparing="taking back") as bar:
         path = journal.newest()
         if path is None:

@@ -34,7 +34,10 @@ def ladder(
     restart: Annotated[str, option("TIME", "Time of every start, including repeated work.")] = "10m",
     checkpoint_gb: Annotated[float, option("GB", "Size of the checkpoint.", min=0.0)] = 0.0,
     egress: Annotated[float, option("USD", "Price of moving it to another region, $/GB.", min=0.0)] = 0.09,
-    deadline: Annotated[str | None, option("TIME", "Longest time of the job, e.g. 5d.")] = None,
+    deadline: Annotated[
+        str | None,
+        option("TIME", "Longest time of the job, e.g. 5d; with --jobs, of those without a deadline_h."),
+    ] = None,
     jobs: Annotated[
         Path | None,
         option(
@@ -64,6 +67,8 @@ def ladder(
     if (work is None) == (jobs is None) or (budget is not None and jobs is None):
         raise ScenarioError("give either --work TIME or --jobs FILE; --budget and --jobs belong together")
     intervals = [seconds(part, "--move-every") for part in move_every.split(",")]
+    if jobs is not None and len(intervals) > 1:
+        raise ScenarioError(f"--move-every {move_every}: with --jobs give one time")
     prices = in_use(catalogue).prices
     reference = climbing.matched(prices, gpu)
     asked = climbing.Question(
@@ -74,7 +79,7 @@ def ladder(
         speeds=climbing.speeds(prices, reference, speed) if speed else None,
     )
     limit_s = seconds(deadline, "--deadline") if deadline else math.inf
-    work_s, restart_s = seconds(work or "1h", "--work"), seconds(restart, "--restart")
+    work_s, restart_s = seconds(work or "1h", "--work"), seconds(restart, "--restart", zero=True)
     like = Job(work_s, restart_s, checkpoint_gb, egress, deadline_s=limit_s)
     with Bar(1, wanted=not no_progress, preparing="reading prices"):
         offers, at_s = climbing.collect(prices, asked), climbing.epoch_s(start)
@@ -82,5 +87,7 @@ def ladder(
             rows = climbing.climb(like, offers, asked, at_s, intervals)
         else:
             listed = climbing.jobs_of(jobs, like)
-            rows = climbing.collection(listed, offers, asked, at_s, intervals[0], budget or math.inf)
+            rows = climbing.collection(
+                listed, offers, asked, at_s, intervals[0], math.inf if budget is None else budget
+            )
     emit(climbing.table(rows, offers, asked, moves=moves, jobs=jobs is not None), form)

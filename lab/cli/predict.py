@@ -64,7 +64,7 @@ Seed = Annotated[int, flag("--seed", "Seed of all random numbers.")]
 
 @app.command("train")
 def train(
-    out: Annotated[Path, option("FOLDER", "Folder of the model files.")] = Path(),
+    out: Annotated[Path, option("FOLDER", "Folder of the model files; it is made.")] = Path(),
     model: Annotated[str, option("NAME", "physical, or network, which takes far longer.")] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -75,8 +75,11 @@ def train(
     """Train a model of cost and one of time on all measured runs, and write them with their cards."""
     from control.jobs import Objective
     from lab.cloud.run import model_file, predicting
+    from lab.runs.files import check_place
 
+    check_place(folder=out)
     table, rows = _examples(runs, jobs)
+    out.mkdir(exist_ok=True)
     records: list[Record] = []
     with Bar(len(Objective), wanted=not no_progress) as bar:
         for by in Objective:
@@ -164,7 +167,7 @@ def importance(
 @app.command("explain")
 def explain(
     model: Annotated[Path, argument("MODEL", "A file of `twinbed predict train`.")],
-    job: Annotated[Path, argument("JOB.yaml", "The job's file.")],
+    job: Annotated[str, argument("JOB", "The job's file, or the name of a job that ships.")],
     kind: Annotated[str, option("NAME", "Instance type.", "--type")],
     workers: Annotated[int, typer.Option(min=1, help="Number of workers.")] = 1,
     batch: Annotated[
@@ -179,13 +182,14 @@ def explain(
     import math
 
     from control.jobs import Configuration, Objective
+    from lab.ask import shipped
     from lab.cloud.input import data_set
     from lab.cloud.run import model_file, predicting
     from traces.catalogue.catalogue import load
 
     learned, _ = model_file.read(model)
     _, background = _examples(runs, jobs)
-    asked = data_set.one(job, Configuration(kind, workers, batch), load())
+    asked = data_set.one(shipped.path_of("job", job), Configuration(kind, workers, batch), load())
     explained = predicting.explain(learned, asked, background, seed)
     unit, scale = ("$", 1.0) if learned.by is Objective.COST else ("h", 3600.0)
     facts: Record = {

@@ -54,7 +54,7 @@ def spot(
     terms = Terms(
         seconds(work, "--work"),
         seconds(deadline, "--deadline"),
-        seconds(overhead, "--overhead"),
+        seconds(overhead, "--overhead", zero=True),
         seconds(tick, "--tick"),
         on_demand,
     )

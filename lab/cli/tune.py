@@ -83,9 +83,9 @@ def tune(
     kind = kinds.of(loaded)
     metric = metric_named(kind, minimise or maximise or "", "--minimise" if minimise else "--maximise")
     limits = [Limit.parse(text, kind) for text in subject_to or []]
-    question = Question(
-        single(loaded, ranges), metric.key, 1 if minimise else -1, limits, ranges, trials, seeds_of(seeds)
-    )
+    tuned_one = single(loaded, ranges)
+    ranges = [entry.fitted(tuned_one) for entry in ranges]
+    question = Question(tuned_one, metric.key, 1 if minimise else -1, limits, ranges, trials, seeds_of(seeds))
     place, target = chosen_engine(engine, jobs), open_store(store)
     metrics = [metric_named(kind, key, key) for key in question.metrics]
 

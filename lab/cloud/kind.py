@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lab.runs.formats import Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
+    from lab.runs.timeline import Tracks
 
 
 class Cloud(Kind):
@@ -59,6 +60,11 @@ class Cloud(Kind):
         from lab.charts.market import charts
 
         return list(charts(runs))
+
+    def timeline(self, run: Run) -> Tracks:
+        from lab.cloud import timeline
+
+        return timeline.tracks(run)
 
     def validate(
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress

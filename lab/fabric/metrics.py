@@ -9,7 +9,7 @@ _RANK = (
     "error left unfinished is later than any other; a value among such messages is a lower bound."
 )
 _ITERATION = "th percentile of iterations, or of means of `average` consecutive ones."
-_BUS = "th percentile of the bus bandwidth of single operations."
+_BUS = "th percentile of the bus bandwidth of single operations, 0 for those that an error left unfinished."
 
 _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("outages", "Outages of paths", "1", 0, "neither",
@@ -48,7 +48,8 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("kept_share", "Work done", "1", 4, "higher",
      "Training: share of the work that was saved when the job ended, or after twice the time it needs."),
     ("bus_bandwidth_mean_gbps", "Bus bandwidth", "Gbit/s", 3, "higher",
-     "Collectives: nccl-tests' bus bandwidth of all operations over the time that they took."),
+     "Collectives: nccl-tests' bus bandwidth of all operations over the time that they took; 0 if an error "
+     "left some unfinished."),
     *(
         (f"bus_bandwidth_p{share}_gbps", f"Bus bandwidth p{share}", "Gbit/s", 3, "higher",
          f"Collectives: {share}{_BUS}")

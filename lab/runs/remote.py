@@ -155,7 +155,8 @@ class ObjectStore(RunStore):
                 self._fs.pipe_file(self._at(_SAID, f"{_stamp(text)}.{run_id}"), b"")
                 self._fs.pipe_file(self._at(run_id, MANIFEST), text)
             except BaseException:
-                self._discard(run_id, set(own) - before)
+                # Another writer may have written the same run meanwhile.
+                self._discard(run_id, set(own) - before - self._tables_of(run_id))
                 raise
             self._discard(run_id, before - set(own))
         return RemoteRun(self, full)

@@ -48,6 +48,8 @@ def points(scenario: Scenario, vary: Sequence[str], table: Path | None) -> list[
     if len(varied) < len(vary):
         raise ScenarioError("--vary: a key is given twice; give all its values at once")
     rows = _rows(table) if table else [("", {})]
+    if any("seeds" in keys for keys in (varied, rows[0][1], scenario.vary)):
+        raise ScenarioError(f"{scenario.name}: seeds are no key of a sweep; give them with --seeds")
     made = []
     for where, row in rows:
         twice = set(row) & set(varied)

@@ -36,7 +36,8 @@ def result(
 
     best: None if no trial keeps the limits; again: the best with other seeds; metrics: those of the question.
     """
-    front = sorted(_front(question, trials), key=lambda trial: question.sign * trial.mean(question.metric))
+    distinct = _distinct(trials)
+    front = sorted(_front(question, distinct), key=lambda trial: question.sign * trial.mean(question.metric))
     shown = [*([best] if best else []), *(trial for trial in front if trial is not best)]
     rows = []
     for trial in shown:
@@ -58,11 +59,12 @@ def result(
     ]  # fmt: skip
     facts = {
         "trials": len(trials),
+        **({"different trials": len(distinct)} if len(distinct) < len(trials) else {}),
         "seeds of each": len(question.seeds),
         "stopped early": sum(trial.pruned for trial in trials),
         "failed": sum(bool(trial.failure) for trial in trials),
     }
-    return Result(tuple(columns), tuple(rows), facts, "", tuple(_notes(question, trials, best, again)))
+    return Result(tuple(columns), tuple(rows), facts, "", tuple(_notes(question, distinct, best, again)))
 
 
 def scenario_text(question: Question, best: Trial) -> str:
@@ -95,9 +97,10 @@ def noted(
     header, _, lines = grid(shown)
     points: list[tuple[float, float, str, bool]] = []
     if len(metrics) > 1:
-        front = _front(question, trials)
+        distinct = _distinct(trials)
+        front = _front(question, distinct)
         one, two = metrics[0].key, metrics[1].key
-        for trial in trials:
+        for trial in distinct:
             if not trial.pruned and not trial.failure:
                 on_front = any(trial is other for other in front)
                 points.append((trial.mean(one), trial.mean(two), _values(trial), on_front))
@@ -121,6 +124,14 @@ def _about(question: Question) -> str:
     return f"{'minimise' if question.sign > 0 else 'maximise'} {question.metric}{limits}"
 
 
+def _distinct(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the first trial of each set of values: a search may propose a set again."""
+    first: dict[tuple[Any, ...], Trial] = {}
+    for trial in trials:
+        first.setdefault(tuple(trial.values.values()), trial)
+    return list(first.values())
+
+
 def _front(question: Question, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials with all seeds that no other beats in the metric and the limits' metrics together."""
     whole = [trial for trial in trials if not trial.pruned and not trial.failure]
@@ -137,7 +148,9 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
     if best is None:
         near = min(trials, key=lambda trial: trial.excess(question.limits), default=None)
         text = "No trial keeps the limits."
-        if near is not None and math.isfinite(near.excess(question.limits)):
+        if near is not None and near.excess(question.limits) <= 0:
+            text = f"No trial that keeps the limits has a value of {question.metric} for every seed."
+        elif near is not None and math.isfinite(near.excess(question.limits)):
             text += f" The nearest is trial {near.number}, {_values(near)}."
         return [text, *failed]
     notes = [f"Best: {_values(best)}."]
@@ -149,6 +162,10 @@ def _notes(question: Question, trials: Sequence[Trial], best: Trial | None, agai
         how = "with its whole 95 % interval" if sure else "on average, but not with its whole 95 % interval"
         notes.append(f"{limit.text} is kept {how}, and by {kept} of {len(values)} seeds.")
     notes.append(_rivals(question, trials, best))
+    if question.limits and any(trial.pruned for trial in trials):
+        notes.append(
+            "Trials that were stopped early are not in the table, also if better in a limit's metric."
+        )
     if again is not None and not again.failure:
         told = []
         for key in question.metrics:

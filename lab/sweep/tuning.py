@@ -48,7 +48,7 @@ class Range:
 
     choices: values without an order; if empty, the value is from low to high.
     log: whether the logarithm of the value is searched.
-    whole: whether only whole numbers are proposed.
+    whole: whether only whole numbers are proposed. `parse` sets it where both ends are whole.
     """
 
     key: str
@@ -76,6 +76,16 @@ class Range:
             raise ScenarioError(f"{where}: LOW must be below HIGH{', and above 0 for log' if scale else ''}")
         whole = all(isinstance(end, int) for end in ends)
         return cls(key, float(ends[0]), float(ends[1]), scale == "log", whole)
+
+    def fitted(self, scenario: Scenario) -> Range:
+        """Return the range of a key of this scenario: whole numbers only if the key takes no others."""
+        if not self.whole:
+            return self
+        try:
+            with_overrides(scenario, [f"{self.key}={self.low + 0.5}"], "--over")
+        except ScenarioError:
+            return self
+        return replace(self, whole=False)
 
     def proposed(self, trial: optuna.Trial) -> Value:
         """Return the value that a trial proposes."""

@@ -1,14 +1,15 @@
 """docs/results/fidelity-cluster.md: the cluster twin beside real training jobs and a real Slurm.
 
 For: `python -m studies fidelity-cluster`. Not for: running (lab.cluster) or the rule (lab.cluster.validate).
-First the machine is calibrated, without the runs that are compared: how fast it starts and trains the jobs.
+Each part begins with a calibration of the machine, without the runs that are compared: how fast it starts and
+trains the jobs.
 Real runs are measurements: they are stored, and the twin of the present code is compared with them. The same
 command continues where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,14 +39,14 @@ def make(asked: Asked) -> int:
     """Make the runs that the store lacks, and write the page with all stored runs."""
     store = RunStore(asked.store or STORE)
     check = harness.clock(asked.minutes)
-    calibration = place_of_calibration(store)
     try:
-        if not (asked.page_only or calibration.exists()):
-            harness.say("fidelity-cluster: calibration")
-            measured = calibrate("cluster", THOROUGH, lambda *_: None)
-            write_whole(calibration, lambda file: file.write(FORM.write(measured, HEAD).encode()))
         for repeat in range(0 if asked.page_only else asked.repeats or 1):
             for title, changes in CELLS.items():
+                calibration = place_of_calibration(store, title)
+                if not calibration.exists():
+                    check()
+                    harness.say(f"fidelity-cluster: {title}: calibration")
+                    _calibrate(calibration)
                 for spec in reversed(expand(scenario(changes, calibration))):
                     there = [run for run in real(store) if asked_alike(run, spec)]
                     if not any(run.manifest["repeat"] == repeat for run in there):
@@ -58,9 +59,16 @@ def make(asked: Asked) -> int:
     return 0
 
 
-def place_of_calibration(store: RunStore) -> Path:
-    """Return the file of the machine's calibration, beside the store of its runs."""
-    return store.root.with_name(f"{store.root.name}-calibration.toml")
+def _calibrate(place: Path) -> None:
+    """Measure the machine, and write its calibration."""
+    text = FORM.write(calibrate("cluster", THOROUGH, lambda *_: None), HEAD).encode()
+    write_whole(place, lambda file: file.write(text))
+
+
+def place_of_calibration(store: RunStore, title: str) -> Path:
+    """Return the file of the machine's calibration for a part of the page, beside the store of its runs."""
+    part = title.lower().replace(" ", "-")
+    return store.root.with_name(f"{store.root.name}-calibration-{part}.toml")
 
 
 def scenario(changes: Sequence[str], calibration: Path) -> Scenario:
@@ -77,9 +85,9 @@ def real(store: RunStore) -> list[Run]:
 def document(store: RunStore) -> str:
     """Return the page's text."""
     rows: dict[str, list[Compared]] = {}
-    runs, calibration = real(store), place_of_calibration(store)
+    runs = real(store)
     for title, changes in CELLS.items():
-        asked = scenario(changes, calibration)
+        asked = scenario(changes, place_of_calibration(store, title))
         mine = [run for run in runs if any(asked_alike(run, spec) for spec in expand(asked))]
         with TemporaryDirectory(prefix="twinbed-") as folder:
             twins = run_scenario(asked, RunStore(folder), jobs=1) if mine else []
@@ -110,7 +118,7 @@ def document(store: RunStore) -> str:
         "cores times the job's speed on that type. Times are of the cluster: a second of the machine stands "
         "for 60, so a start of 4 s counts as 4 minutes on both sides (`times` of the calibration). Loads: "
         "jobs per hour of the cluster. Preemption: SIGTERM, a checkpoint, a new process on other servers.",
-        _calibrated(calibration),
+        _calibrated({title: place_of_calibration(store, title) for title in CELLS}),
         "Slurm decides: its backfill replaces ours on the same jobs. Slurm runs: our scheduler decides, "
         "and Slurm starts, requeues and moves the processes. A missing line was not run yet.",
         "Machine: "
@@ -124,15 +132,21 @@ def document(store: RunStore) -> str:
     )
 
 
-def _calibrated(path: Path) -> str:
-    if not path.exists():
+def _calibrated(places: Mapping[str, Path]) -> str:
+    """Return what is known of the machine in each part."""
+    parts: dict[str, list[str]] = {}
+    for title, path in places.items():
+        if path.exists():
+            values = FORM.load(str(path)).values
+            times = [f"{values[f'times.{key}'].value:.2f}" for key in ("start_s", "restart_s")]
+            parts.setdefault(" and ".join(times), []).append(title)
+    if not parts:
         return "The twin has the calibration that ships: this machine was not measured."
-    made = FORM.load(str(path))
-    start, restart = (made.values[f"times.{key}"].value for key in ("start_s", "restart_s"))
+    told = "; ".join(f"{times} s ({', '.join(titles)})" for times, titles in parts.items())
     return (
-        f"The twin has this machine's calibration, which was measured apart from the runs: a "
-        f"job starts in {start:.2f} s and restarts in {restart:.2f} s (medians). The jobs' steps follow from "
-        "the speeds that it measured."
+        "The machine's speed changes from hour to hour. So the twin has this machine's calibration for each "
+        f"part, measured before its runs; parts named together have the same one. Median times until a job "
+        f"starts and restarts: {told}. The jobs' steps follow from the speeds that were measured."
     )
 
 

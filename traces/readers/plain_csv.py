@@ -422,7 +422,9 @@ def _trace(
     if fill is not None:
         span = np.logical_or.accumulate(present) & np.logical_or.accumulate(present[::-1])[::-1]
         arrays = {name: _filled(values, present, span, fill) for name, values in arrays.items()}
-        notes.append(f"{int((span & ~present).sum())} missing samples were filled (fill={fill}).")
+        missing = int((span & ~present).sum())
+        share = f", {100 * missing / span.sum():.3g} % of all" if missing else ""
+        notes.append(f"{missing:,} missing samples were filled (fill={fill}){share}.")
         present = span
     if "memory_bytes" not in arrays:
         notes.append(_NO_MEMORY)

@@ -49,6 +49,8 @@ and two moments, 4 bytes each; half of that in 16 bits."""
 _ACTIVATION_BYTES, _RECOMPUTED_BYTES, _LOGIT_BYTES = 34, 2, 8
 """Bytes of activations per token, layer and unit of width; the same with recomputation; bytes per token and
 word of the output (a 16-bit logit, its gradient and a 32-bit copy)."""
+_ROUNDING = 1e-6
+"""Relative difference that is rounding where a table has tokens of all GPUs together."""
 _USABLE = 0.9
 """Share of the memory that the allocator can fill without stalls."""
 
@@ -175,7 +177,8 @@ def runs(
     gpu_name: names in gpus.GPUS, [n]. tokens_per_gpu: tokens of a step on one GPU. The other arguments are
     the fields of Runs. All arguments broadcast to length n. Raises ScenarioError, with the row, for
     unknown words, a size that is not above zero, 8 bits on a GPU without them, a model that does not fit the
-    memory, and a measured step that is faster than the GPU's peak.
+    memory, a batch to be predicted that is below its micro-batch, and a measured step that is faster than the
+    GPU's peak.
     """
     kinds = [gpu(name) for name in gpu_name]
     count = len(kinds)
@@ -212,7 +215,13 @@ def runs(
     _refuse(
         unseen & (state > memory), "the model's state does not fit the memory; shard it, or use more GPUs"
     )
-    fitting = np.array(list(map(_dividing, real["tokens_per_gpu"] / real["sequence"], largest)))
+    batch = real["tokens_per_gpu"] / real["sequence"]
+    # GPUs that share a sequence have fewer tokens each than a micro-batch, as in measured tables.
+    _refuse(
+        unseen & (batch < real["micro_batch"] * (1 - _ROUNDING)),
+        "a micro-batch is larger than tokens_per_gpu / sequence allows",
+    )
+    fitting = np.array(list(map(_dividing, batch, largest)))
     taken = np.where(asked, fitting, real["micro_batch"])
     names = [f"{size:.3g}" for size in real["parameters"]] if model is None else list(model)
     made = Runs(
@@ -222,7 +231,7 @@ def runs(
         width=shape[1],
         sequence=real["sequence"],
         micro_batch=taken,
-        accumulation=np.maximum(real["tokens_per_gpu"] / (taken * real["sequence"]), 1.0),
+        accumulation=np.maximum(batch / taken, 1.0),
         recompute=again,
         sharding=words["sharding"],
         precision=words["precision"],

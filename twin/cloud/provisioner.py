@@ -75,7 +75,8 @@ class Virtual:
             self.now_s += left_s
             self._expire()
             return cannot_run(left_s, f"the lease of {order.lease_s:g} s ended before {steps} steps")
-        generator = np.random.default_rng([self.seed, *order.names()[0].encode()])
+        # The owner is random, and the same question has the same rehearsal.
+        generator = np.random.default_rng([self.seed, *order.token.encode()])
         drawn = mean_s * np.exp(self.spread * generator.standard_normal(steps))
         self.now_s += held_s
         return Reading(drawn, held_s, noise=self.noise if order.noisy else float("nan"))

@@ -91,11 +91,11 @@ class _World:
             if idle > _IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
                 raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
             asks = False
-            while not asks:
+            while books.unfinished and not asks:
                 began_s = float(environment.now)
                 pace = self._pace()
                 ask_s = self._ask_s(now_s, began_s, wake_s, pace)
-                step_s = min(ask_s, self._change_s())
+                step_s = min(ask_s, self._change_s(), began_s + self._end_s(pace))
                 asks = self.by_events or step_s >= ask_s - _CLOSE_S
                 if pace < 1 and (begun_s := began_s + self._next_start_s() / pace) < step_s - _CLOSE_S:
                     step_s, asks = begun_s, False
@@ -120,11 +120,23 @@ class _World:
         books = self.books
         if not self.by_events:
             return decided_s + self.timing.round_s
-        ends = self.restarting[books.running] / pace + books.left[books.running] / books.rate[books.running]
-        ask_s = min(books.arrival_s(), now_s + float(ends.min(initial=np.inf)), wake_s)
+        ask_s = min(books.arrival_s(), now_s + float(self._needs_s(pace).min(initial=np.inf)), wake_s)
         if np.isinf(ask_s) and np.isinf(self._change_s()):
             raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
         return ask_s
+
+    def _needs_s(self, pace: float) -> Real:
+        """Return the time until each running job ends, s, float64[running]."""
+        books, runs = self.books, self.books.running
+        return self.restarting[runs] / pace + books.left[runs] / books.rate[runs]
+
+    def _end_s(self, pace: float) -> float:
+        """Return the time until the last watched job ends, s; inf unless all of them run. It ends the
+        simulation, also inside a round."""
+        watched = self.books.running < self.books.until
+        if watched.sum() < self.books.unfinished:
+            return np.inf
+        return float(self._needs_s(pace)[watched].max())
 
     def _pace(self) -> float:
         """Return the speed of starts, relative to that of one alone: what running jobs leave of the cores is
@@ -163,7 +175,7 @@ class _World:
         books = self.books
         runs = books.running
         waits = self.restarting[runs] / pace
-        need_s = waits + books.left[runs] / books.rate[runs]
+        need_s = self._needs_s(pace)
         ends = need_s <= passed_s + _CLOSE_S
         busy_s = np.where(ends, np.minimum(need_s, passed_s), passed_s)
         restart_s = np.minimum(waits, busy_s)

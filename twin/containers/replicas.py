@@ -33,15 +33,24 @@ class Replicas(Fluid):
         super().__init__(workload, machine)
         self.replication = replication
         self._demand = np.zeros_like(self._demand)
+        # Work that arrived in the present period before the present shares, s, and from when on they hold.
+        self._arrived_s, self._since_s = np.zeros(self._demand.shape[1]), 0.0
 
     def first(self) -> Columns:
         """Return each workload's first replicas."""
         return np.flatnonzero(self.replication.number < self.replication.at_first)
 
     def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
-        """See `Physics`."""
+        """See `Physics`. The period's demand becomes what arrived in it, whatever the shares at its end."""
+        period_s, fleet = self.population.period_s, self.fleet
+        self._arrive(period_s)
         over = super().end_period(row, group, report)
-        self._share()
+        there = fleet.status != cfs.ABSENT
+        fleet.arrived_s[there] += (self._arrived_s - self._demand[row] * period_s)[there]
+        self._demand[row] = self._arrived_s / period_s
+        self._arrived_s[:], self._since_s = 0.0, 0.0
+        if row + 1 < self.periods:
+            self._share()
         return over
 
     def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
@@ -65,6 +74,7 @@ class Replicas(Fluid):
         of, status = self.replication.of, self.fleet.status
         up = np.flatnonzero(status == cfs.UP)
         self.account(up)
+        self._arrive(self._offset())
         workloads = self.replication.demand_cores.shape[1]
         without = np.bincount(of[up], minlength=workloads) == 0
         takers = np.flatnonzero((status == cfs.UP) | ((status != cfs.ABSENT) & without[of]))
@@ -72,6 +82,11 @@ class Replicas(Fluid):
         self._demand[self._row] = 0.0
         share = self.replication.demand_cores[self._row, of[takers]] / count[of[takers]]
         self._demand[self._row, takers] = share
+
+    def _arrive(self, offset_s: float) -> None:
+        """Count what arrived by the present shares up to `offset_s` into the period."""
+        self._arrived_s += self._demand[self._row] * (offset_s - self._since_s)
+        self._since_s = offset_s
 
 
 class Scaler:

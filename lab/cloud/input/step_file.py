@@ -31,7 +31,7 @@ class Configured(Section):
     step_s: time of a step, s; not given if it is to be predicted.
     """
 
-    gpus: float = Field(ge=1)
+    gpus: int = Field(ge=1)
     tokens_per_gpu: float | None = Field(default=None, gt=0)
     micro_batch: float | None = Field(default=None, gt=0)
     recompute: bool | None = None
@@ -72,7 +72,7 @@ class StepFile(Section):
     parameters: float = Field(gt=0)
     sequence: float = Field(gt=0)
     gpu: str
-    gpus: list[Annotated[float, Field(ge=1)]] = Field(min_length=1, max_length=1000)
+    gpus: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=1000)
     tokens_per_gpu: float = Field(gt=0)
     micro_batch: float | None = Field(default=None, gt=0)
     recompute: bool = False

@@ -168,13 +168,15 @@ def _ridden(
 
 def jobs_of(path: Path, like: Job) -> list[tuple[str, float, Job]]:
     """Return name, arrival after the start, s, and job of every row of a CSV, in order of arrival. A job
-    without a deadline_h has none. Raises TraceError, which names file, line and column."""
+    without a deadline_h has that of `like`. Raises TraceError, which names file, line and column."""
     numbers = ("arrival_h", "work_h", "deadline_h")
     frame = table_file.read_known(path, ("name", *numbers), numbers[:2], name="str")
     for column, least in (("arrival_h", -1e-9), ("work_h", 0.0), ("deadline_h", 0.0)):
         low = (frame[column] <= least).to_numpy()
         table_file.refuse(path, frame[column].astype("str"), low, "hours, and not so few")
-    frame = frame.fillna({"deadline_h": math.inf}).sort_values(["arrival_h", "name"], kind="stable")
+    frame = frame.fillna({"deadline_h": like.deadline_s / HOUR_S}).sort_values(
+        ["arrival_h", "name"], kind="stable"
+    )
     hours = frame[list(numbers)].to_numpy(np.float64).tolist()
     return [
         (str(name), arrival * HOUR_S, replace(like, work_s=work * HOUR_S, deadline_s=deadline * HOUR_S))

@@ -128,16 +128,17 @@ class Answer:
         return f"{verb}: {self.next_configuration} at {price} ({self.next.reason})."
 
 
-def seconds(text: str, option: str = "") -> float:
+def seconds(text: str, option: str = "", *, zero: bool = False) -> float:
     """Return the seconds of `6h`, `90m`, `1.5d` or `30s`. Raises ScenarioError, which begins with the option,
-    for other text, zero, and a number without a unit, which some read as hours and some as seconds."""
+    for other text, a number without a unit, which some read as hours and some as seconds, and zero unless it
+    is allowed."""
     given = f"{option}: {text!r}" if option else repr(text)
     match = _DURATION.fullmatch(text.strip())
     if match and not match["unit"]:
         number = match["number"]
         raise ScenarioError(f"{given} has no unit; write {number}h, {number}m, {number}s or {number}d")
-    value = float(match["number"]) * _SECONDS[match["unit"]] if match else 0.0
-    if value <= 0:
+    value = float(match["number"]) * _SECONDS[match["unit"]] if match else -1.0
+    if value < 0 or not (value or zero):
         raise ScenarioError(f"{given} is no duration; write 6h, 90m, 1.5d or 30s")
     return value
 

@@ -49,19 +49,25 @@ class Compared:
 
 
 def windows(traces: Sequence[Path], terms: Terms, spot_usd_h: float, starts: int) -> Windows:
-    """Return the market of `starts` jobs that begin evenly spread over the traces; a trace is a zone.
+    """Return the market of `starts` jobs that begin evenly spread over the time that all traces have in
+    common; a trace is a zone.
 
-    Raises TraceError for a file that cannot be read, ScenarioError if the deadline is longer than the traces.
+    Raises TraceError for a file that cannot be read, ScenarioError if the deadline is longer than this time.
     """
-    zones = [Levels(*prices.availability(path)).least(terms.tick_s) >= 1 for path in traces]
-    ticks, known = terms.ticks + 1, min(zone.size for zone in zones)
-    if known < ticks:
+    series = [Levels(*prices.availability(path)) for path in traces]
+    begin_s = max(float(zone.t_s[0]) for zone in series)
+    end_s = min(float(zone.t_s[-1]) for zone in series)
+    ticks = terms.ticks + 1
+    if end_s - begin_s < ticks * terms.tick_s:
+        which = "the time that all traces have in common is" if len(traces) > 1 else f"{traces[0]}:"
         raise ScenarioError(
-            f"{traces[0]}: {known * terms.tick_s / 3600:.1f} h long, and the deadline is after "
-            f"{terms.deadline_s / 3600:g} h; give a shorter deadline or a longer trace"
+            f"{which} {max(end_s - begin_s, 0.0) / 3600:.1f} h long, and the deadline is after "
+            f"{terms.deadline_s / 3600:g} h; give a shorter deadline or a longer trace (its last row ends it)"
         )
+    zones = [zone.cut(begin_s, end_s).least(terms.tick_s) >= 1 for zone in series]
+    known = zones[0].size
     first = np.unique(np.linspace(0, known - ticks, starts).astype(np.int64))
-    market = np.stack([zone[:known] for zone in zones], axis=1)
+    market = np.stack(zones, axis=1)
     available: Flags = market[first[:, None] + np.arange(ticks)]
     return Windows(available, np.full(available.shape, spot_usd_h))
 

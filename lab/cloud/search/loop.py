@@ -154,7 +154,8 @@ class Search:
         """Search until the method stops or a limit is reached. Afterwards no instance is held.
 
         Raises ScenarioError for a job without samples or batch, without a cluster that the provisioner can
-        launch, and after MOST_FAILURES failed trials in a row; BackendError if the backend refuses.
+        launch, if the cap allows no trial and none is known, and after MOST_FAILURES failed trials in a row;
+        BackendError if the backend refuses.
         """
         batch = _complete(self.question.job)
         ready = prepared(
@@ -178,8 +179,11 @@ class Search:
                 rules = self._rules(ready.used[configuration.instance])
                 most = float(pricing.cost_usd(self.limits.lease_s, price, rules))
                 if len(trials) >= self.limits.trials or spent + most > self.limits.cap_usd:
-                    best = stop(request, self._to_goal(request, observed), "").best
                     why = self._limit(len(trials), most, spent)
+                    if not len(observed):
+                        raise ScenarioError(f"no trial: {why}; raise --cap, or shorten --trial-limit")
+                    ended = stop(request, self._to_goal(request, observed), why)
+                    best, why = ended.best, ended.reason
                     break
                 order = self._order(configuration, ready.used, batch, f"t{len(trials) + 1}")
                 self.say(f"trial {len(trials) + 1}: {configuration} ({step.reason})")

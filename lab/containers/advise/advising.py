@@ -18,7 +18,9 @@ from control.advice import candidates, cpu, memory
 from control.advice.candidates import CANDIDATES, CURRENT, KRR, LIMITS, VPA
 from control.advice.choose import Case, Figures, chosen, holds, ranked, verdict
 from control.advice.model import DAY_S, LEAST_CORES, MIB, Sizes, Usage
+from control.allocator.krr import KrrSettings
 from control.allocator.model import Floats
+from control.allocator.vpa_settings import VpaSettings
 from lab.charts.words import significant
 from lab.containers.advise import shares
 from lab.containers.advise.histories import Told
@@ -60,6 +62,19 @@ def _notes(hosts: Hosts | None) -> tuple[str, ...]:
         late,
         f"Throttling is that of the CPU limit{throttling}; without a limit it is undefined.",
     )
+
+
+def _sampled(intervals_s: set[float], policies: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence if histories have other intervals than those at which krr and the VPA read use."""
+    own = {KRR: KrrSettings().sample_interval_s, VPA: VpaSettings().sample_interval_s}
+    asked = {name: own[name] for name in own if name in policies}
+    if not asked:
+        return
+    at = " and ".join(f"{name} reads CPU use every {every_s:g} s" for name, every_s in asked.items())
+    coarse, fine = max(intervals_s) > max(asked.values()), min(intervals_s) < min(asked.values())
+    if coarse != fine:
+        how, span = ("lower", max(intervals_s)) if coarse else ("higher", min(intervals_s))
+        yield f"In a cluster {at}; here from means over {span:g} s, so requests are {how} where use varies."
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,7 @@ def advise(
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
         raise ScenarioError(f"container {twice[0]!r} is in two of the histories; advise on one of them")
+    notes += _sampled({told.usage.interval_s for told in histories}, wanted.policies)
     first = histories[0]
     made = Made(
         at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -10,9 +10,9 @@ from lab.fabric.input import CollectiveInput
 from lab.fabric.run.world import Measured, World, first_uplink, of_outages, stopped, story_of, through
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
-from twin.fabric.model import Floats, Outages
-from twin.fabric.port_failover import PortFailover
-from twin.fabric.rdma import goodput_bps
+from twin.fabric.model import Floats, Outages, Scheme
+from twin.fabric.port_failover import Story
+from twin.fabric.rdma import NO_OUTAGES, goodput_bps, in_order
 from twin.fabric.topology import all_pairs
 
 _GBIT = 1e9
@@ -28,13 +28,19 @@ def measure(world: World, asked: CollectiveInput) -> Measured:
     alone_s, slow_s = time_s(kind, asked.message_bytes, world.topology.hosts, fabric.alpha_s, rates_bps)
 
     random = np.random.default_rng(world.measure)
-    every = [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
+    every = _flows(world, Collective.ALL_TO_ALL)
     paths = {pair: world.path(*pair, random) for pair in every} if library is None else {}
 
     def timed(outages: Outages) -> tuple[Floats, float]:
-        if library is None:
-            return _by_flow(world, asked, rate_bps, stopped(outages, paths))
-        return _by_library(world, library, asked, (alone_s, slow_s), outages)
+        if library is not None:
+            told, _ = story_of(world, library, outages, _flows(world, kind))
+            return _by_library(asked, (alone_s, slow_s), told)
+        spans = stopped(outages, paths)
+        if world.scheme is not Scheme.REROUTE:
+            return _by_flow(world, asked, rate_bps, spans)
+        # The library makes new queue pairs, so it never meets the errors of the old ones.
+        stalls = in_order(np.concatenate([spans[flow] for flow in _flows(world, kind)]))
+        return _by_library(asked, (alone_s, alone_s), Story(stalls, NO_OUTAGES))
 
     uplink = first_uplink(world, paths, world.topology.hosts)
     outages, duration_s = through(world, asked.repeats * float(alone_s), timed, uplink=uplink)
@@ -60,22 +66,19 @@ def _by_flow(
     return series.duration_s, float(np.fmin(series.duration_s.sum(), series.error_at_s))
 
 
-def _by_library(
-    world: World,
-    library: PortFailover,
-    asked: CollectiveInput,
-    lasts_s: tuple[float, float],
-    outages: Outages,
-) -> tuple[Floats, float]:
-    """Do as _by_flow over all ports of each host. A stall of one flow delays the whole operation.
+def _flows(world: World, kind: Collective) -> list[tuple[int, int]]:
+    """Return source and destination of the operation's flows: between all hosts, or around a ring."""
+    ranks = world.topology.hosts
+    if kind is Collective.ALL_TO_ALL:
+        return [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
+    return [(rank, (rank + 1) % ranks) for rank in range(ranks)]
+
+
+def _by_library(asked: CollectiveInput, lasts_s: tuple[float, float], told: Story) -> tuple[Floats, float]:
+    """Do as _by_flow where the library acts, as `told` says. A stall of one flow delays the whole operation.
 
     lasts_s: time of an operation with all ports, and without one, s.
     """
-    ranks = world.topology.hosts
-    ring = [(rank, (rank + 1) % ranks) for rank in range(ranks)]
-    every = [(int(source), int(destination)) for source, destination in all_pairs(world.topology)]
-    kind = Collective(asked.operation)
-    told, _ = story_of(world, library, outages, every if kind is Collective.ALL_TO_ALL else ring)
     duration_s = np.full(asked.repeats, np.nan)
     now_s = 0.0
     for index in range(asked.repeats):
@@ -93,15 +96,16 @@ def _by_library(
 
 def _measured(asked: CollectiveInput, ranks: int, outages: Outages, duration_s: Floats) -> Measured:
     kind = Collective(asked.operation)
-    done = duration_s[~np.isnan(duration_s)]
-    metrics = {"failed": float(len(done) < asked.repeats)}
-    if len(done):
-        bus = bus_bandwidth_bps(kind, asked.message_bytes, ranks, done) / _GBIT
-        mean = bus_bandwidth_bps(kind, asked.message_bytes, ranks, done.mean()) / _GBIT
-        metrics |= {
-            "bus_bandwidth_mean_gbps": float(mean),
-            "bus_bandwidth_p20_gbps": float(np.quantile(bus, 0.2)),
-            "bus_bandwidth_p80_gbps": float(np.quantile(bus, 0.8)),
-        }
+    unfinished = np.isnan(duration_s)
+    lasted_s = np.where(unfinished, np.inf, duration_s)
+    bus = bus_bandwidth_bps(kind, asked.message_bytes, ranks, lasted_s) / _GBIT
+    mean = bus_bandwidth_bps(kind, asked.message_bytes, ranks, lasted_s.mean()) / _GBIT
+    metrics = {
+        "failed": float(unfinished.any()),
+        "bus_bandwidth_mean_gbps": float(mean),
+        "bus_bandwidth_p20_gbps": float(np.quantile(bus, 0.2)),
+        "bus_bandwidth_p80_gbps": float(np.quantile(bus, 0.8)),
+    }
+    done = duration_s[~unfinished]
     at_s = np.cumsum(done) - done
     return of_outages(outages, metrics, {"at_s": at_s, "duration_s": done})

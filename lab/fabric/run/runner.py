@@ -22,7 +22,7 @@ from lab.runs.manifest import one_by_one, store_run
 from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
 from twin.fabric.bfd import false_downs_per_hour
-from twin.fabric.steps import OVERLAYS
+from twin.fabric.steps import BY_NCCL, OVERLAYS
 from twinbed import InvariantError
 
 
@@ -37,6 +37,8 @@ def run_all(
         values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
         values |= _false_downs(world) | dict(measured.metrics)
         said = nccl.notes(world.asked.nccl.variables) if world.asked.nccl else []
+        if world.asked.sends is not None and world.scheme in BY_NCCL:
+            said = [*said, f"{world.scheme}: sends have no NCCL, so it does what `none` does."]
         about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": [*said]}
         bounds = measured.censored
         tables = {"summary": summary(METRICS, values, censored=bounds), **measured.tables}

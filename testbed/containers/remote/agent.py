@@ -17,7 +17,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import grpc
@@ -268,12 +268,15 @@ class Agent:
         """Send each record once, as soon as its period is over."""
         host = self._address.rpartition(":")[0].strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
-        addresses = await asyncio.get_running_loop().getaddrinfo(
-            host, welcome.telemetry_port, family=family, type=socket.SOCK_DGRAM
-        )
+        loop, kind = asyncio.get_running_loop(), socket.SOCK_DGRAM
         sealer = Sealer(welcome.session, welcome.key)
-        with socket.socket(addresses[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as wire:
-            wire.connect(addresses[0][4])
+        with ExitStack() as ending:
+            try:
+                found = await loop.getaddrinfo(host, welcome.telemetry_port, family=family, type=kind)
+                wire = ending.enter_context(socket.socket(found[0][0], kind | socket.SOCK_NONBLOCK))
+                wire.connect(found[0][4])
+            except OSError as error:
+                raise _LostError(f"telemetry cannot be sent to it ({error.strerror})") from None
             while True:
                 await self._due()
                 now_ns = time.monotonic_ns()

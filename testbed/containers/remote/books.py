@@ -27,7 +27,7 @@ from testbed.containers.remote.deployment import Deployment
 from testbed.containers.remote.joining import Newcomer, Newcomers, in_force, quoted
 from testbed.containers.remote.latest import Latest, rounds
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Ledger
-from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims, Sent, next_orders
+from testbed.containers.remote.members import AgentState, Member, Reclaims, Sent, next_orders
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Present, Report
 from testbed.containers.remote.refusals import Kind, Refusals, RefusedError
 from twinbed import ScenarioError
@@ -170,7 +170,9 @@ class ControllerBooks:
         self._confirm()
         at_s = self._at_s = now_s - self._began_s
         if kind == "joined":
-            self._gather(state, report.joined, now_s)
+            joined = state.gather(report.joined)
+            if joined is not None:
+                self._joined(state, joined, now_s)
         elif kind == "left":
             self._leave(self._own(state, report.left.ids), f"agent {agent}: {quoted(report.left.reason)}")
         elif kind == "held":
@@ -181,12 +183,11 @@ class ControllerBooks:
             ids = _ids(self._own(state, limits))
             noted = self.memory.report(ids, np.array([limits[id_] for id_ in ids.tolist()], np.float64))
             kept = {id_: limits[id_] for id_ in ids[noted].tolist()}
-            if report.shrunk.request:
-                answered = self._reclaims.answer(report.shrunk.request, agent, kept)
-                if answered is not None:
-                    self._reclaimed(answered.shrunk(at_s))
-            elif kept:
-                self._reclaimed(Shrunk(_ids(()), _ids(kept), _ids(kept.values()), at_s))
+            # The allocator is told at once, because it may decide on these containers before the other agents
+            # have answered.
+            answered = self._reclaims.answer(report.shrunk.request, agent)
+            if kept or answered:
+                self._reclaimed(Shrunk(_ids(answered), _ids(kept), _ids(kept.values()), at_s))
 
     def _confirm(self) -> None:
         """Record all limits that hosts have put in force since the last call."""
@@ -261,16 +262,6 @@ class ControllerBooks:
 
     # --- members ---------------------------------------------------------------------------------
 
-    def _gather(self, state: AgentState, piece: Joined, now_s: float) -> None:
-        """Put the pieces of a `joined` together. Raises RefusedError if they have too many containers."""
-        joining = state.joining
-        joining.MergeFrom(piece)
-        if max(map(len, (joining.containers, joining.failed, state.members))) > MOST_CONTAINERS:
-            raise RefusedError(f"agent {state.name} has more than {MOST_CONTAINERS} containers")
-        if not piece.more:
-            state.joining = Joined()
-            self._joined(state, joining, now_s)
-
     def _joined(self, state: AgentState, joined: Joined, now_s: float) -> None:
         for failed in joined.failed:
             self._refusals.add(
@@ -308,8 +299,8 @@ class ControllerBooks:
         self.memory.part(state.ids)
         state.silence()
         self._newcomers.forget(state.name)
-        for answered in self._reclaims.without(state.name):
-            self._reclaimed(answered.shrunk(now_s - self._began_s))
+        for app in self._reclaims.without(state.name):
+            self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), now_s - self._began_s))
 
     def _resume(self, state: AgentState, kept: Sequence[tuple[Member, Present]]) -> None:
         for member, _ in kept:

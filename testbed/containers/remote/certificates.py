@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -115,7 +116,8 @@ def serial_of(certificate: bytes) -> int:
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, completely or not at all. Raises BackendError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # A process id is no name: in a container it is always the same, and a killed writer may have left a file.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

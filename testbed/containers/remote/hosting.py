@@ -13,6 +13,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +145,8 @@ class Hosting:
         except TwinbedError as error:
             _log.warning("container %s: %s", origin.name, error)
             if group is not None:
-                group.remove()
+                with suppress(TwinbedError):
+                    group.remove()
             joined.failed.add(name=origin.name, problem=str(error))
             return False
         self._origins[origin.name] = origin
@@ -174,12 +176,17 @@ class Hosting:
             self._noted = True
 
     def _describe(self, joined: Joined, containers: Iterable[HostedContainer]) -> None:
-        for container in containers:
+        for container in list(containers):
             assert container.group is not None
+            try:
+                incarnation = self._place.incarnation(container.group)
+            except GroupGoneError as error:
+                self.gone(container, str(error))
+                continue
             joined.containers.add(
                 name=container.name,
                 watch=self._origins[container.name].watch,
-                incarnation=self._place.incarnation(container.group),
+                incarnation=incarnation,
                 running=container.attached or container.state in (*RUNNING, State.ENDING),
                 quota_cores=container.group.quota_cores,
                 limit_bytes=container.group.limit_bytes,
@@ -277,12 +284,13 @@ class Hosting:
         origin = self._origins.pop(container.name)
         self.on_gone(container, why)
         self.executor.dismiss(container)
-        container.remove()
-        if container.attached:
-            try:
+        try:
+            container.remove()
+            if container.attached:
                 self._tell("detach", origin, None, why)
-            except BackendError as error:
-                _log.warning("%s", error)
+        except TwinbedError as error:
+            # The other containers are still to be decided for, or to be let go.
+            _log.warning("container %s: %s", container.name, error)
         self._note()
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:

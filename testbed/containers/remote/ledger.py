@@ -169,7 +169,13 @@ class Ledger(Columns):
         rows, slots = self.find(ids)
         values = values[rows]
         taken = ~self._busy(slots) & (values >= 0) & (values <= self._confirmed.values[slots])
-        self._confirmed.values[slots[taken]] = self._wanted.values[slots[taken]] = values[taken]
+        lowered = slots[taken]
+        self._confirmed.values[lowered] = values[taken]
+        # A limit that the host could not lower far enough is sent again.
+        self._open.values[lowered] = self._decided.values[lowered] & (
+            self._wanted.values[lowered] < values[taken]
+        )
+        self._wanted.values[lowered] = np.minimum(self._wanted.values[lowered], values[taken])
         noted = np.zeros(len(ids), np.bool_)
         noted[rows[taken]] = True
         return noted

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Ids, Shrunk, slot
+from control.allocator.model import Ids, slot
 from testbed.containers.remote.ledger import Changes, Ledger
 from testbed.containers.remote.messages_pb2 import Joined, Named, Order, Report
+from testbed.containers.remote.refusals import RefusedError
 
 MOST_PER_ORDER = 1_000
 """Largest number of names, and of limits of each resource, in one order. The order then stays well below a
@@ -29,6 +30,10 @@ MOST_ON_THE_WAY = 64
 MOST_CONTAINERS = 100_000
 """Largest number of containers of one agent, and of names not yet sent to it. The controller closes the call
 of an agent that has more."""
+
+MOST_JOINED_BYTES = 64 << 20
+"""Largest size of what an agent says that it has, bytes: about twice that of MOST_CONTAINERS with the longest
+names."""
 
 _NOBODY = np.empty(0, np.int64)
 
@@ -74,8 +79,8 @@ class AgentState:
     number: its index among the agents. instance: number that distinguishes its process from others of its
     name.
     session: session of its call and its telemetry; 0: none is open.
-    complete: whether it has reported all containers since it last registered. joining: pieces of its report
-        so far.
+    complete: whether it has reported all containers since it last registered. joining, joining_bytes: pieces
+        of its report so far, and their size.
     members: name → container. due: whether there may be an order for it.
     """
 
@@ -86,6 +91,7 @@ class AgentState:
     session: int = 0
     complete: bool = False
     joining: Joined = field(default_factory=Joined)
+    joining_bytes: int = 0
     members: dict[str, Member] = field(default_factory=dict)
     outbox: Outbox = field(default_factory=Outbox)
     due: bool = False
@@ -175,6 +181,22 @@ class AgentState:
         self._on_the_way.append(Sent(self._number, cpu, memory))
         return bytes(order.SerializeToString())
 
+    def gather(self, piece: Joined) -> Joined | None:
+        """Put the pieces of a `joined` together. Returns the whole after the last piece. Raises RefusedError
+        if it has too many containers, or is too large."""
+        joining = self.joining
+        # The size counts fields that are unknown here, too.
+        self.joining_bytes += piece.ByteSize()
+        if self.joining_bytes > MOST_JOINED_BYTES:
+            raise RefusedError(f"agent {self.name} reports more than {MOST_JOINED_BYTES} bytes at once")
+        joining.MergeFrom(piece)
+        if max(map(len, (joining.containers, joining.failed, self.members))) > MOST_CONTAINERS:
+            raise RefusedError(f"agent {self.name} has more than {MOST_CONTAINERS} containers")
+        if piece.more:
+            return None
+        self.joining, self.joining_bytes = Joined(), 0
+        return joining
+
     def acknowledge(self, report: Report) -> list[Sent] | None:
         """Return the limits of the orders that the agent has carried out by now. They are in force as
         ordered, or as the agent reports. None, without any change: the report is about an order that was not
@@ -200,7 +222,7 @@ class AgentState:
     def silence(self) -> None:
         """Record that its call is over. Unconfirmed messages are forgotten."""
         self.session, self.complete, self._number = 0, False, 0
-        self.outbox, self.joining = Outbox(), Joined()
+        self.outbox, self.joining, self.joining_bytes = Outbox(), Joined(), 0
         self._on_the_way.clear()
 
     def _put_limits(self, order: Order, room: Order, cpu: Changes | None, memory: Changes | None) -> None:
@@ -251,17 +273,10 @@ def next_orders(states: Sequence[AgentState], cpu: Ledger, memory: Ledger) -> li
 
 @dataclass(slots=True)
 class Reclaim:
-    """A reclaim of one application. awaited: agents that have not answered. limits: container → new limit,
-    bytes."""
+    """A reclaim of one application. awaited: agents that have not answered."""
 
     app: int
     awaited: set[str]
-    limits: dict[int, int] = field(default_factory=dict)
-
-    def shrunk(self, at_s: float) -> Shrunk:
-        """Return all answers as one report to the allocator."""
-        ids, limits = list(self.limits), list(self.limits.values())
-        return Shrunk(np.array([self.app]), np.array(ids, np.int64), np.array(limits, np.int64), at_s)
 
 
 class Reclaims:
@@ -278,19 +293,15 @@ class Reclaims:
             self._open[self._numbers] = Reclaim(app, set(agents))
         return self._numbers
 
-    def answer(self, request: int, agent: str, limits: dict[int, int]) -> Reclaim | None:
-        """Record an agent's answer, if the request is known. Returns the reclaim after the last one."""
+    def answer(self, request: int, agent: str) -> list[int]:
+        """Record an agent's answer. Returns the application in a list if it was the last answer, else []."""
         reclaim = self._open.get(request)
         if reclaim is None or agent not in reclaim.awaited:
-            return None
-        reclaim.limits |= limits
-        return self._done(request, agent)
+            return []
+        reclaim.awaited.remove(agent)
+        return [] if reclaim.awaited else [self._open.pop(request).app]
 
-    def without(self, agent: str) -> list[Reclaim]:
-        """Record that an agent is lost and will not answer. Returns the reclaims that waited for it alone."""
-        done = [self._done(number, agent) for number in list(self._open)]
-        return [reclaim for reclaim in done if reclaim is not None]
-
-    def _done(self, request: int, agent: str) -> Reclaim | None:
-        self._open[request].awaited.discard(agent)
-        return None if self._open[request].awaited else self._open.pop(request)
+    def without(self, agent: str) -> list[int]:
+        """Record that an agent is lost and will not answer. Returns the applications of the reclaims that
+        waited for it alone."""
+        return [app for request in list(self._open) for app in self.answer(request, agent)]

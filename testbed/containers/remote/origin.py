@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -23,6 +22,8 @@ from testbed.containers.remote.messages_pb2 import Wanted
 from twinbed import TwinbedError
 
 _log = logging.getLogger("twinbed.agent")
+_Present = tuple[str, Mapping[str, str], str]
+"""Last part of a container's name, its paths as in Origin.attach, and a text for each incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class Watcher:
 
     root: directory below which watched parents are, such as the mount point of a hierarchy. find: function
     that returns the containers that a name means. A container with another incarnation under the same name
-    has disappeared and appeared. While an engine does not answer, the containers of a name count as
-    unchanged.
+    has disappeared and appeared. While an engine does not answer, and while a directory cannot be
+    listed, its containers count as unchanged.
     """
 
     interval_s = 1.0
@@ -113,15 +114,28 @@ class Watcher:
                 origins[name] = Origin(name, attach=paths, watch=number), key
         return dict(sorted(origins.items()))
 
-    def _below(self, parent: str, pattern: str) -> Iterator[tuple[str, Mapping[str, str], str]]:
-        with suppress(OSError), os.scandir(self._root / parent.strip("/")) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False) and fnmatchcase(entry.name, pattern):
-                    yield entry.name, {"": f"{parent.rstrip('/')}/{entry.name}"}, str(entry.inode())
+    def _below(self, parent: str, pattern: str) -> list[_Present] | None:
+        """Return the containers below a directory; None, with the reason in the log, if it cannot be listed
+        now."""
+        said = ""
+        present: list[_Present] | None = None
+        try:
+            with os.scandir(self._root / parent.strip("/")) as entries:
+                present = [
+                    (entry.name, {"": f"{parent.rstrip('/')}/{entry.name}"}, str(entry.inode()))
+                    for entry in entries
+                    if entry.is_dir(follow_symlinks=False) and fnmatchcase(entry.name, pattern)
+                ]
+        except (FileNotFoundError, NotADirectoryError):
+            present = []
+        except OSError as error:
+            said = f"{parent}: cannot be listed ({error.strerror}); its containers count as unchanged"
+        self._say(parent, said)
+        return present
 
-    def _named(self, name: str) -> list[tuple[str, Mapping[str, str], str]] | None:
+    def _named(self, name: str) -> list[_Present] | None:
         """Return the containers of a name; None if they cannot be determined now. If there are none, log the
-        reason, once per reason."""
+        reason."""
         said, present = "", None
         try:
             present = [(found.name, found.paths, found.incarnation) for found in self._find(name)]
@@ -129,7 +143,11 @@ class Watcher:
             said, present = str(error), []
         except TwinbedError as error:
             said = str(error)
-        if said and said != self._said.get(name):
-            _log.warning("%s", said)
-        self._said[name] = said
+        self._say(name, said)
         return present
+
+    def _say(self, watched: str, said: str) -> None:
+        """Log why there is nothing to see, once per reason."""
+        if said and said != self._said.get(watched):
+            _log.warning("%s", said)
+        self._said[watched] = said

@@ -17,6 +17,7 @@ from typing import Any
 from testbed.containers.attach.finding import Finder, Found
 from testbed.containers.attach.names import parse
 from testbed.containers.cgroup.attached import UNIFIED, attach
+from testbed.containers.cgroup.files import gone
 from testbed.containers.cgroup.group import Group
 from testbed.containers.cgroup.v1 import V1, GroupV1
 from testbed.containers.cgroup.v2 import V2, GroupV2
@@ -86,8 +87,12 @@ class CgroupPlace:
         return self._finder.find(parse(name))
 
     def incarnation(self, group: HostGroup) -> int:
-        """Return a number that other groups of the same name do not have: its first directory's inode."""
-        return group.directories[0].stat().st_ino
+        """Return a number that other groups of the same name do not have: its first directory's inode.
+        Raises GroupGoneError."""
+        try:
+            return group.directories[0].stat().st_ino
+        except OSError:
+            raise gone(group.directories[0]) from None
 
     def remember(self, origins: Iterable[Origin]) -> None:
         """Store the present containers, for an agent that restarts. Raises BackendError."""
@@ -99,9 +104,9 @@ class CgroupPlace:
         try:
             listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
             origins = [Origin(**(origin | {"command": tuple(origin["command"])})) for origin in listed]
+            return {origin.name: origin for origin in origins}
         except (KeyError, TypeError):
             return {}
-        return {origin.name: origin for origin in origins}
 
     def finish(self) -> None:
         """Remove the notes after everything was removed."""

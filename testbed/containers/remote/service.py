@@ -35,6 +35,9 @@ PIECE_BYTES = 256 << 10
 
 _SERVICE, _METHOD = "twinbed.Control", "Attend"
 _MAX_MESSAGE_BYTES = 1 << 20
+MOST_CALLS = 8
+"""Largest number of calls on one connection. An agent has one, and its next call needs another connection."""
+
 _OPTIONS = (
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),
@@ -71,7 +74,7 @@ def server(
     """Return a server that answers `attend(reports, context)`, and its credentials. identity: function called
     for each connection, so that a renewed certificate needs no restart."""
     handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, _encode_order)
-    made = grpc.aio.server(options=_OPTIONS)
+    made = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_concurrent_streams", MOST_CALLS)))
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
     shown = identity()
 

@@ -111,6 +111,7 @@ def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, o
         ({"before": (0.0, 7.0, 0.1, 1.0)}, "apply", "meets its memory limit 7 times"),
         ({"before": (0.3, 0.0, 0.1, 1.0)}, "apply", "throttles it in 30 %"),
         ({"oom_events": 3}, "care", "met its memory limit 3 times in the history"),
+        ({"oom_events": 1}, "care", "met its memory limit once in the history"),
         ({"grown": 0.4}, "care", "peak grew by 40 %"),
         ({"memory_known": False}, "care", "only CPU"),
         ({"days": 0.5}, "care", "12 h holds no whole day"),
@@ -136,12 +137,12 @@ def test_a_row_is_inside_the_risk_up_to_the_risk_and_without_a_kill(throttled, o
         (
             {"before": (0.0, 1.0, 0.1, 1.0), "after": (0.0, 0.0, 0.6, 5.0)},
             "apply",
-            "its memory limit 1 times",
+            "its memory limit once",
         ),
         ({"grown": 0.2}, "apply", "less money"),
         ({"days": 1.0}, "apply", "less money"),
         ({"days": 1 / 24}, "care", "The history of 1 h holds"),
-        ({"oom_events": 1}, "care", "met its memory limit 1 times"),
+        ({"oom_events": 1}, "care", "met its memory limit once"),
         ({"before": (0.0, 0.0, 0.1, 0.5), "after": (0.0, 0.0, 0.1, 0.05)}, "apply", "reserves 90 % less"),
     ],
 )

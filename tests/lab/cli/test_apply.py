@@ -76,6 +76,12 @@ def test_yes_carries_it_out_and_undo_takes_it_back(world, capsys):
     assert "nothing to take back" in said["notes"][0]
 
 
+def test_an_undo_in_a_folder_that_does_not_exist_is_refused_and_makes_none(world, capsys):
+    assert call(["apply", "--undo", "--state", str(world.state)]) == 2
+    assert f"--state {world.state}: no such folder" in capsys.readouterr().err
+    assert not world.state.exists()
+
+
 def test_a_row_with_care_is_applied_when_asked_for(world):
     assert twinbed(world, "--yes", "--include-care", "--map", "a=/pods/a", "--map", "b=/pods/b") == 0
     assert world.values("b") == WANTED

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from control.market.ports import ON_DEMAND, TAKE, Decision
+from lab import kinds
 from lab.ask.scenario import Scenario, build, expand, load
 from lab.charts.market import charts
 from lab.cloud.input.market import cloud_of
@@ -60,6 +61,18 @@ def test_runs_are_stored_with_what_was_held_and_offered_and_come_out_the_same_ag
     assert runs[0].frame("market").equals(next(run for run in runs[1:] if run.seed == 0).frame("market"))
 
 
+def test_a_run_is_a_timeline_of_what_was_held_and_offered(tmp_path):
+    run = run_scenario(small(policies=["greedy"], seeds=[0]), RunStore(tmp_path))[0]
+    job, losses, *offered = kinds.of(small()).timeline(run)
+    assert job.end_s[-1] == pytest.approx(run.metrics["finish_h"] * 3600)
+    assert (job.begin_s[1:] == job.end_s[:-1]).all()
+    assert {name.partition(":")[0] for name in job.name} <= {"a", "b", "on demand", "no machine"}
+    assert sum(name.startswith("notice") for name in losses.name) == run.metrics["revocations"]
+    assert [(counter.process, counter.unit) for counter in offered] == [
+        (f"zone {zone}", unit) for zone in "ab" for unit in ("machines", "USD/h")
+    ]
+
+
 def test_a_market_is_drawn_from_its_seed_in_whole_minutes():
     asked, calibration = cloud_of(small()), expand(small())[0].calibration
     first, same, other = (drawn(asked, seed, calibration).market for seed in (3, 3, 4))
@@ -94,6 +107,15 @@ def test_a_trace_is_cut_at_a_random_minute(tmp_path):
     path.write_text("t_s,zone,available,spot_usd_h\n0,a,1,1\n99999,a,1,1\n")
     with pytest.raises(ScenarioError, match="no rows of zone 'b'"):
         drawn(asked, 0, calibration)
+
+
+def test_a_zone_that_never_changes_has_one_row_of_a_trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    rows = [f"{hour * 3600},a,{hour % 2},1" for hour in range(40)]
+    path.write_text("\n".join(["t_s,zone,available,spot_usd_h", "0,b,0,0.5", *rows]))
+    asked, calibration = cloud_of(small({"trace": str(path)})), expand(small())[0].calibration
+    market = drawn(asked, 0, calibration).market
+    assert [zone.available.at(50_000.0) for zone in market.zones if zone.name == "b"] == [0.0]
 
 
 @pytest.mark.parametrize(

@@ -125,13 +125,15 @@ def test_a_shelf_keeps_small_files_that_are_no_runs(store):
 
 def test_a_full_store_refuses_a_run_and_keeps_the_others(store):
     run = publish(store)
-    store.quota.set(int(store.list()["bytes"].sum()) + 10)
+    store.quota.set(int(2.5 * store.list()["bytes"].sum()))
     again = store_at(store.location)
-    with pytest.raises(StoreError, match=r"full: .* quota of .*; twinbed runs prune makes room"):
-        publish(again, seed=1)
-    assert store_at(store.location).ids() == [run.id]
+    second = publish(again, seed=1)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"full: .* quota of .*; twinbed runs prune makes room"):
+            publish(again, seed=2)
+    assert store_at(store.location).ids() == sorted([run.id, second.id])
     again.quota.set(None)
-    publish(store_at(store.location), seed=1)
+    publish(store_at(store.location), seed=2)
 
 
 def test_usage_and_collection(store):
@@ -176,6 +178,23 @@ class TestHalfARun:
         assert dying.sweep(older_s=3600) == 0
         assert dying.sweep(older_s=-1) == 4
         assert dying._fs.find(dying._prefix) == []
+
+    def test_a_writer_that_is_stopped_leaves_what_another_has_written(self, monkeypatch, tmp_path):
+        store = store_at(f"memory://runs/{tmp_path.name}")
+        real = type(store._fs).pipe_file
+
+        def pipe_file(fs, path, value, *args, **options):
+            if path.endswith(MANIFEST):
+                monkeypatch.setattr(type(store._fs), "pipe_file", real)
+                publish(store)
+                raise KeyboardInterrupt
+            return real(fs, path, value, *args, **options)
+
+        monkeypatch.setattr(type(store._fs), "pipe_file", pipe_file)
+        with pytest.raises(KeyboardInterrupt):
+            publish(store)
+        (run,) = store.open_all(store.ids())
+        assert run.verify() == []
 
     def test_a_writer_that_is_stopped_takes_it_back(self, dying):
         with pytest.raises(KeyboardInterrupt):

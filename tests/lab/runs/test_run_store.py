@@ -116,7 +116,12 @@ def test_remove_deletes_the_run_and_nothing_else(store):
     assert hidden(store) == []
 
 
-def test_export_writes_a_directory_or_a_zip_and_never_over_something(store, tmp_path):
+def full(*_args, **_options):
+    """As every call of a full file system."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_export_writes_a_directory_or_a_zip_and_never_over_something(store, tmp_path, monkeypatch):
     run = store.publish(manifest(), tables())
     folder = store.export(run.id, tmp_path / "copy")
     assert (folder / "manifest.json").read_bytes() == (run.path / "manifest.json").read_bytes()
@@ -127,6 +132,12 @@ def test_export_writes_a_directory_or_a_zip_and_never_over_something(store, tmp_
         store.export(run.id, folder)
     with pytest.raises(StoreError, match="cannot be written"):
         store.export(run.id, tmp_path / "nowhere" / "copy")
+    monkeypatch.setattr(shutil, "copytree", full)
+    monkeypatch.setattr(zipfile.ZipFile, "write", full)
+    for half in ("half", "half.zip"):
+        with pytest.raises(StoreError, match=r"half.*: cannot be written: No space left"):
+            store.export(run.id, tmp_path / half)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "copy.zip", "runs"]
 
 
 def test_queries_see_all_runs_with_their_id(store):
@@ -328,21 +339,17 @@ def test_a_damaged_table_is_named_when_read_and_when_verified(store):
 
 @pytest.mark.parametrize("failing", ["fsync", "write_table"])
 def test_a_full_disk_leaves_no_run_and_names_the_path(store, monkeypatch, failing):
-    def full(*args, **options):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     monkeypatch.setattr(*((os, "fsync") if failing == "fsync" else (store_module.pq, "write_table")), full)
+    opened = len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(StoreError, match="mine-escra-0123456789: cannot be written: No space left"):
         store.publish(manifest(), tables())
+    assert len([*Path("/proc/self/fd").iterdir()]) == opened
     assert store.ids() == []
     assert hidden(store) == []
 
 
 def test_a_failed_replacement_keeps_the_run_that_was_there(store, monkeypatch):
     store.publish(manifest(), tables(5))
-
-    def full(*args):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError):

@@ -42,6 +42,7 @@ def test_a_scenarios_own_vary_is_part_of_the_product(dice):
         ("dice.throws=1,1", "a value is given twice"),
         ("dice.throw=1,2", "throw"),
         ("dice.throws=1,-2", "dice.throws"),
+        ("seeds=[[0],[1]]", "give them with --seeds"),
     ],
 )
 def test_a_wrong_vary_is_named(dice, vary, problem):

@@ -150,6 +150,11 @@ def test_the_words_say_how_sure_it_is(question):
     assert notes[1] == "mean_pips <= 4 is kept with its whole 95 % interval, and by 5 of 5 seeds."
     assert notes[2] == "The seeds do not distinguish it from 1 other trials within the limits."
     assert notes[3].endswith("it has mean_pips 3.6 ± 2.7, and keeps the limits.")
+    ended = Trial(2, {"dice.throws": 3}, {"mean_pips": np.array([9.0])}, pruned=True)
+    notes = result(asked, [sure, ended], sure, None, dice_kind.METRICS).notes
+    assert (
+        notes[3] == "Trials that were stopped early are not in the table, also if better in a limit's metric."
+    )
     notes = result(asked, [unsure], unsure, None, dice_kind.METRICS).notes
     assert "but not with its whole 95 % interval, and by 3 of 5 seeds" in notes[1]
 
@@ -175,6 +180,31 @@ def test_a_range_is_numbers_whole_numbers_or_choices():
     assert Range.parse("a=1:5") == Range("a", 1.0, 5.0, whole=True)
     assert Range.parse("a=0.1:5:log") == Range("a", 0.1, 5.0, log=True)
     assert Range.parse("a=x,2,true") == Range("a", choices=("x", 2, True))
+
+
+def test_a_range_has_whole_numbers_only_where_its_key_does(question):
+    scenario = build({"name": "t", "trace": {"source": "x"}, "policies": ["escra"]})
+    kappa = Range.parse("escra.kappa=0:1").fitted(scenario)
+    assert kappa == Range("escra.kappa", 0.0, 1.0)
+    throws = Range.parse("dice.throws=1:500")
+    assert throws.fitted(question[0].scenario) == throws
+    factor = Range.parse("budget_factor=1:3").fitted(scenario)
+    assert not factor.whole
+
+
+def test_values_that_are_proposed_again_are_no_other_trial(question, store, here):
+    asked = replace(question[0], over=[Range.parse("dice.throws=1,400")], trials=8)
+    trials = tune(asked, store, here)
+    shown = result(asked, trials, best(asked, trials), None, dice_kind.METRICS[:1])
+    assert [row["dice.throws"] for row in shown.rows] == [400]
+    assert "The seeds distinguish it from every other trial within the limits." in shown.notes
+    assert (shown.facts["trials"], shown.facts["different trials"]) == (8, 2)
+
+
+def test_a_metric_without_a_value_is_said_and_no_limit_is_blamed(question):
+    none = Trial(0, {"dice.throws": 1}, {"mean_pips": np.array([3.0, np.nan])})
+    notes = result(question[0], [none], None, None, []).notes
+    assert notes[0] == "No trial that keeps the limits has a value of mean_pips for every seed."
 
 
 @pytest.mark.parametrize(

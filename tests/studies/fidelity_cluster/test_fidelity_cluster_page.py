@@ -54,7 +54,10 @@ def test_the_machine_is_calibrated_once_and_then_it_goes_on_where_it_stopped(
     # Six runs of real processes, two of Slurm's own backfill, six that it runs.
     assert len(made) == 6 + 2 + 6
     assert {spec.calibration.name for spec in made} == {"of this machine"}
-    assert "The twin has this machine's calibration" in (tmp_path / "fidelity-cluster.md").read_text()
+    assert (
+        "the twin has this machine's calibration for each part"
+        in (tmp_path / "fidelity-cluster.md").read_text()
+    )
     monkeypatch.setattr(page, "calibrate", None)
     page.make(Asked(store=tmp_path / "real", out=tmp_path))
     assert len(made) == 14

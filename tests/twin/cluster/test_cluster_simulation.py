@@ -233,6 +233,15 @@ def test_servers_count_while_no_job_is_there(policy: str) -> None:
     assert done.capacity_gpu_s.sum() == pytest.approx(3 * 3700.0 - 2 * 1000.0)
 
 
+@pytest.mark.parametrize("policy", ["fifo", "tiresias", "las", "gavel"])
+def test_servers_count_until_the_last_watched_job_ends(policy: str) -> None:
+    # The last job ends at 250 s, inside the first round of 1000 s.
+    done = run(policy, workload([0, 0], [2, 2], [100, 250]), Timing(1000.0, restart_s=0.0), cluster((0, 4)))
+    assert done.end_s == 250.0
+    assert done.busy_gpu_s.sum() == pytest.approx(2 * 100 + 2 * 250)
+    assert done.capacity_gpu_s.sum() == pytest.approx(4 * 250)
+
+
 @pytest.mark.parametrize("policy", ["fifo", "las"])
 def test_the_queue_is_empty_from_the_end_of_the_last_job_on(policy: str) -> None:
     jobs = workload([0, 3600], [1, 1], [100, 100])

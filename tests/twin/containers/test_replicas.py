@@ -65,6 +65,17 @@ def test_replicas_come_after_their_start_and_leave_after_the_window():
     assert (counts[120:420] >= 4).all()
 
 
+@pytest.mark.parametrize("sync_interval_s", [15.0, 15.3])
+def test_work_is_recorded_with_the_replica_to_which_it_came(sync_interval_s):
+    # Replicas come and go within a period and at its end, and no CPU is short.
+    outcome = run([(120, 2.0), (480, 0.5)], target_utilisation=0.5, sync_interval_s=sync_interval_s)
+    series = outcome.series
+    assert len(np.unique(up(outcome))) > 1
+    assert series.demand_cores == pytest.approx(series.usage_cores, abs=1e-6)
+    assert not series.backlog_s.any()
+    assert outcome.arrived_s == pytest.approx(outcome.done_s)
+
+
 def test_without_requests_or_limits_nothing_is_scaled():
     assert (up(run([(120, 2.0)], policy="unlimited", target_utilisation=0.1)) == 2).all()
 

@@ -1,7 +1,7 @@
 """An override for Docker Compose: `docker compose -f compose.yaml -f override.yaml up -d`.
 
 For: `deploy.resources` of each service. Not for: finding a service's name, which is taken to be the
-container's. `!reset null` removes a limit (Compose 2.24 and later).
+container's; the file says so. `!reset null` removes a limit (Compose 2.24 and later).
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ import yaml
 
 from lab.containers.advise.forms.common import LEAST_BYTES, plain, unique
 from lab.containers.advise.model import Row, Setting
+
+_HEAD = (
+    "# Services have their containers' names in the history. Rename those that compose.yaml calls "
+    "otherwise:\n"
+    "# `docker compose ps --format '{{.Name}} {{.Service}}'` lists both.\n"
+)
 
 
 class _Reset:
@@ -33,7 +39,7 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
         name = unique(services, plain(row.container or row.workload or row.name))
         services[name] = {"deploy": {"resources": _resources(row.advised)}}
     text = yaml.dump({"services": services}, Dumper=_Dumper, sort_keys=False, allow_unicode=False)
-    return {"override.yaml": text}
+    return {"override.yaml": _HEAD + text}
 
 
 def _resources(advised: Setting) -> dict[str, Any]:

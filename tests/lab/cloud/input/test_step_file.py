@@ -59,6 +59,11 @@ def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path):
             r"step\.yaml: gpus\.1: Input should be greater",
         ),
         ("sequence: 3", "parameters: missing"),
+        (QUESTION.replace("gpus: [16", "gpus: [16.5, 16"), "gpus.0"),
+        (
+            QUESTION + "micro_batch: 33\n",
+            "gpus: row 1: a micro-batch is larger than tokens_per_gpu / sequence",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, text, message):

@@ -103,9 +103,21 @@ def test_a_collection_is_admitted_in_order_and_what_cannot_be_is_named(table, tm
     assert answer["facts"]["paid"] == "14.00 $"
 
 
+def test_jobs_without_a_deadline_have_the_one_that_is_given(table, tmp_path, capsys) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("name,arrival_h,work_h,deadline_h\na,0,10,20\nb,0,10,\n")
+    options = ("--jobs", str(jobs), "--catalogue", table, "--deadline", "5h", "--restart", "0s")
+    rows = {row["step"]: row for row in answered(capsys, *options)["rows"]}
+    assert rows["a"]["cost_usd"] == pytest.approx(7.0)
+    assert "infeasible: the deadline is after 5 h" in rows["b"]["why"]
+    none = answered(capsys, "--jobs", str(jobs), "--catalogue", table, "--budget", "0")
+    assert all("refused" in row["why"] for row in none["rows"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--jobs", "x.csv", "--move-every", "1h,6h"], "--move-every 1h,6h: with --jobs give one time"),
         (["--work", "1d", "--jobs", "x.csv"], "give either --work TIME or --jobs FILE"),
         (["--work", "1d", "--home", "aws"], "--home aws: expected CLOUD/REGION"),
         (["--work", "1d", "--gpu", "V100"], "more than one GPU is called 'V100'; there are NVIDIA V100 16GB"),

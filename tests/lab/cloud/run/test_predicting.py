@@ -102,11 +102,12 @@ def test_what_is_wrong_with_a_table_is_named(folder, change, message):
 @pytest.mark.slow
 def test_train_then_explain(folder, capsys):
     where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
-    assert call(["predict", "train", "--out", str(folder), *where]) == 0
+    models = folder / "models"
+    assert call(["predict", "train", "--out", str(models), *where]) == 0
     trained = json.loads(capsys.readouterr().out)["rows"]
     assert [row["by"] for row in trained] == ["cost", "time"]
     assert all(row["median_error_applications"] < 0.2 for row in trained)
-    model = str(folder / "time.twinbed-predictor")
+    model = str(models / "time.twinbed-predictor")
     asked = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "2"]
     assert call(["predict", "explain", *asked, *where]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -114,6 +115,8 @@ def test_train_then_explain(folder, capsys):
     assert facts["from"] < facts["time (h)"] < facts["to"]
     assert facts["like what was learned from"] is True
     assert np.prod([row["factor"] for row in shown["rows"]]) == pytest.approx(facts["time (h)"], rel=1e-6)
+    assert call(["predict", "explain", model, "images_vgg", "--type", "n1-standard-8", *where]) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["job"] == "images_vgg"
     far = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "5000"]
     assert call(["predict", "explain", *far, *where]) == 0
     assert json.loads(capsys.readouterr().out)["facts"]["like what was learned from"] is False

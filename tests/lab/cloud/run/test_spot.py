@@ -30,6 +30,19 @@ def test_policies_are_held_against_the_optimum(tmp_path, capsys):
     assert "greedy" in capsys.readouterr().out
 
 
+def test_zones_have_one_clock(tmp_path, capsys):
+    # Zone a has machines in its first ten hours; zone b is known from the tenth hour on, and has some then.
+    a = trace(tmp_path / "a.csv", (0, 1), (36000, 0), (93600, 0))
+    b = trace(tmp_path / "b.csv", (36000, 1), (86400, 0), (129600, 0))
+    verb = ["spot", a, b, "--work", "10h", "--deadline", "15h", "--starts", "1", "--policy", "greedy"]
+    assert call([*verb, "--overhead", "0s", "--format", "json"]) == 0
+    row = json.loads(capsys.readouterr().out)["rows"][1]
+    assert (row["starts"], row["spot_h"], row["cost_usd"]) == (1, 10.0, pytest.approx(9.731))
+    c = trace(tmp_path / "c.csv", (200_000, 1), (300_000, 1))
+    assert call(["spot", a, c, "--work", "10h", "--deadline", "15h"]) == 2
+    assert "the time that all traces have in common is 0.0 h long" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -63,6 +63,12 @@ def test_every_search_ends_with_a_good_cluster_and_its_trials_stored(database, m
     assert found.spent_usd == pytest.approx(sum(trial.spent_usd for trial in found.trials))
 
 
+def test_a_rehearsal_comes_out_the_same_again(tmp_path):
+    first, again = (search(Measurements(tmp_path / f"{name}.duckdb")).run() for name in "ab")
+    assert [trial.step_s for trial in first.trials] == [trial.step_s for trial in again.trials]
+    assert first.best == again.best
+
+
 def test_what_was_tried_is_past_experience_of_the_next_question(database):
     found = search(database).run()
     again = answer(Question(JOB, MARKET, shipped=False), CATALOGUE, database)
@@ -170,6 +176,8 @@ def test_a_cap_is_never_passed_even_if_every_lease_were_used_up(database):
         before = sum(earlier.spent_usd for earlier in found.trials[:number])
         assert before + trial.price_usd_h * 1.0 <= 0.40
     assert found.tried
+    with pytest.raises(ScenarioError, match=r"no trial: a further trial could cost .*; raise --cap, or"):
+        search(Measurements(database.path.with_name("none.duckdb")), limits=Limits(cap_usd=0.01)).run()
 
 
 def test_limits_of_trials_and_a_broken_job(database):

@@ -157,6 +157,15 @@ def test_the_notes_have_no_exponents():
     assert any("throttled in 100 % of the periods" in note for note in notes)
 
 
+@pytest.mark.parametrize(("interval_s", "said"), [(300.0, "lower"), (60.0, ""), (1.0, "higher")])
+def test_a_note_says_when_krr_and_the_vpa_would_read_other_intervals(interval_s, said):
+    own = trace([used(0.3, days=0.2)], interval_s=interval_s)
+    notes = [note for note in advised(own, Wanted(seeds=(0,))).notes if note.startswith("In a cluster")]
+    assert len(notes) == bool(said)
+    assert all(f"every 75 s and vpa reads CPU use every 60 s; here from means over {interval_s:g} s" in note
+               and f"requests are {said}" in note for note in notes)  # fmt: skip
+
+
 def test_the_notes_compare_the_candidates():
     notes = advised(trace([used(0.3)], np.full((1, 2 * DAY), 90.0 * MIB))).notes
     for name in ("requests-only", "limits", "krr", "vpa"):

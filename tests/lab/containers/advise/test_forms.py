@@ -130,6 +130,7 @@ def test_helm_has_values_by_workload_and_by_container_where_there_are_several():
 def test_compose_resets_a_limit_and_has_all_sizes():
     (text,) = forms.texts(advice(row(), row("shop/db/db", advised=LIMITED)), "compose").values()
     assert "cpus: !reset 'null'" in text
+    assert text.startswith("# Services have their containers' names")
     found = yaml.load(text.replace("!reset 'null'", "null"), yaml.SafeLoader)["services"]
     assert found["db"]["deploy"]["resources"]["limits"] == {"cpus": "0.500", "memory": "209715200b"}
     assert found["app"]["deploy"]["resources"]["reservations"] == {"cpus": "0.250", "memory": "268435456b"}

@@ -95,3 +95,25 @@ def test_a_collective_over_all_ports_meets_a_single_fault_in_its_middle(tmp_path
     raw = {"name": "ring", "fabric": fabric, "policies": ["nccl-failover"]}
     (run,) = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
     assert 499 <= int(run.frame("series")["duration_s"].argmax()) <= 501
+
+
+def test_a_collective_that_an_error_ends_has_no_bandwidth_and_a_library_that_rebuilds_ends_it(tmp_path):
+    ring = {"operation": "all_reduce", "message_bytes": 100_000_000, "repeats": 1000}
+    faults = {"kind": "single", "down_s": 60.0}
+    fabric = {"topology": {"hosts": 3}, "nccl": {"variables": SHORT}, "faults": faults, "collective": ring}
+    raw = {"name": "ring", "fabric": fabric, "policies": ["none", "reroute"]}
+    broken, rebuilt = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert broken.metrics["failed"] == 1
+    assert broken.metrics["bus_bandwidth_mean_gbps"] == broken.metrics["bus_bandwidth_p20_gbps"] == 0
+    assert rebuilt.metrics["failed"] == 0
+    lasted_s = rebuilt.frame("series")["duration_s"]
+    # 30 s until the library times out and 10 s to rebuild.
+    assert lasted_s.max() == pytest.approx(40 + lasted_s.min())
+
+
+def test_sends_say_that_they_have_no_nccl(tmp_path):
+    fabric = {"faults": {"kind": "single"}, "sends": {"messages": 10}}
+    raw = {"name": "sends", "fabric": fabric, "policies": ["nccl-failover", "none"]}
+    ported, plain = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert ported.manifest["notes"] == ["nccl-failover: sends have no NCCL, so it does what `none` does."]
+    assert not plain.manifest["notes"]

@@ -129,6 +129,7 @@ class FakePlace:
         return self.adopt(paths[""]) or self.create(paths[""])
 
     def incarnation(self, group: FakeGroup) -> int:
+        group._check()
         return group.incarnation
 
     def remember(self, origins: Iterable[Origin]) -> None:

@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator import make
-from control.allocator.model import NOTHING, CpuRequests, Decision, PeriodStats
+from control.allocator.model import NOTHING, OomEvents, PeriodStats, Reason
 from testbed.containers.ports import Records
-from testbed.containers.remote import books as books_module
-from testbed.containers.remote import members as members_module
 from testbed.containers.remote.books import GATHER_S, ControllerBooks
-from testbed.containers.remote.datagrams import RECORD, Batch, _rows
+from testbed.containers.remote.datagrams import MOST_CORES, RECORD, Batch, _rows
 from testbed.containers.remote.ledger import Ledger
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals, RefusedError
@@ -27,6 +25,7 @@ from tests.testbed.containers.remote.fake_host import made_up
 
 LOG = logging.getLogger("tests.books")
 LOG.propagate = False
+BEGAN_S = 0.5
 NAMES = ["a0-c0", "a0-c1", "a1-c0", "x", ""]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 IDS = st.one_of(st.integers(0, 5), INT64)
@@ -36,16 +35,16 @@ FLOATS = st.floats(width=64)
 def started(
     agents: int = 2, each: int = 2, policy: str = "escra", refusals: Refusals | None = None
 ) -> ControllerBooks:
-    books = ControllerBooks(deployment(agents, each), make(policy, {}), refusals or Refusals(LOG), 0.0)
+    books = ControllerBooks(deployment(agents, each), make(policy, {}), refusals or Refusals(LOG), BEGAN_S)
     for agent in range(agents):
         join(books, f"a{agent}", *(f"a{agent}-c{index}" for index in range(each)))
     return books
 
 
-def join(books: ControllerBooks, agent: str, *names: str) -> None:
-    """The agent registers and says that it has these containers."""
+def join(books: ControllerBooks, agent: str, *names: str, **has: Any) -> None:
+    """The agent registers and says that it has these containers. has: what else it says of each."""
     books.register(Hello(name=agent, instance=1, host_cores=4), int(agent[1:]) + 1, 0.0)
-    joined = Joined(complete=True, containers=[{"name": name, "incarnation": 7} for name in names])
+    joined = Joined(complete=True, containers=[{"name": name, "incarnation": 7, **has} for name in names])
     say(books, agent, Report(joined=joined), 0.1)
 
 
@@ -88,6 +87,7 @@ def at_work() -> ControllerBooks:
     """Two agents with a container each, whose first limits are in force."""
     books = started(each=1)
     applied(books)
+    assert books.ready() == []
     return books
 
 
@@ -149,13 +149,16 @@ def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(
 
 def test_all_agents_are_waited_for_and_not_for_ever() -> None:
     books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
+    books.tick(GATHER_S)
     join(books, "a0", "a0-c0")
     books.tick(GATHER_S - 0.1)
     assert not books.started
     books.tick(GATHER_S)
     assert books.started
     ((name, order),) = taken(books)
-    assert (name, list(order.cpu.cores)) == ("a0", [4.0])
+    assert (name, [*order.cpu.cores], [*order.cpu.reasons]) == ("a0", [4.0], [Reason.INITIAL])
+    (id_,) = order.memory.ids
+    assert ([*order.memory.bytes], [*order.memory.reasons]) == ([wanted(books.memory, id_)], [Reason.INITIAL])
 
 
 def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pytest.LogCaptureFixture) -> None:
@@ -171,7 +174,9 @@ def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> N
     books = at_work()
     (busy,), (idle,) = own(books, "a0"), own(books, "a1")
     quota = wanted(books.cpu, idle)
-    datagram(books, "a1", 5, records([idle], 1, quota_cores=quota), 2.0)
+    said = [_rows(records([idle], end_ns, quota_cores=quota)).tobytes() for end_ns in (1, 2)]
+    books.telemetry([("a1", Batch(1, 5, said[0])), ("a1", Batch(1, 6, said[1]))], 2.0)
+    datagram(books, "a1", 7, records([idle], 3, quota_cores=quota), 2.0)
     ((name, cut),) = taken(books)
     assert name == "a1"
     assert cut.caused_ns == 5
@@ -182,6 +187,7 @@ def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> N
     ((name, raised),) = taken(books)
     assert name == "a0"
     assert list(raised.cpu.cores) == [wanted(books.cpu, busy)]
+    assert raised.caused_ns == 0, "the answer caused it"
 
 
 def test_a_record_that_is_older_than_the_last_is_not_decided_on() -> None:
@@ -199,6 +205,7 @@ def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
     id_ = own(books, "a0")[0]
     say(books, "a0", held(id_, 1), 2.0)
     granted = wanted(books.memory, id_)
+    assert books.oom_grants == 1
     shrunk = Report(shrunk={"ids": [id_], "limit_bytes": [50 << 20]})
     say(books, "a0", shrunk, 2.1)  # said before the grant arrived
     assert wanted(books.memory, id_) == granted
@@ -215,6 +222,12 @@ def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
     datagram(books, "a0", 1, dataclasses.replace(said, usage_cores=np.array([1.5])), 2.0)
     assert (books.reports, books.unlimited, books.limit_changes) == (1, 1, changes)
     assert books.latest.usage_cores(np.array([id_])) == [1.5]
+    boundless = started(policy="unlimited")
+    applied(boundless)
+    said = records(own(boundless, "a0"), 1, quota_cores=np.inf)
+    said.quota_cores[0] = 1.0
+    datagram(boundless, "a0", 1, said, 2.0)
+    assert (boundless.reports, boundless.unlimited) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +285,7 @@ def test_the_policy_is_told_what_members_said_and_nothing_of_what_was_refused(
     assert stats.usage_cores.tolist() == [0.25, 0.5]
     assert stats.memory_bytes.tolist() == [1 << 20, 7 << 20]
     assert stats.throttled.tolist() == [False, True]
-    assert (stats.period_s, stats.at_s) == (0.1, 5.0)
+    assert (stats.period_s, stats.at_s) == (0.1, 5.0 - BEGAN_S)
 
 
 def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> None:
@@ -287,12 +300,20 @@ def test_what_an_agent_says_of_another_agents_container_changes_nothing() -> Non
     assert taken(books) == []
 
 
-def test_who_needs_no_memory_is_granted_none() -> None:
+def test_who_needs_no_memory_is_granted_none(monkeypatch: pytest.MonkeyPatch) -> None:
     books = at_work()
     id_ = next(iter(books.members))
     for needed_bytes in (0, -1):
         say(books, books.members[id_].agent, held(id_, needed_bytes), 2.0)
     assert (books.oom_grants, taken(books)) == (0, [])
+    asked: list[OomEvents] = []
+    monkeypatch.setattr(books.allocator, "on_oom", lambda event: asked.append(event) or NOTHING)
+    for needed_bytes in (1, 2**63 - 1):
+        say(books, books.members[id_].agent, held(id_, needed_bytes), 2.5)
+    assert [(*event.needed_bytes, event.at_s) for event in asked] == [
+        (1, 2.5 - BEGAN_S),
+        (4 << 30, 2.5 - BEGAN_S),
+    ]
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -346,78 +367,59 @@ def test_a_container_named_twice_joins_once_and_is_counted() -> None:
     assert refusals.counts["container twice"] == 2
 
 
-def test_pieces_of_what_an_agent_has_count_as_one_message() -> None:
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"name": "b0"}, "not in the deployment"),
+        ({"host_cores": 0.0}, "says it has 0 cores"),
+        ({"host_cores": np.nan}, "says it has nan cores"),
+        ({"host_cores": MOST_CORES + 1}, "says it has 8193 cores"),
+        ({"instance": 2}, "connected already"),
+    ],
+)
+def test_who_may_not_register_changes_nothing(wrong: dict[str, Any], why: str) -> None:
+    books = at_work()
+    hello = {"name": "a0", "instance": 1, "host_cores": MOST_CORES}
+    with pytest.raises(RefusedError, match=why):
+        books.register(Hello(**hello | wrong), 9, 2.0)
+    assert [(state.name, state.session) for state in books.agents.values()] == [("a0", 1), ("a1", 2)]
+    books.register(Hello(**hello), 9, 2.0)
+    assert books.agents["a0"].session == 9
+    for agent in ("a0", "a1"):
+        books.lost(agent, "a test", 2.0)
+    assert books.agents_lost == 2
+    books.register(Hello(**hello | {"instance": 2}), 10, 2.0)
+
+
+def test_what_a_newcomer_has_in_force_counts_from_the_start_if_it_runs() -> None:
     books = ControllerBooks(deployment(1, 3), make("escra", {}), Refusals(LOG), 0.0)
     books.register(Hello(name="a0", instance=1, host_cores=4), 1, 0.0)
-    for index in range(3):
-        piece = Joined(more=True, containers=[{"name": f"a0-c{index}", "incarnation": 7}])
-        say(books, "a0", Report(joined=piece), 0.1)
-        assert not books.members
-    say(books, "a0", Report(joined=Joined(complete=True)), 0.1)
-    assert len(books.members) == 3
+    has = [(True, 1.0, 1 << 30), (True, np.inf, 2**63 - 1), (False, 0.5, 1 << 20)]
+    joined = Joined(complete=True)
+    for number, (running, quota_cores, limit_bytes) in enumerate(has):
+        joined.containers.add(
+            name=f"a0-c{number}", running=running, quota_cores=quota_cores, limit_bytes=limit_bytes
+        )
+    say(books, "a0", Report(joined=joined), 0.1)
+    assert (books.cpu.bounds()[0], books.memory.bounds()[0]) == (1.0, 1 << 30)
+    books.lost("a0", "a test", 0.2)
+    assert books.agents_lost == 1
 
 
-def test_an_agent_that_has_too_many_containers_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books_module, "MOST_CONTAINERS", 3)
-    books = started(each=2)
-    piece = Joined(more=True, containers=[{"name": "a0-c0", "incarnation": 7}])
-    for _ in range(3):
-        say(books, "a0", Report(joined=piece), 1.0)
-    with pytest.raises(RefusedError, match="agent a0 has more than 3 containers"):
-        say(books, "a0", Report(joined=piece), 1.0)
-
-
-def test_an_order_has_a_bounded_size_and_names_containers_before_their_limits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(members_module, "MOST_PER_ORDER", 4)
-    books = started(agents=1, each=10)
-    named: set[int] = set()
-    orders = applied(books)["a0"]
-    for order in orders:
-        named |= {each.id for each in order.named}
-        assert len(order.named) <= 4
-        assert len(order.cpu.ids) <= 4
-        assert {*order.cpu.ids, *order.memory.ids} <= named
-    assert sum(len(order.cpu.ids) for order in orders) == len(named) == 10
-
-
-def test_an_agent_that_answers_no_order_gets_no_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members_module, "MOST_ON_THE_WAY", 2)
-    monkeypatch.setattr(members_module, "MOST_PER_ORDER", 1)
-    books = started(agents=1, each=4)
-    books.ready()
-    orders = [books.take_order("a0", 1) for _ in range(4)]
-    assert [order is None for order in orders] == [False, False, True, True]
-    say(books, "a0", Report(applied=1), 1.0)
-    assert books.ready() == ["a0"]
-    assert books.take_order("a0", 1) is not None
-
-
-def test_orders_that_are_made_together_are_those_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members_module, "MOST_PER_ORDER", 2)
-    monkeypatch.setattr(members_module, "MOST_ON_THE_WAY", 3)
-    together, alone = started(agents=3, each=3), started(agents=3, each=3)
-    made = 0
-    for turn in range(12):
-        names = sorted(together.ready())
-        assert sorted(alone.ready()) == names
-        orders = together.take_orders(names)
-        assert orders == [alone.take_order(name, alone.agents[name].session) for name in names]
-        told = [(name, Order.FromString(order)) for name, order in zip(names, orders, strict=True) if order]
-        made += len(told)
-        for books in (together, alone):
-            for name, order in told:
-                # One of them does not answer, until it has another call.
-                if name != "a1":
-                    say(books, name, Report(applied=order.number), turn)
-                members = books.agents[name].ids[turn % 3 :].tolist()
-                said = records(members, turn + 1, throttled=turn % 2 > 0, quota_cores=0.4)
-                datagram(books, name, 1 + turn, said, turn)
-            if turn == 8:
-                books.register(Hello(name="a1", instance=1, host_cores=4), 99, turn)
-                say(books, "a1", Report(joined=Joined(complete=True)), turn)
-    assert made > 20
+def test_what_an_agent_freed_is_not_spent_twice_while_another_has_not_answered() -> None:
+    books = at_work()
+    (first,), (second,) = own(books, "a0"), own(books, "a1")
+    say(books, "a0", held(first, 2 << 30), 2.0)
+    asked = {name: order.reclaim[0].request for name, order in taken(books)}
+    lowered = {"request": asked["a1"], "ids": [second], "limit_bytes": [50 << 20]}
+    say(books, "a1", Report(shrunk=lowered), 2.1)
+    say(books, "a1", held(second, 1), 2.2)
+    assert wanted(books.memory, second) == 66 << 20, "one grant more than it was shrunk to"
+    applied(books)
+    say(books, "a0", Report(shrunk={"request": asked["a0"]}), 2.3)
+    applied(books)
+    assert wanted(books.memory, first) > 3 << 30
+    assert books.memory.bounds()[0] <= 4 << 30
 
 
 def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:
@@ -428,20 +430,3 @@ def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:
     assert books.kills_withheld == 0
     books.register(Hello(name="a1", instance=1, host_cores=4), 9, 2.2)
     assert books.kills + books.kills_withheld == 1, "the policy was answered"
-
-
-def test_a_cpu_request_goes_with_the_name_again_when_it_is_new_and_when_an_agent_is_back() -> None:
-    books = started(agents=1, each=1, policy="unlimited")
-    applied(books)
-    (id_,) = books.members
-    for cores in (0.25, 0.5):
-        books._carry_out(Decision(requests=CpuRequests(np.array([id_, 99]), np.array([cores, 1.0]))))
-        (order,) = applied(books)["a0"]
-        assert [(named.id, named.request_cores) for named in order.named] == [(id_, cores)]
-        assert not order.cpu.ids
-    books.lost("a0", "a test", 1.0)
-    books.register(Hello(name="a0", instance=2, host_cores=4), 9, 1.0)
-    again = {"name": "a0-c0", "incarnation": 7, "running": True, "quota_cores": 1.0, "limit_bytes": 1 << 30}
-    joined = Joined(complete=True, containers=[again])
-    say(books, "a0", Report(joined=joined), 1.1)
-    assert applied(books)["a0"][0].named[0].request_cores == 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -93,9 +94,14 @@ def test_without_an_authority_the_cure_is_named(tmp_path: Path) -> None:
         certificates.controller_identity(tmp_path)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.pem"
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, synced = tmp_path / "a.pem", list[int]()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    left = tmp_path / f".a.pem.{os.getpid()}.part"
+    left.write_bytes(b"of a killed process")
     certificates.write_private(path, b"old")
+    assert synced == [3]
+    left.unlink()
     (tmp_path / "dir").mkdir()
     with pytest.raises(BackendError, match="cannot be written"):
         certificates.write_private(tmp_path / "dir", b"new")

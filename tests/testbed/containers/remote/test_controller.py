@@ -1,14 +1,22 @@
-"""The controller's clocks: when it decides, and when it rests."""
+"""The controller's clocks: when it decides, and when it rests; and how it begins, and calls with it."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from control.allocator import make
+from testbed.containers.remote import certificates, service
 from testbed.containers.remote.controller import Controller
-from tests.testbed.containers.remote.cluster import deployment
+from testbed.containers.remote.messages_pb2 import Hello, Order, Report
+from tests.testbed.containers.remote.cluster import cluster, deployment, until
+from tests.testbed.containers.remote.test_hostile_agents import speaker
+from twinbed import BackendError
 
 LONGEST_S = 1.0
 
@@ -29,3 +37,61 @@ async def test_deciding_rests_in_proportion_and_a_pause_does_not_hold_orders_bac
         patch.setattr(loop, "time", lambda: now_s)
         controller._flush()
     assert controller._rested_s - now_s == pytest.approx(rest_s)
+
+
+@pytest.mark.parametrize(("kind", "taken"), [(socket.SOCK_STREAM, "TCP"), (socket.SOCK_DGRAM, "UDP")])
+async def test_an_address_that_is_taken_is_named_with_the_cure(
+    tmp_path: Path, kind: socket.SocketKind, taken: str
+) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        with socket.socket(socket.AF_INET, kind) as other:
+            other.bind(("127.0.0.1", 0))
+            here.port = other.getsockname()[1]
+            with pytest.raises(
+                BackendError, match=rf"cannot be listened on \({taken}, .*choose another --listen"
+            ):
+                await here.controller()
+
+
+async def test_an_agent_of_another_version_is_told_so(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment()) as here:
+        controller, _ = await here.controller()
+        async with speaker(here, "a0") as other:
+            hello = Hello(version=service.PROTOCOL_VERSION - 1, name="a0", instance=1, host_cores=4.0)
+            await other.call.write(Report(hello=hello))
+            assert await other.call.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert await other.call.details() == f"agent 'a0' speaks version {hello.version}"
+        assert not controller.books.agents
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [(Order(number=1), "it did not welcome us"), (b"\xff" * 3, "it sent something that is no order")],
+)
+async def test_an_agent_says_why_it_leaves_what_is_no_controller_of_its_version(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, said: Order | bytes, why: str
+) -> None:
+    async def attend(_requests: Any, context: Any) -> None:
+        await context.read()
+        await context.write(said)
+        await context.read()
+
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        server, credentials = service.server(attend, lambda: certificates.controller_identity(tmp_path))
+        here.port = server.add_secure_port("127.0.0.1:0", credentials)
+        await server.start()
+        agent, running = here.agent("a0")
+        await until(lambda: f"{why}; is it of the same version?" in caplog.text, "told")
+        assert not agent.connected
+        await running.kill()
+        await server.stop(0)
+
+
+async def test_agents_give_unused_memory_back_by_themselves(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1, each=1)) as here:
+        controller, _ = await here.controller(make("escra", {"reclaim_interval_s": 0.1}))
+        here.agent("a0")
+        margin_bytes = controller.books.allocator.reclaim.margin_bytes
+        await until(lambda: controller.books.memory.bounds()[0] == (10 << 20) + margin_bytes, "given back")
+        (group,) = here.hosts["a0"].place.groups.values()
+        assert group.limit_bytes == (10 << 20) + margin_bytes

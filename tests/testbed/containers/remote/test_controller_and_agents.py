@@ -6,8 +6,11 @@ import asyncio
 import dataclasses
 import logging
 import math
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
@@ -16,9 +19,12 @@ from testbed.containers.remote import certificates, door, service
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
-from testbed.containers.remote.messages_pb2 import Report
+from testbed.containers.remote.hosting import Hosting
+from testbed.containers.remote.messages_pb2 import Report, Wanted
+from testbed.containers.remote.origin import Origin
 from tests.testbed.containers.remote.cluster import Cluster, cluster, deployment, until
-from tests.testbed.containers.remote.fake_host import made_up
+from tests.testbed.containers.remote.fake_host import FakePlace, made_up
+from twinbed import BackendError
 
 
 @pytest.mark.slow
@@ -304,6 +310,38 @@ async def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
         assert all(group.quotas and group.limits for group in groups)
 
 
+def test_a_container_that_vanishes_while_it_is_described_is_gone() -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    wanted = [Wanted(name=name, attach={"": name}) for name in ("brief", "lasting")]
+    assert len(hosting.converge(wanted, ()).containers) == 2
+    place.groups["brief"].gone = True
+    assert [container.name for container in hosting.converge(wanted, ()).containers] == ["lasting"]
+    assert [*hosting.containers] == ["lasting"]
+    place.create("briefer").gone = True
+    assert not hosting.appeared(Origin("1:x", attach={"": "briefer"}, watch=1)).containers
+
+
+def test_a_container_that_cannot_be_let_go_holds_no_other_one_up(caplog: pytest.LogCaptureFixture) -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    wanted = [Wanted(name=name, attach={"": name}) for name in ("stuck", "fine")]
+    hosting.converge(wanted, ())
+    place.groups["stuck"].remove = place.create("new").remove = refused  # type: ignore[method-assign]
+    hosting.close()
+    assert not hosting.containers
+    assert place.groups["fine"].removed
+    assert place.noted == {}
+    assert "container stuck: cpu.max: was refused" in caplog.text
+    without_audit = Hosting(place, None, SimpleNamespace(note=refused))  # type: ignore[arg-type]
+    (failed,) = without_audit.converge([Wanted(name="new", attach={"": "new"})], ()).failed
+    assert failed.problem == "cpu.max: was refused"
+
+
+def refused(*_: object, **__: object) -> None:
+    raise BackendError("cpu.max: was refused")
+
+
 async def started(here: Cluster) -> Controller:
     """Start a controller and every agent."""
     controller, _ = await here.controller()
@@ -317,3 +355,21 @@ async def joined(here: Cluster) -> Controller:
     controller = await started(here)
     await until(lambda: len(controller.books.members) == 4, "all joined")
     return controller
+
+
+async def test_an_agent_that_does_not_find_the_telemetry_port_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    find, failures = asyncio.BaseEventLoop.getaddrinfo, [socket.gaierror(-3, "no name server answers")]
+
+    async def found(*args: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await find(*args, **options)
+
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, _ = await here.controller()
+        monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", found)
+        here.agent("a0")
+        await until(lambda: controller.books.reports > 0, "telemetry")
+    assert "telemetry cannot be sent to it (no name server answers)" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import logging
 import struct
 
@@ -16,6 +17,7 @@ from testbed.containers.remote.datagrams import (
     MAX_RECORDS,
     MOST_BYTES,
     MOST_CORES,
+    RECORD,
     WINDOW,
     Gate,
     Sealer,
@@ -114,8 +116,6 @@ def test_a_datagram_with_anything_changed_is_never_accepted(data: st.DataObject)
 @given(body=st.binary(min_size=0, max_size=1400), count=st.integers(0, 65535))
 @settings(max_examples=150, deadline=None)
 def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: int) -> None:
-    import hmac
-
     header = struct.pack("<2sBBHHQQq", b"TB", 1, 0, count, 0, SESSION, 1, 5)
     signed = header + body + hmac.digest(KEY, header + body, "sha256")[:16]
     here = gate()
@@ -130,6 +130,39 @@ def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: in
         assert sum(refused(here).values()) == 1
 
 
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({}, ""),
+        ({"magic": b"TX"}, "foreign"),
+        ({"version": 2}, "version"),
+        ({"zero": 1}, "malformed"),
+        ({"zeros": 1}, "malformed"),
+        ({"count": 0}, "malformed"),
+        ({"count": 2}, "malformed"),
+        ({"sequence": 0}, "malformed"),
+    ],
+)
+def test_a_header_with_anything_else_is_refused_under_a_right_signature(
+    changed: dict[str, int], kind: str
+) -> None:
+    said = {"magic": b"TB", "version": 1, "zero": 0, "count": 1, "zeros": 0, "session": SESSION}
+    said |= {"sequence": 1, "sent_ns": 5} | changed
+    body = struct.pack("<2sBBHHQQq", *said.values()) + bytes(44)
+    here = gate()
+    here.receive(body + hmac.digest(KEY, body, "sha256")[:16], "h")
+    assert refused(here) == ({kind: 1} if kind else {})
+    assert here.received == (not kind)
+
+
+def test_no_record_has_left_more_than_its_quota_unused() -> None:
+    rows = np.zeros(2, RECORD)
+    rows["quota_us"], rows["unused_us"] = [50_000, 2**32 - 1], 70_000
+    said, possible = unpack([rows.tobytes()])
+    assert said.unused_cores.tolist() == [0.5, 0.0]
+    assert possible.all(), "of the first container, at the clock's zero, without memory"
+
+
 def test_replayed_late_and_forged_datagrams_are_refused_by_kind() -> None:
     here, sealer = gate(), Sealer(SESSION, KEY)
     sealed = [sealer.seal(records(), 1)[0] for _ in range(WINDOW + 2)]
@@ -138,13 +171,16 @@ def test_replayed_late_and_forged_datagrams_are_refused_by_kind() -> None:
     assert here.receive(sealed[0], "h") is not None  # late, but new
     assert here.receive(sealed[0], "h") is None
     assert here.receive(sealed[-1], "h") is not None
+    assert here.receive(sealed[-1], "h") is None
     assert here.receive(sealed[1], "h") is None  # by now outside the window
+    assert here.receive(sealed[2], "h") is not None  # the last inside it
+    assert here.receive(sealed[2], "h") is None
     (forged,) = Sealer(SESSION, b"x" * 32).seal(records(), 1)
     (foreign,) = Sealer(SESSION + 1, KEY).seal(records(), 1)
     assert here.receive(forged, "h") is None
     assert here.receive(foreign, "h") is None
     assert here.receive(b"T" * (MAX_BYTES + 1), "h") is None
-    assert refused(here) == {"replayed": 2, "too old": 1, "forged": 1, "foreign": 1, "oversized": 1}
+    assert refused(here) == {"replayed": 4, "too old": 1, "forged": 1, "foreign": 1, "oversized": 1}
 
 
 def test_lost_datagrams_are_counted_and_late_ones_are_lost_no_more() -> None:
@@ -153,6 +189,8 @@ def test_lost_datagrams_are_counted_and_late_ones_are_lost_no_more() -> None:
     for datagram in (sealed[0], sealed[4], sealed[9]):
         here.receive(datagram, "h")
     assert (here.received, here.lost) == (3, 7)
+    for seen in (0, 4, 9):
+        assert here.receive(sealed[seen], "h") is None
     here.receive(sealed[2], "h")
     assert (here.received, here.lost) == (4, 6)
     here.close(SESSION)

@@ -111,7 +111,7 @@ async def test_a_registered_agents_connection_does_not_count_as_waiting(tmp_path
             here.door.registered(await agent.speak(), f"a{number}")
         for guest in [await here.guest("127.0.0.1") for _ in range(PER_ADDRESS)] + agents:
             await guest.speak()
-        assert not here.refusals.counts
+    assert not here.refusals.counts, "its end is nobody's fault"
 
 
 async def test_what_waits_too_long_is_closed_and_counted_unless_its_certificate_was_good(
@@ -150,12 +150,18 @@ def test_an_ipv6_network_counts_as_one_address() -> None:
 def test_too_few_open_files_are_said_at_the_start_with_how_many_it_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    allowed = [64]
+    allowed, given = [64], []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, allowed[0]))
-    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(resource, "setrlimit", lambda *limits: given.append(limits))
     with pytest.raises(
         BackendError, match=r"64 open files are too few for 100 agents; allow \d+ with"
     ) as said:
         room(100)
     allowed[0] = int(str(said.value).split("allow ")[1].split()[0])
-    assert room(100) >= PER_ADDRESS
+    assert room(100) == 8
+    assert given[-1] == (resource.RLIMIT_NOFILE, (allowed[0], allowed[0]))
+    allowed[0] -= 7
+    with pytest.raises(BackendError):
+        room(100)
+    allowed[0] = 1 << 20
+    assert room(100) == 256

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from testbed.containers.ports import Records
-from testbed.containers.remote import service
+from testbed.containers.remote import door, service
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
@@ -26,6 +26,7 @@ class Speaker:
     """One call of an agent, by hand. done: the containers' limits as its host has them."""
 
     def __init__(self, connection: grpc.aio.Channel, name: str) -> None:
+        self.connection = connection
         self.call: Any = service.attend(connection)
         self.name = name
         self.session, self.key, self.applied = 0, b"", 0
@@ -219,3 +220,28 @@ async def test_an_agent_that_confirms_what_was_not_sent_is_told_so(tmp_path: Pat
         before = controller.books.reports
         await until(lambda: controller.books.reports > before + 4, "the other goes on")
         assert not running.task.done()
+
+
+async def test_one_connection_has_few_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[int] = []
+    present, hello = 0, Controller._hello
+
+    async def counted(controller: Controller, context: Any) -> Hello:
+        nonlocal present
+        present += 1
+        came.append(present)
+        try:
+            return await hello(controller, context)
+        finally:
+            present -= 1
+
+    monkeypatch.setattr(Controller, "_hello", counted)
+    monkeypatch.setattr(service, "SILENCE_S", 0.5)
+    monkeypatch.setattr(door, "WAIT_S", 300.0)
+    async with cluster(tmp_path, deployment(agents=1)) as here, served(here), speaker(here, "a0") as first:
+        calls = [service.attend(first.connection) for _ in range(5 * service.MOST_CALLS)]
+        await until(lambda: len(came) > 2 * service.MOST_CALLS, "more calls came")
+        # The next call may come before the one that made room for it has left the count.
+        assert max(came) <= 2 * service.MOST_CALLS
+        for call in calls:
+            call.cancel()

@@ -204,10 +204,11 @@ def test_cuts_go_before_raises_where_an_order_cannot_have_all() -> None:
     ledger = Ledger([10.0], 1e9)
     for id_ in range(4):
         join(ledger, id_, 2.0)
-    for id_, value in enumerate((2.5, 1.0, 2.5, 1.0)):
+    for id_, value in enumerate((2.5, 1.0, 2.5, 2.0)):
         decide(ledger, id_, value)
     ledger.settle()
-    (first,) = ledger.send([ids(0, 1, 2, 3)], 2)
+    first, none = ledger.send([ids(0, 1, 2, 3), ids()], 2)
+    assert none is None
     assert [id_ for id_, _, _ in told(first)] == [1, 3]
 
 
@@ -256,6 +257,23 @@ def test_a_container_that_comes_back_without_a_limit_gets_its_own_at_once() -> N
     ledger.resume(ids(1), cores(LARGE_CORES))
     assert sent(ledger, 1) == [(1, 3.0, 1)]
     assert ledger.bounds()[0] == 3.0
+    ledger.confirm(ids(1), cores(3.0))
+    assert sent(ledger, 1) == []
+    decide(ledger, 1, 2.0)
+    assert sent(ledger, 1) == [(1, 2.0, 1)]
+    # What is in force already needs no room.
+    join(ledger, 2, 3.0)
+    decide(ledger, 2, 3.0)
+    assert sent(ledger, 2) == [(2, 3.0, 1)]
+
+
+def test_applications_share_no_room() -> None:
+    ledger = Ledger([4.0, 4.0], LARGE_CORES)
+    ledger.join(ids(0, 1, 2, 3, 4), ids(0, 0, 1, 1, 0), cores(0.0, 0.0, 0.0, 0.0, 2.0))
+    for id_, value in enumerate((3.0, 1.0, 3.0, 1.0)):
+        decide(ledger, id_, value)
+    assert [id_ for id_, _, _ in sent(ledger, 0, 1, 2, 3)] == [1, 2, 3]
+    assert ledger.bounds().tolist() == [3.0, 4.0]
 
 
 def test_a_limit_that_a_host_lowered_by_itself_is_the_decided_one_from_then_on() -> None:
@@ -268,4 +286,26 @@ def test_a_limit_that_a_host_lowered_by_itself_is_the_decided_one_from_then_on()
     assert ledger.report(ids(3), cores(-1.0)).tolist() == [False]
     assert ledger.bounds().tolist() == [30.0]
     decide(ledger, 0, 5.0)
-    assert ledger.report(ids(0), cores(0.0)).tolist() == [False]
+    for step in (lambda: None, ledger.settle, lambda: ledger.send([ids(0)], 1)):
+        step()  # it is open, cleared and on its way
+        assert ledger.report(ids(0), cores(0.0)).tolist() == [False]
+        assert not ledger.in_force(ids(0))[0]
+
+
+def test_a_host_that_cannot_lower_a_limit_as_far_as_decided_makes_no_room_for_others() -> None:
+    ledger = Ledger([CAP], 1 << 62)
+    for id_, value in ((1, 70.0), (2, 30.0)):
+        join(ledger, id_, 0.0)
+        decide(ledger, id_, value)
+    sent(ledger, 1, 2)
+    ledger.confirm(ids(1, 2), cores(70.0, 30.0))
+    decide(ledger, 1, 40.0)
+    assert sent(ledger, 1) == [(1, 40.0, 1)]
+    ledger.confirm(ids(1), cores(60.0))  # the kernel's page cache, for example
+    decide(ledger, 2, 60.0)
+    assert ledger.report(ids(1), cores(50.0)).tolist() == [True]
+    assert sent(ledger, 1, 2) == [(1, 40.0, 1)], "it is told again, and the raise waits"
+    assert ledger.bounds()[0] == 80.0
+    ledger.confirm(ids(1), cores(45.0))
+    assert ledger.report(ids(1), cores(40.0)).tolist() == [True]
+    assert sent(ledger, 1, 2) == [(2, 60.0, 1)]

@@ -28,13 +28,15 @@ AGENTS, EACH = 3, 2
 @dataclass
 class Host:
     """One host. session: of its call, 0 = none; applied: the last order that it carried out; wire: orders
-    that it has not read; said: answers that the controller has not read; quotas, sizes: in force, by name."""
+    that it has not read; said: answers that the controller has not read; asked: reclaims that it has not
+    answered; quotas, sizes: in force, by name."""
 
     name: str
     session: int = 0
     applied: int = 0
     wire: deque[Order] = field(default_factory=deque)
     said: deque[Report] = field(default_factory=deque)
+    asked: deque[int] = field(default_factory=deque)
     names: dict[int, str] = field(default_factory=dict)
     quotas: dict[str, float] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Conversation(RuleBasedStateMachine):
         self.books.register(Hello(name=host.name, instance=1, host_cores=4), self.sessions, self.at_s)
         host.session, host.applied = self.sessions, 0
         host.wire.clear()
+        host.asked.clear()
         host.names.clear()
         joined = Joined(complete=True)
         for index in range(EACH):
@@ -89,8 +92,9 @@ class Conversation(RuleBasedStateMachine):
         if order is not None:
             host.wire.append(Order.FromString(order))
 
-    @rule(number=st.integers(0, AGENTS - 1), answers=st.booleans())
-    def a_host_carries_an_order_out(self, number: int, answers: bool) -> None:
+    @rule(number=st.integers(0, AGENTS - 1), answers=st.booleans(), full=st.booleans())
+    def a_host_carries_an_order_out(self, number: int, answers: bool, full: bool) -> None:
+        """full: the kernel lowers each memory limit half as far as ordered, which is answered."""
         host = self.hosts[number]
         if not host.wire:
             return
@@ -101,11 +105,32 @@ class Conversation(RuleBasedStateMachine):
         host.quotas |= {
             host.names[id_]: cores for id_, cores in zip(order.cpu.ids, order.cpu.cores, strict=True)
         }
-        host.sizes |= {
-            host.names[id_]: size for id_, size in zip(order.memory.ids, order.memory.bytes, strict=True)
-        }
-        if answers:
-            host.say(Report())
+        report = Report()
+        for id_, size in zip(order.memory.ids, order.memory.bytes, strict=True):
+            name = host.names[id_]
+            if full and size < host.sizes.get(name, 0):
+                size += (host.sizes[name] - size) // 2
+                report.actual_ids.append(id_)
+                report.actual_bytes.append(size)
+            host.sizes[name] = size
+        host.asked += [reclaim.request for reclaim in order.reclaim]
+        if answers or report.actual_ids:
+            host.say(report)
+
+    @rule(number=st.integers(0, AGENTS - 1), index=st.integers(0, EACH - 1), mib=st.integers(1, 4096))
+    def a_host_shrinks(self, number: int, index: int, mib: int) -> None:
+        """By itself, or because it was asked. It answers also if there is nothing to shrink."""
+        host = self.hosts[number]
+        report = Report()
+        for id_, name in host.names.items():
+            if name == f"{host.name}-c{index}" and mib << 20 < host.sizes.get(name, 0):
+                host.sizes[name] = mib << 20
+                report.shrunk.ids.append(id_)
+                report.shrunk.limit_bytes.append(mib << 20)
+        if host.asked:
+            report.shrunk.request = host.asked.popleft()
+        if host.session and report.HasField("shrunk"):
+            host.say(report)
 
     @rule(number=st.integers(0, AGENTS - 1))
     def a_host_connects_anew(self, number: int) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from testbed.containers.cgroup.drivers import V1, V2, detect
 from testbed.containers.ownership import MARK, lasting_run
+from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote import place as places
 from testbed.containers.remote.origin import Origin
 from testbed.containers.remote.place import CgroupPlace, agents
@@ -47,7 +50,17 @@ def test_the_next_agent_of_a_name_finds_what_was_noted(driver: V1 | V2, tmp_path
     assert CgroupPlace("web", driver, state).recall() == ORIGINS
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"containers": 1}', '{"containers": [{"command": "x"}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"containers": 1}',
+        '{"containers": [{"command": "x"}]}',
+        '{"containers": [{"command": "x", "name": []}]}',
+    ],
+)
 def test_damaged_notes_count_as_none(driver: V1 | V2, tmp_path: Path, text: str) -> None:
     place = CgroupPlace("web", driver, tmp_path / "agents")
     (tmp_path / "agents" / "web" / "containers.json").write_text(text)
@@ -74,6 +87,9 @@ def test_a_group_is_adopted_where_the_former_agent_had_made_it(
     assert place.incarnation(adopted) == group.stat().st_ino
     assert place.adopt("other") is None
     assert place.root == driver.base
+    shutil.rmtree(group)
+    with pytest.raises(GroupGoneError, match="the cgroup is gone"):
+        place.incarnation(adopted)
 
 
 def test_groups_are_made_under_the_agents_own_run(
@@ -83,15 +99,50 @@ def test_groups_are_made_under_the_agents_own_run(
     assert CgroupPlace("web", driver, tmp_path / "agents").create("made") == (lasting_run("web"), "made")
 
 
-def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
-    driver: V1 | V2, tmp_path: Path
+def test_a_former_container_is_removed_or_gets_its_limits_back(
+    driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    left: list[object] = []
+
+    def group(of: object) -> SimpleNamespace:
+        return SimpleNamespace(remove=lambda: left.append(of))
+
+    place = CgroupPlace("web", driver, tmp_path / "agents")
+    monkeypatch.setattr(places, "attach", lambda paths, *of: group((paths, *of)))
+    assert place.adopt("made") is None
+    place.leave(ORIGINS["made"])
+    assert left == []
+    monkeypatch.setattr(place, "adopt", group)
+    place.leave(ORIGINS["made"])
+    place.leave(ORIGINS["attached"])
+    place.leave(Origin("two", attach={"cpu": "/a", "memory": "/b"}))
+    own = (driver, lasting_run("web"))
+    assert left == ["made", ("/pods/x", *own), ({"cpu": "/a", "memory": "/b"}, *own)]
+
+    def vanished(*_: object) -> None:
+        raise GroupGoneError("x: the cgroup is gone")
+
+    monkeypatch.setattr(places, "attach", vanished)
+    place.leave(ORIGINS["attached"])
+
+
+def test_what_ended_agents_left_is_swept_and_living_ones_are_left_alone(
+    driver: V1 | V2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[str] = []
+    monkeypatch.setattr(CgroupPlace, "leave", lambda _, origin: left.append(origin.name))
+    monkeypatch.setattr(V2, "finish", lambda _, run: left.append(run))
+    monkeypatch.setattr(places.oci, "remove_run", left.append)
     state = tmp_path / "agents"
     assert places.sweep(driver, state) == []
     living = CgroupPlace("web", driver, state)
     living.remember(ORIGINS.values())
     for name in ("db", "cache"):
-        CgroupPlace(name, driver, state).close()
+        place = CgroupPlace(name, driver, state)
+        place.remember([ORIGINS["made"], Origin(name, attach={"": name})])
+        place.close()
     assert places.sweep(driver, state) == ["cache", "db"]
+    runs = {name: lasting_run(name) for name in ("cache", "db")}
+    assert left == [what for name, run in runs.items() for what in ("made", name, run, run)]
     assert [folder.name for folder in state.iterdir()] == ["web"]
     assert living.recall() == ORIGINS

@@ -45,6 +45,22 @@ def test_an_agent_without_a_certificate_cannot_be_revoked(tmp_path: Path, which:
     assert not (tmp_path / "revoked").exists()
 
 
+def test_a_list_that_another_process_writes_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates.init(tmp_path)
+    enrolled(tmp_path, "a")
+    monkeypatch.setattr(revocations.ownership, "take", lambda _: None)
+    with pytest.raises(BackendError, match=r"lists\.lock: another process writes the lists; try again"):
+        revocations.revoke(tmp_path, "a")
+    assert not (tmp_path / "revoked").exists()
+    monkeypatch.undo()
+    with pytest.raises(
+        BackendError, match=r"nowhere/lists\.lock: No such file .*; run it as the folder's owner"
+    ):
+        revocations.note_issued(tmp_path / "nowhere", "a", 1 << 100)
+
+
 def test_a_damaged_list_is_refused_at_the_start_and_takes_nothing_back_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

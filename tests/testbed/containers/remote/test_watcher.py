@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,28 @@ def test_an_engine_that_does_not_answer_says_nothing_of_its_containers(tmp_path:
     assert Watcher(tmp_path, find).begin([("docker:web", "*")], former=web) == web
     answers = True
     assert watcher.look() == ([], set())
+
+
+def test_a_directory_that_cannot_be_listed_says_nothing_of_its_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent may have run out of open files."""
+    (tmp_path / "docker" / "abc").mkdir(parents=True)
+    watcher = Watcher(tmp_path)
+    first = watcher.begin([("/docker", "*")])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refused)
+        assert watcher.look() == watcher.look() == ([], set())
+        assert Watcher(tmp_path).begin([("/docker", "*")], former=first) == first
+    assert watcher.look() == ([], set())
+    said = "/docker: cannot be listed (Too many open files); its containers count as unchanged"
+    assert [record.message for record in caplog.records] == [said] * 2, "once by each"
+    (tmp_path / "docker" / "abc").rmdir()
+    assert watcher.look() == ([], {"1:abc"})
+
+
+def refused(_path: Path) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def test_a_watched_directory_may_come_later(tmp_path: Path) -> None:
