@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from control.profiler import stalls
 from control.profiler.stalls import Configuration, Profiled, Run, Timing
 from lab.runs.formats import Column, Record, Result
+from testbed.cloud.emulated import SCALE
 from twin.cloud import stalls as twin
 
 COLUMNS = (
@@ -26,11 +27,15 @@ COLUMNS = (
     Column("twin_share", "twin", "1", 1, percent=True),
     Column("epoch_usd", "epoch", "$", 2),
 )
-LEGEND = "Stalls: time and share of their run (network: of RUN1). Machines: time and cost of an epoch."
+LEGEND = (
+    "Stalls: time on the emulated type, and share of their run (network: of RUN1). Machines: time and cost "
+    "of an epoch on the type itself."
+)
 
 
 def sets_of(job: Profiled, timings: Mapping[Run, Timing], epoch_samples: float) -> list[Configuration]:
-    """Return the sets of machines, each with the time of an epoch, s, and its price, US$/h."""
+    """Return the sets of machines, each with the time of an epoch, s, and its price, US$/h. An emulated type
+    takes 1 / SCALE times as long as the type itself."""
     many = job.workers
     shapes = (
         (Run.ALONE, 1, "1 worker"),
@@ -39,7 +44,7 @@ def sets_of(job: Profiled, timings: Mapping[Run, Timing], epoch_samples: float) 
     )
     return [
         Configuration(
-            f"{job.type}, {name}", timings[run].time_s(epoch_samples / count), count * job.price_usd_h
+            f"{job.type}, {name}", timings[run].time_s(epoch_samples / count) * SCALE, count * job.price_usd_h
         )
         for run, count, name in shapes
     ]

@@ -134,11 +134,20 @@ def browser():
         chromium.close()
 
 
+STILL = """addEventListener("DOMContentLoaded", () => {
+    const style = document.createElement("style");
+    style.textContent = "*, *::before, *::after { animation: none !important; }";
+    document.head.append(style);
+})"""
+"""A script that stops what turns or shimmers on a page while the page waits. To draw it takes a core."""
+
+
 @pytest.fixture(scope="package")
 def context(browser):
     """A window's profile. All journeys have the same, so that what the pages load is compiled only once."""
     opened = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
     opened.set_default_timeout(PATIENCE_S * 1000)
+    opened.add_init_script(STILL)
     yield opened
     opened.close()
 
