@@ -3,7 +3,7 @@
 For: `ranked`, `chosen` and `verdict`. Not for: computing candidates (candidates.py) nor rehearsing them. Each
 candidate is computed from the first half of the history and replayed on the second half. The candidates that
 break the risk in the fewest rows remain; the cheapest of them is advised. One candidate serves the whole
-fleet, because choosing a policy per row would select each policy's luck.
+fleet, because choosing a policy per row would select each policy's luck. Only rows that it fails get another.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from control.advice.candidates import CURRENT
 from control.advice.model import Sizes
 from control.allocator.model import Flags, Floats
 
@@ -89,11 +90,18 @@ def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
 def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tuple[list[str], Flags]:
     """Return each row's candidate, and whether it stays within the risk on the whole history.
 
-    It is the first candidate of `order` that stays within the risk, or else the first of `order`. A row whose
-    work would mostly wait keeps it, too: another one would cost what the fleet's candidate saves.
+    It is the first candidate of `order` that stays within the risk, or else the first of `order`. The fleet's
+    money may not serve all rows. A row whose work would mostly wait takes the first candidate that keeps up
+    and costs less than what is set now, if there is one; any other would cost what the fleet's saves.
     """
     inside = np.stack([figures[name].inside(risk) for name in order])
     first = np.argmax(inside, axis=0)
+    if CURRENT in figures:
+        starved = np.stack([figures[name].late for name in order]) > MOST_LATE
+        cheaper = [figures[name].money < figures[CURRENT].money * _CHEAPER for name in order]
+        cures = inside & ~starved & np.stack(cheaper)
+        waits = starved[first, np.arange(len(first))] & cures.any(axis=0)
+        first = np.where(waits, np.argmax(cures, axis=0), first)
     return [order[index] for index in first], np.asarray(inside.any(axis=0))
 
 

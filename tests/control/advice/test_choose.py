@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from control.advice.candidates import CURRENT
 from control.advice.choose import Case, Figures, chosen, holds, ranked, verdict
 from control.advice.model import Sizes
 
@@ -83,6 +84,23 @@ def test_a_row_gets_the_first_candidate_that_stays_inside_the_risk():
         for name, oom in (("first", [1.0, 0.0]), ("second", [0.0, 1.0]), ("third", [0.0, 0.0]))
     }
     assert chosen(["first", "second"], two, 0.05)[0] == ["second", "first"]
+
+
+def test_a_row_whose_work_would_wait_takes_what_keeps_up_and_is_cheaper_than_what_is_set():
+    zero, held = np.zeros(4), np.full(4, True)
+    rows = {  # late, money: the second is cheaper than what is set, dearer, late too, and not needed
+        "first": ([0.9, 0.9, 0.9, 0.1], [1.0, 1.0, 1.0, 1.0]),
+        "second": ([0.2, 0.2, 0.8, 0.1], [2.0, 2.0, 2.0, 2.0]),
+        CURRENT: ([0.1, 0.1, 0.1, 0.1], [3.0, 2.0, 3.0, 3.0]),
+    }
+    table = {
+        name: Figures(zero, zero, np.array(late), np.array(money), held)
+        for name, (late, money) in rows.items()
+    }
+    order = ["first", "second"]
+    assert chosen(order, table, 0.05)[0] == ["second", "first", "first", "first"]
+    table[CURRENT].money[:] = np.nan  # nothing is set
+    assert chosen(order, table, 0.05)[0] == ["first"] * 4
 
 
 @pytest.mark.parametrize(
