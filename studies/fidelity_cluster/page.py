@@ -145,8 +145,8 @@ def _calibrated(places: Mapping[str, Path]) -> str:
     told = "; ".join(f"{times} s ({', '.join(titles)})" for times, titles in parts.items())
     return (
         "The machine's speed changes from hour to hour. So the twin has this machine's calibration for each "
-        f"part, measured before its runs; parts named together have the same one. Median times until a job "
-        f"starts and restarts: {told}. The jobs' steps follow from the speeds that were measured."
+        "part, measured apart from its runs; parts named together have the same one. Median times until a "
+        f"job starts and restarts: {told}. The jobs' steps follow from the speeds that were measured."
     )
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from control.market import make
+from control.market.levels import Levels
 from control.market.ports import Flags, Real, Terms
 from studies.harness import table
 from traces.readers import prices
 from twin.cloud.deadline import Windows, optimum_usd, play
 
 ON_DEMAND_USD_H, SPOT_USD_H = 3.06, 0.9731
-TICK_S, SAMPLE_S = 600.0, 15.0
-"""Tick of the runs, and the time between two looks at a trace, s."""
+TICK_S = 600.0
 STARTS = 300
 """Starts of a job in each trace, evenly spread; the source has 300, too."""
 RESTARTS_H = (0.05, 0.2)
@@ -53,11 +53,8 @@ class Spent:
 def trace(path: Path) -> Flags:
     """Return for every tick whether all machines of a trace are there throughout."""
     t_s, machines, nodes = _machines(path)
-    times = np.arange(t_s[0], t_s[-1], SAMPLE_S)
-    there = machines[np.searchsorted(t_s, times, side="right") - 1] >= nodes
-    samples = round(TICK_S / SAMPLE_S)
-    throughout: Flags = np.asarray(there[: there.size // samples * samples].reshape(-1, samples).all(axis=1))
-    return throughout
+    there: Flags = Levels(t_s, machines).least(TICK_S) >= nodes
+    return there
 
 
 def _machines(path: Path) -> tuple[Real, Real, float]:
