@@ -22,7 +22,7 @@ from control.allocator.model import CpuLimits, CpuRequests, Decision, MemoryLimi
 from testbed.containers.attach.audit import Audit
 from testbed.containers.cgroup.group import NO_LIMIT_BYTES
 from testbed.containers.host.container import TERMINATION_GRACE_S
-from testbed.containers.host.executor import HostExecutor
+from testbed.containers.host.executor import HostExecutor, whole_us
 from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.host.life import NS, RUNNING, State
 from testbed.containers.ports import GroupGoneError, HostGroup
@@ -195,11 +195,14 @@ class Hosting:
     # --- orders ----------------------------------------------------------------------------------
 
     def carry_out(self, order: Order, report: Report) -> None:
-        """Carry out the order. Note in `report` the memory limits that are larger than ordered."""
+        """Carry out the order. Note in `report` the limits in force that are larger than ordered, and which
+        containers went before the controller's ids for them came."""
         admitted, requests = [], {}
         for named in order.named:
             container = self.containers.get(named.name)
             if container is None:
+                report.left.ids.append(named.id)
+                report.left.reason = "it went before it had an id"
                 continue
             if named.HasField("request_cores"):
                 requests[named.id] = named.request_cores
@@ -217,11 +220,19 @@ class Hosting:
         )
         # Orders do not say which request they answer, so every raise releases a held container.
         self.executor.carry_out(_decision(order), answer=True)
-        for id_, ordered in zip(order.memory.ids, order.memory.bytes, strict=True):
+        for id_, size in zip(order.memory.ids, order.memory.bytes, strict=True):
             container = self.executor.member(id_)
-            if container is not None and ordered < container.limit_bytes < LARGE_BYTES:
+            if container is not None and size < (actual := _limits_in_force(container)[1]) < LARGE_BYTES:
                 report.actual_ids.append(id_)
-                report.actual_bytes.append(container.limit_bytes)
+                report.actual_bytes.append(actual)
+        for id_, cores in zip(order.cpu.ids, order.cpu.cores, strict=True):
+            container = self.executor.member(id_)
+            if (
+                container is not None
+                and whole_us(cores) < (quota := _limits_in_force(container)[0]) < math.inf
+            ):
+                report.actual_cpu_ids.append(id_)
+                report.actual_cores.append(quota)
         for id_ in {*order.cpu.ids, *order.memory.ids}:
             container = self.executor.member(id_)
             if container is not None and container.limited:
@@ -311,6 +322,14 @@ def _decision(order: Order) -> Decision:
         restart=np.array(order.restart, np.int64),
         kill=np.array(order.kill, np.int64),
     )
+
+
+def _limits_in_force(container: HostedContainer) -> tuple[float, int]:
+    """Return the CPU quota, cores, and the memory limit, bytes. Before the allocator's first ones they are
+    those of the system that runs it."""
+    group, quota, size = container.group, container.quota_cores, container.limit_bytes
+    assert group is not None
+    return quota or group.quota_cores, size or group.limit_bytes
 
 
 def _let_end(containers: Sequence[HostedContainer], grace_s: float) -> None:
