@@ -413,10 +413,12 @@ class Agent:
     async def _watch(self) -> None:
         async with self._watching:
             appeared, vanished = await asyncio.to_thread(self._watcher.look)
-        for name in vanished & self.hosting.containers.keys():
-            self.hosting.gone(self.hosting.containers[name], "its cgroup was removed")
+        for name in vanished:
+            self.hosting.vanished(name)
         for origin in appeared:
             self._tell_joined(self.hosting.appeared(origin))
+        if (joined := self.hosting.again()).containers:
+            self._tell_joined(joined)
 
 
 async def _read(call: Any) -> Order:

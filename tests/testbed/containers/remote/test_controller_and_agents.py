@@ -364,6 +364,32 @@ def test_a_container_that_went_before_it_had_an_id_is_reported() -> None:
     assert [*report.left.ids] == [1]
 
 
+def test_what_could_not_be_attached_or_was_removed_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    attach, place.attach = place.attach, refused  # type: ignore[method-assign]
+    wanted = [Wanted(name="late", attach={"": "late"})]
+    assert [failed.name for failed in hosting.converge(wanted, ()).failed] == ["late"]
+    assert not hosting.again().containers
+    assert caplog.text.count("cpu.max: was refused") == 1, "a problem is told once"
+    place.attach = attach  # type: ignore[method-assign]
+    (first,) = hosting.again().containers
+    place.groups["late"].gone = True
+    hosting.supervise(0.0)
+    del place.groups["late"]
+    (second,) = hosting.again().containers
+    assert first.incarnation != second.incarnation
+    assert [*place.noted] == [*hosting.containers] == ["late"]
+    hosting.gone(hosting.containers["late"], "the controller says that it does not fit")
+    assert not hosting.again().containers
+    place.attach = refused  # type: ignore[method-assign]
+    hosting.appeared(Origin("1:x", attach={"": "x"}, watch=1))
+    hosting.vanished("1:x")
+    hosting.converge((), ())
+    place.attach = attach  # type: ignore[method-assign]
+    assert not hosting.again().containers
+
+
 def in_force_after(hosting: Hosting, cores: float, size_bytes: int) -> tuple[list[float], list[int]]:
     report = Report()
     hosting.carry_out(first_limits(["c"], cores, size_bytes), report)
