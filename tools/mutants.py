@@ -1,6 +1,7 @@
 """Changes the code in small ways and counts how many changes a test notices.
 
-Usage: python tools/mutants.py [--sample N] [--seed S] [MODULE …]    (in the repository; the extra `mutants`)
+Usage: python tools/mutants.py [--sample N] [--seed S] [MODULE …]
+It runs in the repository and needs the extra `mutants`.
 MODULE: dotted name with * for any text, for example 'lab.runs.*'; default: all that [tool.mutmut] selects.
 N: most changes of a module, drawn with the seed; default: all. mutmut makes the changes. Its own runs would
 first change every module and run all tests, and would then fork a process in which gRPC's threads run.
@@ -113,7 +114,7 @@ def main() -> int:
 
 
 def changed(path: Path) -> list[str]:
-    """Return the module's texts with one change each, in a function. Strings with a space, for people, stay."""
+    """Return the module's texts with one change each, in a function. Strings with a space stay."""
     code = path.read_text()
     module, mutations, _, _ = create_mutations(str(path), code)
     texts = [
@@ -179,7 +180,8 @@ def measured(package: Path) -> tuple[coverage.CoverageData, dict[str, float]]:
             f"--data-file={data}",
             f"--include={COPY / package}/*",
         ]
-        _pytest([*measuring, "-m", "pytest"], new)
+        if _pytest([*measuring, "-m", "pytest"], new) > pytest.ExitCode.TESTS_FAILED:
+            sys.exit(f"the tests of {dotted} do not run: {BUILD / 'mutants.log'} says why")
         old = {test: length for test, length in known["lengths"].items() if test.split("::")[0] not in new}
         known["lengths"] = old | _read("mutants.lengths")
         known["texts"] |= {file: texts[file] for file in new}
