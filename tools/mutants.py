@@ -23,8 +23,10 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +96,7 @@ def main() -> int:
             config().should_mutate(path) and any(fnmatch.fnmatch(module, name) for name in asked.modules)
         ):
             continue
-        texts = changed(path)
-        random.Random(f"{asked.seed} {module}").shuffle(texts)
-        texts = texts[: asked.sample]  # so a larger sample has the smaller one's changes, too
+        texts = list(islice(changed(path, asked.seed), asked.sample))
         survived = []
         for text in texts:
             key = hashlib.sha256(text.encode()).hexdigest()
@@ -114,20 +114,25 @@ def main() -> int:
     return 0 if total and share >= AIM else 1
 
 
-def changed(path: Path) -> list[str]:
-    """Return the module's texts with one change each, in a function. Strings with a space stay."""
+def changed(path: Path, seed: int) -> Iterator[str]:
+    """Yield the module's texts with one change each, in a function, in an order that the seed decides.
+
+    Strings with a space are for people and stay.
+    """
     code = path.read_text()
     module, mutations, _, _ = create_mutations(str(path), code)
-    texts = [
-        module.deep_replace(mutation.original_node, mutation.mutated_node).code  # type: ignore[union-attr]
-        for mutation in mutations
-        if isinstance(mutation.contained_by_top_level_function, libcst.FunctionDef)
-        and not (
-            isinstance(mutation.original_node, libcst.SimpleString | libcst.FormattedString)
-            and " " in module.code_for_node(mutation.original_node)
-        )
-    ]
-    return [text for text in dict.fromkeys(texts) if text != code]
+    random.Random(seed).shuffle(mutations)
+    seen = {code}
+    for mutation in mutations:
+        old = mutation.original_node
+        if not isinstance(mutation.contained_by_top_level_function, libcst.FunctionDef) or (
+            isinstance(old, libcst.SimpleString | libcst.FormattedString) and " " in module.code_for_node(old)
+        ):
+            continue
+        text = module.deep_replace(old, mutation.mutated_node).code  # type: ignore[union-attr]
+        if text not in seen:
+            seen.add(text)
+            yield text
 
 
 def noticed(path: Path, text: str) -> bool:
