@@ -314,6 +314,14 @@ def test_a_job_moves_to_a_cheaper_zone_when_the_saving_pays_for_the_restart(chea
     assert played.choice[99, 0] == moves
 
 
+@pytest.mark.parametrize("steady", [0, 1])
+def test_of_two_zones_that_return_together_the_one_that_lost_less_is_taken(steady: int) -> None:
+    zones = ["10" * 20 + "00" + "1" * 118] * 2
+    zones[steady] = "1" * 40 + "00" + "1" * 118
+    choices = run("planned", terms_of(100, 60, 0.3), market(*zones)).choice[42:, 0]
+    assert choices[choices >= 0][0] == steady
+
+
 def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
     action = plan(60, 30, restart=0.5, ratio=0.3).action
     left, young, old, out = 40, 0, BUCKETS - 2, BUCKETS
