@@ -149,8 +149,8 @@ def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
         + (
             "One sweep made all runs, and met all of these faults:"
             if found.get("sweeps", 1) == 1
-            else "The runs are divided among sweeps, each with its own seeds and store. Each sweep met all of "
-            "these faults; the numbers of runs here are those of the last sweep:"
+            else "The runs are divided among sweeps, each with its own seeds and store. Each sweep met all "
+            "of these faults; the numbers of runs here are those of the last sweep:"
         ),
         happened,
         counts,
