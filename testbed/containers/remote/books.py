@@ -35,6 +35,9 @@ from twinbed import ScenarioError
 GATHER_S = 5.0
 """Longest wait for all agents of a deployment, s. Then the connected ones begin."""
 
+AGAIN_S = 5.0
+"""Time between two tries of a limit that a host could not lower as far as decided, s."""
+
 _NAMES_LOGGED = 10
 _log = logging.getLogger("twinbed.controller")
 
@@ -67,7 +70,7 @@ class ControllerBooks:
         self.started = False
         self.reports = self.unlimited = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
         self.limit_changes = self.agents_lost = 0
-        self._refusals, self._began_s, self._at_s = refusals, began_s, 0.0
+        self._refusals, self._began_s, self._again_s, self._at_s = refusals, began_s, began_s, 0.0
         self._first_s: float | None = None
         self._by_number: list[AgentState] = []
         self._spoken_to: set[int] = set()
@@ -110,7 +113,12 @@ class ControllerBooks:
             _log.info("agent %s left, it has no containers (%s)", agent, why)
 
     def tick(self, now_s: float) -> None:
-        """Begin if the wait for agents has been long enough. Call it now and then."""
+        """Begin if the wait for agents has been long enough. Later, send again what hosts could not carry
+        out. Call it now and then."""
+        if now_s - self._again_s >= AGAIN_S:
+            self._again_s = now_s
+            self.cpu.again()
+            self.memory.again()
         if self.started or not self._newcomers or self._first_s is None:
             return
         complete = {state.name for state in self.agents.values() if state.live and state.complete}
