@@ -35,6 +35,9 @@ from twinbed import ScenarioError
 GATHER_S = 5.0
 """Longest wait for all agents of a deployment, s. Then the connected ones begin."""
 
+TRIED_AT_ONCE, TRY_COSTS = 20_000, 8
+"""Newcomers tried before the loop has its turn again, and of how many more a try has the cost."""
+
 _NAMES_LOGGED = 10
 _log = logging.getLogger("twinbed.controller")
 
@@ -44,6 +47,7 @@ class ControllerBooks:
 
     began_s: time 0 of the allocator, s. All times are seconds of one monotonic clock.
     agents: name → agent. members: id → container. cpu, memory: limits in transit. latest: last reports.
+    admitting: whether newcomers are still to be tried.
 
     Counters since the start: reports (accepted records), unlimited (records of containers without the CPU
     limit decided for them, which the policy does not see), stale (records older than the container's last
@@ -64,7 +68,7 @@ class ControllerBooks:
             [application.memory_limit_bytes for application in deployment.applications], LARGE_BYTES
         )
         self.latest = Latest()
-        self.started = False
+        self.started = self.admitting = False
         self.reports = self.unlimited = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
         self.limit_changes = self.agents_lost = 0
         self._refusals, self._began_s, self._at_s = refusals, began_s, 0.0
@@ -110,8 +114,10 @@ class ControllerBooks:
             _log.info("agent %s left, it has no containers (%s)", agent, why)
 
     def tick(self, now_s: float) -> None:
-        """Begin if the wait for agents has been long enough. Call it now and then."""
-        if self.started or not self._newcomers or self._first_s is None:
+        """Begin if the wait for agents has been long enough; go on `admitting`. Call it now and then."""
+        if self.admitting:
+            self._admit()
+        if self.started or self.admitting or not self._newcomers or self._first_s is None:
             return
         complete = {state.name for state in self.agents.values() if state.live and state.complete}
         absent = sorted(self.deployment.agents - complete)
@@ -313,24 +319,27 @@ class ControllerBooks:
         self.memory.resume(ids, limits[:, 1])
 
     def _admit(self) -> None:
-        """Let all newcomers join at once; if they do not all fit, as many as possible."""
-        if newcomers := self._newcomers.take():
-            self._admit_some(newcomers)
+        """Let the newcomers join together; if they do not all fit, as many as possible.
 
-    def _admit_some(self, newcomers: Sequence[Newcomer]) -> None:
-        try:
-            self._join(newcomers)
-        except ScenarioError as error:
-            half = len(newcomers) // 2
-            if half:
-                self._admit_some(newcomers[:half])
-                self._admit_some(newcomers[half:])
-                return
-            (alone,) = newcomers
-            state, name = self.agents[alone.agent], alone.present.name
-            state.outbox.rejected[name] = None
-            self._spoken_to.add(state.number)
-            self._refusals.add("does not fit", f"container {quoted(name)}: {error}")
+        What does not fit is tried by halves. Where many do not fit, a call tries some, and `tick` goes on.
+        """
+        tried = 0
+        while tried < TRIED_AT_ONCE and (newcomers := self._newcomers.take()):
+            tried += len(newcomers) + TRY_COSTS
+            try:
+                self._join(newcomers)
+            except ScenarioError as error:
+                if len(newcomers) > 1:
+                    self._newcomers.halve(newcomers)
+                else:
+                    self._reject(newcomers[0], error)
+        self.admitting = bool(self._newcomers)
+
+    def _reject(self, newcomer: Newcomer, error: ScenarioError) -> None:
+        state, name = self.agents[newcomer.agent], newcomer.present.name
+        state.outbox.rejected[name] = None
+        self._spoken_to.add(state.number)
+        self._refusals.add("does not fit", f"container {quoted(name)}: {error}")
 
     def _join(self, newcomers: Sequence[Newcomer]) -> None:
         cores = [newcomer.peak_cores for newcomer in newcomers]

@@ -45,12 +45,15 @@ class Newcomers:
         self._deployment = deployment
         self._refusals = refusals
         self._by_agent: dict[str, dict[str, Newcomer]] = {}
+        self._parts: list[list[Newcomer]] = []
+        """What is to be tried together, the next part last."""
 
     def __bool__(self) -> bool:
         return any(self._by_agent.values())
 
     def note(self, agent: str, present: Present) -> None:
-        """Let a container wait. It is refused and counted if the deployment does not have it."""
+        """Let a container wait, as it was reported last. It is refused and counted if the deployment does not
+        have it."""
         watches = self._deployment.watches_of(agent)
         placed = self._deployment.containers_of(agent).get(present.name)
         named = 0 < len(present.name) <= _LONGEST_NAME and present.name.isprintable()
@@ -62,17 +65,33 @@ class Newcomers:
         else:
             self._refusals.add("not deployed", f"container {quoted(present.name)} of agent {agent}")
             return
-        self._by_agent.setdefault(agent, {}).setdefault(present.name, newcomer)
+        self._by_agent.setdefault(agent, {})[present.name] = newcomer
 
     def forget(self, agent: str) -> None:
         """Drop the containers of an agent, which will report them again."""
         self._by_agent.pop(agent, None)
 
     def take(self) -> list[Newcomer]:
-        """Return all of them, and remove them from the waiting ones."""
-        taken = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
-        self._by_agent.clear()
-        return taken
+        """Return the next ones to try together, and remove them from the waiting ones: all, or the next part
+        of those that were `halved`."""
+        part: list[Newcomer] = []
+        while self._parts and not part:
+            # Some may be forgotten or noted again by now.
+            part = [waiting for one in self._parts.pop() if (waiting := self._pop(one)) is not None]
+        if not part:
+            part = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
+            self._by_agent.clear()
+        return part
+
+    def halve(self, part: list[Newcomer]) -> None:
+        """Let the halves of a part that does not fit wait, to be tried next, the first before the second."""
+        half = len(part) // 2
+        self._parts += [part[half:], part[:half]]
+        for newcomer in part:
+            self._by_agent.setdefault(newcomer.agent, {})[newcomer.present.name] = newcomer
+
+    def _pop(self, newcomer: Newcomer) -> Newcomer | None:
+        return self._by_agent.get(newcomer.agent, {}).pop(newcomer.present.name, None)
 
 
 def in_force(present: Present) -> tuple[float, float]:
