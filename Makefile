@@ -25,7 +25,7 @@ help:
 	  '                that overlap, of controller and agents (root, two hours; N=count SEQUENCES=count SEED=number)' \
 	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
 	  'make fuzz       damaged input for every reader (FOR=seconds or CASES=number, SEED=number, READER=name)' \
-	  'make mutants    small changes of the code that a test must notice (hours; NAMES='"'"'control.allocator.escra*'"'"' …)' \
+	  'make mutants    small changes of the code that a test must notice (NAMES='"'"'lab.runs.*'"'"' SAMPLE=most of a module SEED=number)' \
   'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
@@ -83,7 +83,7 @@ fuzz: setup
 
 mutants:
 	@$(MAKE) --no-print-directory setup EXTRAS=dev,explorer,testbed,cloud,kubernetes,scale,mutants
-	tools/mutants $(BIN) $(NAMES)
+	$(BIN)/python tools/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(NAMES)
 
 site:
 	@$(MAKE) --no-print-directory setup EXTRAS=$(EXTRAS),docs

@@ -107,11 +107,11 @@ def _through_faults(places: Places, hosts: Hosts, seeds: range, folder: Path) ->
     store = store_at(STORE)
 
     def after(share: float, text: str, fault: Callable[[], object]) -> None:
-        while len(store.names()) < share * runs:
+        while (there := len(store.names())) < share * runs:
             if sweep.poll() is not None:
                 raise BackendError(f"the sweep ended before {text}: {_tail(folder)}")
-            time.sleep(0.2)
-        there = len(store.names())
+            # A listing takes the S3 server's time from the sweep, the longer the more runs there are.
+            time.sleep(max(0.2, runs / 2_000))
         fault()
         happened.append(f"{text} with {there} of {runs} runs there")
 

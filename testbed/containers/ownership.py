@@ -33,6 +33,9 @@ RUN_ROOT = Path("/run/twinbed")
 LOCK = "lock"
 """Name of the file whose lock the owner of a directory holds."""
 
+USUAL = ("/tmp", "/var/tmp")
+"""Directories that Python uses for temporary files in turn, where the first has no room."""
+
 _RUN = re.compile(r"run-[0-9]+-[0-9a-f]{16}")
 _LASTING = re.compile(r"lasting-[0-9a-f]{16}")
 _HIDDEN_LOCK = f".{LOCK}"
@@ -162,7 +165,10 @@ def temporary_directory() -> Iterator[Path]:
 def temporary_directories() -> dict[str, list[Path]]:
     """Return run → this user's existing temporary directories."""
     by_run: dict[str, list[Path]] = {}
-    for directory in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
+    place = tempfile.gettempdir()
+    # A process that found no room in one place is in another one.
+    places = USUAL if place in USUAL else (place,)
+    for directory in sorted(found for where in places for found in Path(where).glob(f"{MARK}-run-*")):
         run = directory.name.removeprefix(f"{MARK}-")
         with suppress(OSError):
             if is_run(run) and directory.lstat().st_uid == os.geteuid() and not directory.is_symlink():

@@ -88,7 +88,6 @@ class Agent:
         self._instance = random.SystemRandom().getrandbits(63)
         self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self._welcome: Welcome | None = None
-        self._applied = 0
         self._conversation: asyncio.Task[tuple[str, bool]] | None = None
         self._wake = asyncio.Event()
         self._watching = asyncio.Lock()
@@ -163,7 +162,7 @@ class Agent:
         try:
             welcome = await self._greet(call)
             self._reports = asyncio.Queue()
-            self._applied, self._welcome, self.connected = 0, welcome, True
+            self._welcome, self.connected = welcome, True
             self.figures.sessions += 1
             self._asked_s.clear()
             _log.info("registered with %s", self._address)
@@ -228,6 +227,7 @@ class Agent:
 
     async def _speak(self, call: Any, session: int) -> None:
         """Write reports as they come, and a heartbeat when there is none, until a report is None."""
+        applied = 0
         while True:
             try:
                 async with asyncio.timeout(service.HEARTBEAT_S):
@@ -239,7 +239,9 @@ class Agent:
                 await call.done_writing()
                 await call.code()
                 return
-            report.applied, report.session = self._applied, session
+            # A later order may be carried out already, but its own report says what is in force.
+            applied = report.applied = max(report.applied, applied)
+            report.session = session
             await call.write(report)
 
     async def _listen(self, call: Any) -> None:
@@ -250,11 +252,10 @@ class Agent:
 
     def carry_out(self, order: Order) -> None:
         """Carry out a controller's order, and send the report of it."""
-        report, began_ns = Report(), time.monotonic_ns()
+        report, began_ns = Report(applied=order.number), time.monotonic_ns()
         self.hosting.carry_out(order, report)
         self.figures.orders += 1
         self.figures.on_order((time.monotonic_ns() - began_ns) / _NS)
-        self._applied = order.number
         if order.caused_ns:
             report.round_trip_ns = time.monotonic_ns() - order.caused_ns
             self.round_trips_ns.append(report.round_trip_ns)
@@ -412,10 +413,12 @@ class Agent:
     async def _watch(self) -> None:
         async with self._watching:
             appeared, vanished = await asyncio.to_thread(self._watcher.look)
-        for name in vanished & self.hosting.containers.keys():
-            self.hosting.gone(self.hosting.containers[name], "its cgroup was removed")
+        for name in vanished:
+            self.hosting.vanished(name)
         for origin in appeared:
             self._tell_joined(self.hosting.appeared(origin))
+        if (joined := self.hosting.again()).containers:
+            self._tell_joined(joined)
 
 
 async def _read(call: Any) -> Order:

@@ -35,8 +35,8 @@ from twinbed import ScenarioError
 GATHER_S = 5.0
 """Longest wait for all agents of a deployment, s. Then the connected ones begin."""
 
-TRIED_AT_ONCE, TRY_COSTS = 20_000, 8
-"""Newcomers tried before the loop has its turn again, and of how many more a try has the cost."""
+AGAIN_S = 5.0
+"""Time between two tries of a limit that a host could not lower as far as decided, s."""
 
 _NAMES_LOGGED = 10
 _log = logging.getLogger("twinbed.controller")
@@ -47,7 +47,7 @@ class ControllerBooks:
 
     began_s: time 0 of the allocator, s. All times are seconds of one monotonic clock.
     agents: name → agent. members: id → container. cpu, memory: limits in transit. latest: last reports.
-    admitting: whether newcomers are still to be tried.
+    newcomers: containers that wait to join.
 
     Counters since the start: reports (accepted records), unlimited (records of containers without the CPU
     limit decided for them, which the policy does not see), stale (records older than the container's last
@@ -68,16 +68,16 @@ class ControllerBooks:
             [application.memory_limit_bytes for application in deployment.applications], LARGE_BYTES
         )
         self.latest = Latest()
-        self.started = self.admitting = False
+        self.started = False
         self.reports = self.unlimited = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
         self.limit_changes = self.agents_lost = 0
-        self._refusals, self._began_s, self._at_s = refusals, began_s, 0.0
+        self._refusals, self._began_s, self._again_s, self._at_s = refusals, began_s, began_s, 0.0
         self._first_s: float | None = None
         self._by_number: list[AgentState] = []
         self._spoken_to: set[int] = set()
         self._sent_ns: dict[int, int] = {}
         self._done: list[Sent] = []
-        self._newcomers = Newcomers(deployment, refusals)
+        self.newcomers = Newcomers(deployment, refusals)
         self._reclaims = Reclaims()
 
     # --- agents ----------------------------------------------------------------------------------
@@ -114,10 +114,15 @@ class ControllerBooks:
             _log.info("agent %s left, it has no containers (%s)", agent, why)
 
     def tick(self, now_s: float) -> None:
-        """Begin if the wait for agents has been long enough; go on `admitting`. Call it now and then."""
-        if self.admitting:
+        """Begin if the wait for agents has been long enough. Later, send again what hosts could not carry
+        out. Call it now and then."""
+        if now_s - self._again_s >= AGAIN_S:
+            self._again_s = now_s
+            self.cpu.again()
+            self.memory.again()
+        if self.newcomers.admitting:
             self._admit()
-        if self.started or self.admitting or not self._newcomers or self._first_s is None:
+        if self.started or self.newcomers.admitting or not self.newcomers or self._first_s is None:
             return
         complete = {state.name for state in self.agents.values() if state.live and state.complete}
         absent = sorted(self.deployment.agents - complete)
@@ -291,7 +296,7 @@ class ControllerBooks:
             self._resume(state, kept)
         for name, container in present.items():
             if name not in state.members:
-                self._newcomers.note(state.name, container)
+                self.newcomers.note(state.name, container)
         state.complete = state.complete or joined.complete
         if self.started:
             self._admit()
@@ -304,7 +309,7 @@ class ControllerBooks:
         self.cpu.part(state.ids)
         self.memory.part(state.ids)
         state.silence()
-        self._newcomers.forget(state.name)
+        self.newcomers.forget(state.name)
         for app in self._reclaims.without(state.name):
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), now_s - self._began_s))
 
@@ -319,21 +324,7 @@ class ControllerBooks:
         self.memory.resume(ids, limits[:, 1])
 
     def _admit(self) -> None:
-        """Let the newcomers join together; if they do not all fit, as many as possible.
-
-        What does not fit is tried by halves. Where many do not fit, a call tries some, and `tick` goes on.
-        """
-        tried = 0
-        while tried < TRIED_AT_ONCE and (newcomers := self._newcomers.take()):
-            tried += len(newcomers) + TRY_COSTS
-            try:
-                self._join(newcomers)
-            except ScenarioError as error:
-                if len(newcomers) > 1:
-                    self._newcomers.halve(newcomers)
-                else:
-                    self._reject(newcomers[0], error)
-        self.admitting = bool(self._newcomers)
+        self.newcomers.admit(self._join, self._reject)
 
     def _reject(self, newcomer: Newcomer, error: ScenarioError) -> None:
         state, name = self.agents[newcomer.agent], newcomer.present.name

@@ -407,7 +407,7 @@ class Controller:
 
     async def _ticks(self) -> None:
         while True:
-            await asyncio.sleep(_ADMITTING_S if self.books.admitting else _TICK_S)
+            await asyncio.sleep(_ADMITTING_S if self.books.newcomers.admitting else _TICK_S)
             self._guarded(lambda: self.books.tick(time.monotonic()))
             self._door.tick()
             self._end_revoked()

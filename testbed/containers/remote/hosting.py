@@ -22,7 +22,7 @@ from control.allocator.model import CpuLimits, CpuRequests, Decision, MemoryLimi
 from testbed.containers.attach.audit import Audit
 from testbed.containers.cgroup.group import NO_LIMIT_BYTES
 from testbed.containers.host.container import TERMINATION_GRACE_S
-from testbed.containers.host.executor import HostExecutor
+from testbed.containers.host.executor import HostExecutor, whole_us
 from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.host.life import NS, RUNNING, State
 from testbed.containers.ports import GroupGoneError, HostGroup
@@ -65,6 +65,8 @@ class Hosting:
         self.on_quota: Callable[[float], None] = lambda _seconds: None
         self.events: Counter[str] = Counter()
         self._origins: dict[str, Origin] = {}
+        # Containers to try again, by name, each with the last problem.
+        self._missing: dict[str, tuple[Origin, str]] = {}
         self._place, self._audit = place, audit
         self._noted = True
 
@@ -87,6 +89,7 @@ class Hosting:
         _let_end(undeployed, _UNDEPLOYED_GRACE_S)
         for container in undeployed:
             self.gone(container, "it is no longer deployed here")
+        self._missing.clear()
         recalled = self._place.recall()
         for name, former in recalled.items():
             if name not in self.containers and origins.get(name) != former:
@@ -105,6 +108,24 @@ class Hosting:
         if self._take(origin, None, joined):
             self._note()
             self._describe(joined, [self.containers[origin.name]])
+        return joined
+
+    def vanished(self, name: str) -> None:
+        """Let a container go whose cgroup a watch no longer finds."""
+        self._missing.pop(name, None)
+        if name in self.containers:
+            self.gone(self.containers[name], "its cgroup was removed")
+
+    def again(self) -> Joined:
+        """Try again to make or attach containers that could not be, and attached ones whose cgroup was
+        removed. Returns those that are there now."""
+        joined = Joined()
+        for origin, _ in list(self._missing.values()):
+            self._take(origin, None, Joined())
+            if origin.name in self.containers:
+                self._describe(joined, [self.containers[origin.name]])
+        if joined.containers:
+            self._note()
         return joined
 
     def close(self) -> None:
@@ -143,12 +164,15 @@ class Hosting:
                 self._tell("attach", origin, group, "the controller decides for it from now on")
             self.containers[origin.name] = HostedContainer(origin.name, spec, group, adopted=adopted)
         except TwinbedError as error:
-            _log.warning("container %s: %s", origin.name, error)
+            if self._missing.get(origin.name, (origin, ""))[1] != str(error):
+                _log.warning("container %s: %s", origin.name, error)
+            self._missing[origin.name] = origin, str(error)
             if group is not None:
                 with suppress(TwinbedError):
                     group.remove()
             joined.failed.add(name=origin.name, problem=str(error))
             return False
+        self._missing.pop(origin.name, None)
         self._origins[origin.name] = origin
         return True
 
@@ -195,11 +219,14 @@ class Hosting:
     # --- orders ----------------------------------------------------------------------------------
 
     def carry_out(self, order: Order, report: Report) -> None:
-        """Carry out the order. Note in `report` the memory limits that are larger than ordered."""
+        """Carry out the order. Note in `report` the limits in force that are larger than ordered, and which
+        containers went before the controller's ids for them came."""
         admitted, requests = [], {}
         for named in order.named:
             container = self.containers.get(named.name)
             if container is None:
+                report.left.ids.append(named.id)
+                report.left.reason = "it went before it had an id"
                 continue
             if named.HasField("request_cores"):
                 requests[named.id] = named.request_cores
@@ -217,11 +244,19 @@ class Hosting:
         )
         # Orders do not say which request they answer, so every raise releases a held container.
         self.executor.carry_out(_decision(order), answer=True)
-        for id_, ordered in zip(order.memory.ids, order.memory.bytes, strict=True):
+        for id_, size in zip(order.memory.ids, order.memory.bytes, strict=True):
             container = self.executor.member(id_)
-            if container is not None and ordered < container.limit_bytes < LARGE_BYTES:
+            if container is not None and size < (actual := _limits_in_force(container)[1]) < LARGE_BYTES:
                 report.actual_ids.append(id_)
-                report.actual_bytes.append(container.limit_bytes)
+                report.actual_bytes.append(actual)
+        for id_, cores in zip(order.cpu.ids, order.cpu.cores, strict=True):
+            container = self.executor.member(id_)
+            if (
+                container is not None
+                and whole_us(cores) < (quota := _limits_in_force(container)[0]) < math.inf
+            ):
+                report.actual_cpu_ids.append(id_)
+                report.actual_cores.append(quota)
         for id_ in {*order.cpu.ids, *order.memory.ids}:
             container = self.executor.member(id_)
             if container is not None and container.limited:
@@ -282,6 +317,9 @@ class Hosting:
         if self.containers.pop(container.name, None) is None:
             return
         origin = self._origins.pop(container.name)
+        if container.attached and not origin.watch and self._is_removed(container):
+            # A service that starts again may have a cgroup at the same place.
+            self._missing[origin.name] = origin, ""
         self.on_gone(container, why)
         self.executor.dismiss(container)
         try:
@@ -292,6 +330,12 @@ class Hosting:
             # The other containers are still to be decided for, or to be let go.
             _log.warning("container %s: %s", container.name, error)
         self._note()
+
+    def _is_removed(self, container: HostedContainer) -> bool:
+        try:
+            return container.group is None or not self._place.incarnation(container.group)
+        except GroupGoneError:
+            return True
 
     def refused(self, container: HostedContainer, error: TwinbedError) -> None:
         """See Listener. One refused write is no reason to end other people's containers."""
@@ -311,6 +355,14 @@ def _decision(order: Order) -> Decision:
         restart=np.array(order.restart, np.int64),
         kill=np.array(order.kill, np.int64),
     )
+
+
+def _limits_in_force(container: HostedContainer) -> tuple[float, int]:
+    """Return the CPU quota, cores, and the memory limit, bytes. Before the allocator's first ones they are
+    those of the system that runs it."""
+    group, quota, size = container.group, container.quota_cores, container.limit_bytes
+    assert group is not None
+    return quota or group.quota_cores, size or group.limit_bytes
 
 
 def _let_end(containers: Sequence[HostedContainer], grace_s: float) -> None:

@@ -1,21 +1,27 @@
 """Containers that agents have reported and that are not members yet.
 
 For: checking an agent's report against the deployment. Not for: letting them join, which depends on the
-allocator (books.py).
+allocator (books.py). Where many do not fit, they are tried in pieces, so that the controller's loop has its
+turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.messages_pb2 import Present
 from testbed.containers.remote.refusals import Refusals
+from twinbed import ScenarioError
 
 _LONGEST_NAME = 300
 """Longest name of a container, characters. A cgroup's name has at most 255 bytes, and the number of its watch
 comes before it."""
+
+TRIED_AT_ONCE, TRY_COSTS = 20_000, 8
+"""Newcomers tried before the loop has its turn again, and of how many more a try has the cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +45,16 @@ class Newcomer:
 
 
 class Newcomers:
-    """The containers that wait to join, in the order in which they came."""
+    """The containers that wait to join, in the order in which they came.
+
+    admitting: whether some are still to be tried by `admit`.
+    """
 
     def __init__(self, deployment: Deployment, refusals: Refusals) -> None:
         self._deployment = deployment
         self._refusals = refusals
         self._by_agent: dict[str, dict[str, Newcomer]] = {}
+        self.admitting = False
         self._parts: list[list[Newcomer]] = []
         """What is to be tried together, the next part last."""
 
@@ -73,7 +83,7 @@ class Newcomers:
 
     def take(self) -> list[Newcomer]:
         """Return the next ones to try together, and remove them from the waiting ones: all, or the next part
-        of those that were `halved`."""
+        of those that did not fit."""
         part: list[Newcomer] = []
         while self._parts and not part:
             # Some may be forgotten or noted again by now.
@@ -83,12 +93,28 @@ class Newcomers:
             self._by_agent.clear()
         return part
 
-    def halve(self, part: list[Newcomer]) -> None:
-        """Let the halves of a part that does not fit wait, to be tried next, the first before the second."""
-        half = len(part) // 2
-        self._parts += [part[half:], part[:half]]
-        for newcomer in part:
-            self._by_agent.setdefault(newcomer.agent, {})[newcomer.present.name] = newcomer
+    def admit(
+        self, join: Callable[[list[Newcomer]], None], reject: Callable[[Newcomer, ScenarioError], None]
+    ) -> None:
+        """Let all `join` together. If that raises ScenarioError, let as many join as possible, and `reject`
+        the others.
+
+        What does not fit is tried by halves, the first before the second. A call tries some, and the next one
+        goes on while `admitting`.
+        """
+        tried = 0
+        while tried < TRIED_AT_ONCE and (part := self.take()):
+            tried += len(part) + TRY_COSTS
+            try:
+                join(part)
+            except ScenarioError as error:
+                if half := len(part) // 2:
+                    self._parts += [part[half:], part[:half]]
+                    for newcomer in part:
+                        self._by_agent.setdefault(newcomer.agent, {})[newcomer.present.name] = newcomer
+                else:
+                    reject(part[0], error)
+        self.admitting = bool(self)
 
     def _pop(self, newcomer: Newcomer) -> Newcomer | None:
         return self._by_agent.get(newcomer.agent, {}).pop(newcomer.present.name, None)

@@ -163,6 +163,13 @@ class Ledger(Columns):
         self._confirmed.values[slots] = np.minimum(values[rows][flying], most)
         self._flying.values[slots] = False
 
+    def again(self) -> None:
+        """Send the cuts again that hosts could not carry out as decided."""
+        of = slice(0, self.size)
+        short = self._decided.values[of] & (self._confirmed.values[of] > self._wanted.values[of])
+        slots = np.flatnonzero(short)
+        self._open.values[slots[~self._busy(slots)]] = True
+
     def report(self, ids: Ids, values: Floats) -> Flags:
         """Record that a host lowered limits by itself. Returns bool[n]: False if the limit was not lowered,
         or if a decided limit that is not in force yet will override it."""

@@ -206,12 +206,9 @@ class AgentState:
         done: list[Sent] = []
         while self._on_the_way and self._on_the_way[0].number <= report.applied:
             sent = self._on_the_way.popleft()
-            if report.actual_ids and sent.memory is not None:
-                actual = dict(zip(report.actual_ids, report.actual_bytes, strict=False))
-                said = [actual.get(id_, 0) for id_ in sent.memory.ids.tolist()]
-                values = np.maximum(sent.memory.values, np.array(said, np.float64))
-                sent = sent._replace(memory=sent.memory._replace(values=values))
-            done.append(sent)
+            cpu = _in_force(sent.cpu, report.actual_cpu_ids, report.actual_cores)
+            memory = _in_force(sent.memory, report.actual_ids, report.actual_bytes)
+            done.append(sent._replace(cpu=cpu, memory=memory))
         return done
 
     def begin(self, instance: int, host_cores: float, session: int) -> None:
@@ -245,6 +242,15 @@ class AgentState:
             _fill(room.memory.bytes, map(int, memory.values.tolist()))
             _fill(room.memory.reasons, memory.reasons.tolist())
             order.memory.CopyFrom(room.memory)
+
+
+def _in_force(sent: Changes | None, ids: Sequence[int], actual: Sequence[float]) -> Changes | None:
+    """Return the limits that were sent, with the larger ones that an agent reports for `ids` instead."""
+    if sent is None or not ids:
+        return sent
+    larger = dict(zip(ids, actual, strict=False))
+    said = np.array([larger.get(id_, 0.0) for id_ in sent.ids.tolist()], np.float64)
+    return sent._replace(values=np.fmax(sent.values, said))
 
 
 def _fill(column: Any, numbers: Iterable[float]) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Report(_message.Message):
-    __slots__ = ("applied", "round_trip_ns", "actual_ids", "actual_bytes", "hello", "joined", "left", "held", "shrunk", "session")
+    __slots__ = ("applied", "round_trip_ns", "actual_ids", "actual_bytes", "hello", "joined", "left", "held", "shrunk", "session", "actual_cpu_ids", "actual_cores")
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_NS_FIELD_NUMBER: _ClassVar[int]
     ACTUAL_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,8 @@ class Report(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     SHRUNK_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    ACTUAL_CPU_IDS_FIELD_NUMBER: _ClassVar[int]
+    ACTUAL_CORES_FIELD_NUMBER: _ClassVar[int]
     applied: int
     round_trip_ns: int
     actual_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -28,7 +30,9 @@ class Report(_message.Message):
     held: Held
     shrunk: Shrunk
     session: int
-    def __init__(self, applied: _Optional[int] = ..., round_trip_ns: _Optional[int] = ..., actual_ids: _Optional[_Iterable[int]] = ..., actual_bytes: _Optional[_Iterable[int]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., shrunk: _Optional[_Union[Shrunk, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
+    actual_cpu_ids: _containers.RepeatedScalarFieldContainer[int]
+    actual_cores: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, applied: _Optional[int] = ..., round_trip_ns: _Optional[int] = ..., actual_ids: _Optional[_Iterable[int]] = ..., actual_bytes: _Optional[_Iterable[int]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., shrunk: _Optional[_Union[Shrunk, _Mapping]] = ..., session: _Optional[int] = ..., actual_cpu_ids: _Optional[_Iterable[int]] = ..., actual_cores: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "name", "instance", "host_cores")

@@ -178,10 +178,16 @@ def test_temporary_files_of_a_killed_run_are_removed_with_it(
     assert not live.exists()
 
 
+@pytest.mark.parametrize("full", [False, True])
 def test_a_temporary_directory_replaces_that_of_a_killed_process_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    """full: a process that begins later finds no room there, and has its files in another usual place."""
+    tmp_path, other = tmp_path / "usual", tmp_path / "other"
+    tmp_path.mkdir()
+    other.mkdir()
+    monkeypatch.setattr(ownership, "USUAL", (str(tmp_path), str(other)))
+    monkeypatch.setattr(tempfile, "tempdir", str(other if full else tmp_path))
     foreign = tmp_path / "twinbed-run-mine"
     foreign.mkdir()
     maker = (
@@ -195,7 +201,7 @@ def test_a_temporary_directory_replaces_that_of_a_killed_process_and_no_other(
     (killed,) = set(tmp_path.iterdir()) - {foreign}
     with ownership.temporary_directory() as first, ownership.temporary_directory() as second:
         assert not killed.exists()
-        assert set(tmp_path.iterdir()) == {foreign, first, second}
+        assert {*tmp_path.iterdir(), *other.iterdir()} == {foreign, first, second}
 
 
 def test_an_agent_is_listed_with_its_process_and_ended_when_asked_for(

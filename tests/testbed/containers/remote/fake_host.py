@@ -15,6 +15,7 @@ import numpy as np
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
 from testbed.containers.remote.messages_pb2 import Order
 from testbed.containers.remote.origin import Origin
+from twinbed import BackendError
 
 PERIOD_NS = 100_000_000
 QUIET = Path(__file__).parent / "quiet_group"
@@ -49,7 +50,8 @@ class FakeTrap:
 
 
 class FakeGroup:
-    """quotas, requests, limits: what was written, in order. gone: set it to make every access fail."""
+    """quotas, requests, limits: what was written, in order. gone: set it to make every access fail.
+    refuses: set it to make every write of a limit fail."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         self.name, self.incarnation = name, incarnation
@@ -59,7 +61,7 @@ class FakeGroup:
         self.requests: list[float] = []
         self.limits: list[int] = []
         self.charged = 10 << 20
-        self.gone = self.removed = False
+        self.gone = self.removed = self.refuses = False
         self.armed: FakeTrap | None = None
         self.inside: set[int] = set()
         self.signals: list[int] = []
@@ -68,8 +70,13 @@ class FakeGroup:
         if self.gone:
             raise GroupGoneError(f"{self.name}: is gone")
 
-    def set_cpu_quota(self, cores: float) -> None:
+    def _check_write(self) -> None:
         self._check()
+        if self.refuses:
+            raise BackendError(f"{self.name}: refused")
+
+    def set_cpu_quota(self, cores: float) -> None:
+        self._check_write()
         self.quota_cores = cores
         self.quotas.append(cores)
 
@@ -78,7 +85,7 @@ class FakeGroup:
         self.requests.append(cores)
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        self._check()
+        self._check_write()
         if self.armed is not None and limit_bytes > self.limit_bytes:
             self.armed.is_held = False
         self.limit_bytes = limit_bytes

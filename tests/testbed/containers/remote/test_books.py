@@ -163,8 +163,11 @@ def test_all_agents_are_waited_for_and_not_for_ever() -> None:
 
 def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pytest.LogCaptureFixture) -> None:
     books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
-    join(books, "a0", "a0-c0")
+    join(books, "a0")
     with caplog.at_level(logging.WARNING):
+        books.tick(GATHER_S)
+        assert not caplog.records, "nothing can begin yet"
+        join(books, "a0", "a0-c0")
         books.tick(GATHER_S)
     assert "begins without agent a1" in caplog.text
     assert "a0" not in caplog.text

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,19 @@ def test_no_certificate_but_the_authoritys_can_sign_others(pki: Path) -> None:
         pem = text[text.index(b"-----BEGIN CERTIFICATE") :]
         limits = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.BasicConstraints)
         assert (limits.value.ca, limits.critical) == (signs, True)
+
+
+def test_a_certificate_is_for_its_own_side_of_a_connection_only(pki: Path) -> None:
+    for made, purpose in (
+        (certificates.enroll(pki, "web-1"), ExtendedKeyUsageOID.CLIENT_AUTH),
+        (certificates.controller_identity(pki), ExtendedKeyUsageOID.SERVER_AUTH),
+    ):
+        extensions = x509.load_pem_x509_certificate(made.certificate).extensions
+        usage = extensions.get_extension_for_class(x509.KeyUsage)
+        assert usage.critical
+        assert (usage.value.digital_signature, usage.value.key_cert_sign) == (True, False)
+        extended = extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+        assert (extended.critical, list(extended.value)) == (True, [purpose])
 
 
 def test_a_bundle_is_read_back_as_it_was_made(pki: Path, tmp_path: Path) -> None:

@@ -95,3 +95,25 @@ async def test_agents_give_unused_memory_back_by_themselves(tmp_path: Path) -> N
         await until(lambda: controller.books.memory.bounds()[0] == (10 << 20) + margin_bytes, "given back")
         (group,) = here.hosts["a0"].place.groups.values()
         assert group.limit_bytes == (10 << 20) + margin_bytes
+
+
+async def test_the_first_error_of_the_policy_ends_the_controller_and_no_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: Any) -> None:
+        errors.append(RuntimeError(f"error {len(errors)} of the policy"))
+        raise errors[-1]
+
+    errors: list[RuntimeError] = []
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        controller, running = await here.controller()
+        _, agent = here.agent("a0")
+        await until(lambda: bool(controller.books.agents), "registered")
+        monkeypatch.setattr(controller.books, "tick", fail)
+        for _ in range(2):
+            controller._guarded(lambda: controller.books.tick(0.0))
+        await until(running.task.done, "ended")
+        here._running.remove(running)
+        with pytest.raises(RuntimeError, match="error 0 of the policy"):
+            running.task.result()
+        assert not agent.task.done()

@@ -20,10 +20,10 @@ from testbed.containers.remote import members as members_module
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.hosting import Hosting
-from testbed.containers.remote.messages_pb2 import Report, Wanted
+from testbed.containers.remote.messages_pb2 import Order, Report, Wanted
 from testbed.containers.remote.origin import Origin
 from tests.testbed.containers.remote.cluster import Cluster, cluster, deployment, until
-from tests.testbed.containers.remote.fake_host import FakePlace, made_up
+from tests.testbed.containers.remote.fake_host import FakePlace, first_limits, made_up
 from twinbed import BackendError
 
 
@@ -336,6 +336,78 @@ def test_a_container_that_cannot_be_let_go_holds_no_other_one_up(caplog: pytest.
     without_audit = Hosting(place, None, SimpleNamespace(note=refused))  # type: ignore[arg-type]
     (failed,) = without_audit.converge([Wanted(name="new", attach={"": "new"})], ()).failed
     assert failed.problem == "cpu.max: was refused"
+
+
+def test_a_report_says_which_limits_the_kernel_refused() -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    hosting.converge([Wanted(name="c", attach={"": "c"})], ())
+    group = place.groups["c"]
+    group.refuses = True
+    assert in_force_after(hosting, 1.0, 64) == ([], []), "a container without a limit has none to report"
+    group.quota_cores, group.limit_bytes = 2.0, 128
+    assert in_force_after(hosting, 1.0, 64) == ([2.0], [128]), "the limits of the system that runs it"
+    group.refuses = False
+    assert in_force_after(hosting, 1.000_005, 64) == ([], []), "a quota is rounded down"
+    group.refuses = True
+    assert in_force_after(hosting, 0.5, 32) == ([1.0], [64])
+    assert in_force_after(hosting, 3.0, 96) == ([], []), "a raise that was refused takes less, not more"
+
+
+def test_a_container_that_went_before_it_had_an_id_is_reported() -> None:
+    place, report = FakePlace(), Report()
+    hosting = Hosting(place, None)
+    hosting.converge([Wanted(name=name, attach={"": name}) for name in ("brief", "lasting")], ())
+    place.groups["brief"].gone = True
+    hosting.supervise(0.0)
+    hosting.carry_out(first_limits(["brief", "lasting"]), report)
+    assert [*report.left.ids] == [1]
+
+
+def test_what_could_not_be_attached_or_was_removed_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    place = FakePlace()
+    hosting = Hosting(place, None)
+    attach, place.attach = place.attach, refused  # type: ignore[method-assign]
+    wanted = [Wanted(name="late", attach={"": "late"})]
+    assert [failed.name for failed in hosting.converge(wanted, ()).failed] == ["late"]
+    assert not hosting.again().containers
+    assert caplog.text.count("cpu.max: was refused") == 1, "a problem is told once"
+    place.attach = attach  # type: ignore[method-assign]
+    (first,) = hosting.again().containers
+    place.groups["late"].gone = True
+    hosting.supervise(0.0)
+    del place.groups["late"]
+    (second,) = hosting.again().containers
+    assert first.incarnation != second.incarnation
+    assert [*place.noted] == [*hosting.containers] == ["late"]
+    hosting.gone(hosting.containers["late"], "the controller says that it does not fit")
+    assert not hosting.again().containers
+    place.attach = refused  # type: ignore[method-assign]
+    hosting.appeared(Origin("1:x", attach={"": "x"}, watch=1))
+    hosting.vanished("1:x")
+    hosting.converge((), ())
+    place.attach = attach  # type: ignore[method-assign]
+    assert not hosting.again().containers
+
+
+def in_force_after(hosting: Hosting, cores: float, size_bytes: int) -> tuple[list[float], list[int]]:
+    report = Report()
+    hosting.carry_out(first_limits(["c"], cores, size_bytes), report)
+    assert [*report.actual_cpu_ids] == [1] * len(report.actual_cores)
+    return [*report.actual_cores], [*report.actual_bytes]
+
+
+async def test_a_report_confirms_no_order_whose_own_report_is_still_to_come(tmp_path: Path) -> None:
+    async with cluster(tmp_path, deployment(agents=1)) as here:
+        agent, running = here.agent("a0")
+        await running.end()
+        said: asyncio.Queue[Report] = asyncio.Queue()
+        for number in (5, 6):
+            agent.carry_out(Order(number=number))
+        agent._reports.put_nowait(Report())
+        speaking = asyncio.create_task(agent._speak(SimpleNamespace(write=said.put), 1))
+        assert [(await said.get()).applied for _ in range(3)] == [5, 6, 6]
+        speaking.cancel()
 
 
 def refused(*_: object, **__: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +18,9 @@ from control.allocator.model import (
     MemoryLimits,
     Reason,
 )
-from testbed.containers.remote import books as books_module
+from testbed.containers.remote import joining as joining_module
 from testbed.containers.remote import members as members_module
-from testbed.containers.remote.books import ControllerBooks
+from testbed.containers.remote.books import AGAIN_S, ControllerBooks
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals, RefusedError
@@ -203,12 +204,12 @@ def counted(books: ControllerBooks, monkeypatch: pytest.MonkeyPatch) -> list[int
 
 def test_many_that_do_not_fit_are_tried_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the controller's loop has its turn between them."""
-    monkeypatch.setattr(books_module, "TRIED_AT_ONCE", 400)
+    monkeypatch.setattr(joining_module, "TRIED_AT_ONCE", 400)
     books = ControllerBooks(deployment(1, 300, cores=0.02), make("escra", {}), Refusals(LOG), 0.0)
     tries = counted(books, monkeypatch)
     join(books, "a0", *(f"a0-c{number}" for number in range(300)))
     pieces = 1
-    while books.admitting:
+    while books.newcomers.admitting:
         tried = len(tries)
         books.tick(1.0)
         assert sum(tries[tried:]) <= 400 + 300
@@ -222,23 +223,23 @@ def test_many_that_do_not_fit_are_tried_in_pieces(monkeypatch: pytest.MonkeyPatc
 def test_newcomers_that_wait_for_their_try_are_forgotten_with_their_agent_and_join_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(books_module, "TRIED_AT_ONCE", 1)
+    monkeypatch.setattr(joining_module, "TRIED_AT_ONCE", 1)
     books = ControllerBooks(deployment(2, 4, cores=0.03), make("escra", {}), Refusals(LOG), 0.0)
     join(books, "a0", "a0-c0")
     join(books, "a1")
     again = [{"name": f"a0-c{number}", "incarnation": 8} for number in (1, 2, 3)]
     say(books, "a0", Report(joined=Joined(containers=again)), 1.0)
-    assert books.admitting
+    assert books.newcomers.admitting
     again[0]["incarnation"] = 9
     say(books, "a0", Report(joined=Joined(containers=again)), 1.0)
     books.lost("a0", "a test", 1.1)
-    while books.admitting:
+    while books.newcomers.admitting:
         books.tick(1.2)
     told = [(member.name, member.incarnation) for member in books.members.values()]
     assert told == [("a0-c0", 7), ("a0-c1", 9)]
     join(books, "a0", "a0-c0", "a0-c2", "a0-c3")
     say(books, "a1", Report(joined=Joined(containers=[{"name": "a1-c0", "incarnation": 7}])), 1.3)
-    while books.admitting:
+    while books.newcomers.admitting:
         books.tick(1.4)
     assert [member.name for member in books.members.values()] == ["a0-c0", "a0-c2", "a0-c3"]
     assert sorted(name for order in applied(books)["a1"] for name in order.rejected) == ["a1-c0"]
@@ -297,13 +298,27 @@ def test_a_cpu_request_goes_with_the_name_again_when_it_is_new_and_when_an_agent
     assert applied(books)["a0"][0].named[0].request_cores == 0.5
 
 
-@pytest.mark.parametrize(("actual_bytes", "counts"), [(200 << 20, 200 << 20), (50 << 20, 100 << 20)])
-def test_a_limit_that_the_kernel_did_not_take_counts_as_it_is(actual_bytes: int, counts: int) -> None:
+@pytest.mark.parametrize(("actual", "counts"), [(2.0, 2.0), (0.5, 1.0), (math.nan, 1.0), (math.inf, 4.0)])
+def test_a_limit_that_the_kernel_did_not_take_counts_as_it_is(actual: float, counts: float) -> None:
     books = at_work()
     (id_,) = own(books, "a0")
-    others = books.memory.bounds()[0] - books.memory.wanted(np.array([id_]))[0]
-    decide(books, id_, 2.0, 100 << 20)
+    decide(books, id_, 4.0, 4 << 20)
+    applied(books)
+    ledgers = (books.cpu, books.memory)
+    others = [ledger.bounds()[0] - ledger.wanted(np.array([id_]))[0] for ledger in ledgers]
+    decide(books, id_, 1.0, 1 << 20)
     ((_, order),) = taken(books)
-    say(books, "a0", Report(applied=order.number, actual_ids=[id_], actual_bytes=[actual_bytes]), 2.0)
+    size = int(min(np.nan_to_num(actual, posinf=8.0), 8.0) * (1 << 20))
+    report = Report(applied=order.number, actual_ids=[id_], actual_bytes=[size])
+    report.actual_cpu_ids.append(id_)
+    report.actual_cores.append(actual)
+    say(books, "a0", report, 2.0)
     books.ready()
-    assert books.memory.bounds()[0] - others == counts
+    now = [ledger.bounds()[0] - other for ledger, other in zip(ledgers, others, strict=True)]
+    assert now == pytest.approx([counts, counts * (1 << 20)])
+    # What did not go as decided is tried again, though nothing new is decided.
+    books.tick(2.0 + AGAIN_S)
+    again = taken(books)
+    assert [(list(order.cpu.cores), list(order.memory.bytes)) for _, order in again] == (
+        [([1.0], [1 << 20])] if counts > 1 else []
+    )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from control.allocator import make
-from testbed.containers.remote.books import ControllerBooks
+from testbed.containers.remote.books import AGAIN_S, ControllerBooks
 from testbed.containers.remote.datagrams import Batch, _rows
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals
@@ -94,7 +94,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, AGENTS - 1), answers=st.booleans(), full=st.booleans())
     def a_host_carries_an_order_out(self, number: int, answers: bool, full: bool) -> None:
-        """full: the kernel lowers each memory limit half as far as ordered, which is answered."""
+        """full: the kernel lowers each limit half as far as ordered, which is answered."""
         host = self.hosts[number]
         if not host.wire:
             return
@@ -102,10 +102,14 @@ class Conversation(RuleBasedStateMachine):
         assert order.number == host.applied + 1, "no order is left out"
         host.applied = order.number
         host.names |= {named.id: named.name for named in order.named}
-        host.quotas |= {
-            host.names[id_]: cores for id_, cores in zip(order.cpu.ids, order.cpu.cores, strict=True)
-        }
         report = Report()
+        for id_, cores in zip(order.cpu.ids, order.cpu.cores, strict=True):
+            name = host.names[id_]
+            if full and cores < host.quotas.get(name, 0.0):
+                cores += (host.quotas[name] - cores) / 2
+                report.actual_cpu_ids.append(id_)
+                report.actual_cores.append(cores)
+            host.quotas[name] = cores
         for id_, size in zip(order.memory.ids, order.memory.bytes, strict=True):
             name = host.names[id_]
             if full and size < host.sizes.get(name, 0):
@@ -114,7 +118,7 @@ class Conversation(RuleBasedStateMachine):
                 report.actual_bytes.append(size)
             host.sizes[name] = size
         host.asked += [reclaim.request for reclaim in order.reclaim]
-        if answers or report.actual_ids:
+        if answers or report.actual_ids or report.actual_cpu_ids:
             host.say(report)
 
     @rule(number=st.integers(0, AGENTS - 1), index=st.integers(0, EACH - 1), mib=st.integers(1, 4096))
@@ -131,6 +135,11 @@ class Conversation(RuleBasedStateMachine):
             report.shrunk.request = host.asked.popleft()
         if host.session and report.HasField("shrunk"):
             host.say(report)
+
+    @rule()
+    def what_did_not_go_is_tried_again(self) -> None:
+        self.at_s += AGAIN_S
+        self.books.tick(self.at_s)
 
     @rule(number=st.integers(0, AGENTS - 1))
     def a_host_connects_anew(self, number: int) -> None:
