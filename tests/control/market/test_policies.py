@@ -155,22 +155,22 @@ def test_a_deadline_that_on_demand_meets_within_a_tick_is_met() -> None:
 
 
 class Adversary:
-    """A market that sees what a job holds, and takes spot away whenever that hurts."""
+    """A market that sees what a job holds, and takes spot away, in every zone, whenever that hurts."""
 
-    def __init__(self, terms: Terms, random: np.random.Generator) -> None:
-        self.terms, self.random = terms, random
+    def __init__(self, terms: Terms, random: np.random.Generator, zones: int) -> None:
+        self.terms, self.random, self.zones = terms, random, zones
 
     def against(self, name: str) -> float:
         """Return the time at which the job ends, s."""
         terms, policy = self.terms, make(name, self.terms)
         held, zone, left_s, done_s = (np.array([IDLE]), np.array([0]), np.zeros(1), np.zeros(1))
         for tick in range(terms.ticks):
-            there = np.array([[held[0] == IDLE or self.random.random() < 0.3]])
-            held = np.where((held >= 0) & ~there[:, 0], IDLE, held)
-            decision: Decision = policy.on_step(
-                State(tick, there, np.ones((1, 1)), held, zone, left_s, done_s)
-            )
+            there = (held[0] == IDLE) | (self.random.random((1, self.zones)) < 0.3)
+            held = np.where((held >= 0) & ~there[0, np.maximum(held, 0)], IDLE, held)
+            state = State(tick, there, np.ones(there.shape), held, zone, left_s, done_s)
+            decision: Decision = policy.on_step(state)
             choice = decision.choice
+            zone = np.where(choice >= 0, choice, zone)
             start = (choice != held) & (choice != IDLE)
             left_s = np.where(start, terms.restart_s, np.where(choice == IDLE, 0.0, left_s))
             done_s = done_s + np.where(choice == IDLE, 0.0, np.maximum(terms.tick_s - left_s, 0.0))
@@ -180,12 +180,13 @@ class Adversary:
         return float("inf")
 
 
+@pytest.mark.parametrize("zones", [1, 3])
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_a_market_that_takes_spot_away_when_it_hurts_makes_no_policy_late(name: str) -> None:
+def test_a_market_that_takes_spot_away_when_it_hurts_makes_no_policy_late(name: str, zones: int) -> None:
     random = np.random.default_rng(5)
     for restart in (0.3, 1.2, 2.5):
         terms = terms_of(20, 6, restart)
-        assert all(Adversary(terms, random).against(name) <= terms.deadline_s for _ in range(10))
+        assert all(Adversary(terms, random, zones).against(name) <= terms.deadline_s for _ in range(10))
 
 
 @pytest.mark.parametrize("name", ["greedy", "uniform-progress", "planned"])
