@@ -41,8 +41,8 @@ _PLACES = len(_EDGES) - 1
 _NEVER_LATE: Floats = np.zeros((2, _PLACES))
 
 _MOST_WAITING = 8192
-_ROWS = 64
-"""Periods that are turned at once: those of many containers stay in the cache."""
+_COLUMNS, _ROWS = 64, 64
+"""Containers, and periods of them, whose work is turned at once: they stay in the cache."""
 
 
 class LatenessInBlocks:
@@ -65,9 +65,12 @@ class LatenessInBlocks:
         _look(demand_cores, done_cores, self._period_s, sums, apart)
         self._on_time[~apart] += sums[~apart]
         columns, times = np.flatnonzero(apart), np.arange(length + 1.0)
-        arrived, done = np.empty((2, len(columns), length))
-        _turn(demand_cores, done_cores, columns, self._period_s, arrived, done)
-        for place, column in enumerate(columns.tolist()):
+        arrived, done = np.empty((2, min(_COLUMNS, len(columns)), length))
+        for number, column in enumerate(columns.tolist()):
+            place = number % _COLUMNS
+            if place == 0:
+                some = columns[number : number + _COLUMNS]
+                _turn(demand_cores, done_cores, some, self._period_s, arrived, done)
             if self._late[column] is _NEVER_LATE:
                 self._late[column] = np.zeros((2, _PLACES))
             sizes = np.concatenate([self._sizes[column], arrived[place]])

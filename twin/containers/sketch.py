@@ -97,7 +97,7 @@ def _count(counts: NDArray[np.uint32], words: NDArray[np.uint32], counted: NDArr
             for i in range(columns):
                 word = np.int64(words[begin + row, i])
                 # −1 is the bin around 0.
-                place = min(max(((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
+                place = min(max(int((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
                 place = _BINS - 1 - place if word >> 31 else _BINS + 1 + place
                 places[row, i] = place if counted[begin + row, i] else -1
         for first in range(0, columns, _COLUMNS):

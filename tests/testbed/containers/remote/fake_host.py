@@ -121,6 +121,7 @@ class FakePlace:
     def __init__(self) -> None:
         self.groups: dict[str, FakeGroup] = {}
         self.noted: dict[str, Origin] = {}
+        self.left: list[str] = []
         self._made = 0
 
     def create(self, name: str) -> FakeGroup:
@@ -134,6 +135,9 @@ class FakePlace:
 
     def attach(self, paths: Mapping[str, str]) -> FakeGroup:
         return self.adopt(paths[""]) or self.create(paths[""])
+
+    def leave(self, origin: Origin) -> None:
+        self.left.append(origin.name)
 
     def incarnation(self, group: FakeGroup) -> int:
         group._check()

@@ -1,19 +1,21 @@
-"""What an agent does by itself, without a controller."""
+"""What an agent does on its own host, without a network."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from pathlib import Path
 
 import pytest
 
+from testbed.containers.attach.audit import Audit
 from testbed.containers.remote import agent as agents
 from testbed.containers.remote import certificates
 from testbed.containers.remote.hosting import Hosting
-from testbed.containers.remote.messages_pb2 import Order
-from testbed.containers.remote.origin import Watcher
+from testbed.containers.remote.messages_pb2 import Order, Wanted
+from testbed.containers.remote.origin import Origin, Watcher
 from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource
 
 
@@ -65,3 +67,24 @@ async def test_an_order_s_round_trip_lasts_from_the_record_that_caused_it(agent:
     assert [report.round_trip_ns for report in reports] == [0, round_trip_ns]
     assert round_trip_ns >= 5_000_000_000
     assert agent.figures.orders == 2
+
+
+def test_every_attachment_and_its_end_are_in_the_audit_file(tmp_path: Path) -> None:
+    place = FakePlace()
+    place.noted = {"old": Origin("old", attach={"": "/old"}), "job": Origin("job", command=("true",))}
+    limited = place.create("/web")
+    limited.quota_cores, limited.limit_bytes = 2.0, 1 << 30
+    hosting = Hosting(place, None, Audit(tmp_path))
+    hosting.converge([Wanted(name=name, attach={"": f"/{name}"}) for name in ("web", "free")], ())
+    hosting.converge([Wanted(name="free", attach={"": "/free"})], ())
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert place.left == ["old", "job"], "a command is ended, but nothing of another system changes"
+    assert [(line["what"], line["container"], line["cgroup"]) for line in lines] == [
+        ("detach", "old", "/old"),
+        ("attach", "web", "/web"),
+        ("attach", "free", "/free"),
+        ("detach", "web", "/web"),
+    ]
+    limits = [(line.get("cpu_limit_cores"), line.get("memory_limit_bytes")) for line in lines]
+    assert limits == [(None, None), (2.0, 1 << 30), ("none", "none"), (None, None)]
+    assert {(line["by"], bool(line["why"])) for line in lines} == {("agent", True)}
