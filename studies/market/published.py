@@ -19,8 +19,8 @@ import numpy as np
 from control.market import make
 from control.market.levels import Levels
 from control.market.ports import Flags, Policy, Real, Terms
-from control.market.rules import TimeSliced
 from studies.harness import table
+from studies.market.slices import TimeSliced
 from traces.readers import prices
 from twin.cloud.deadline import Windows, optimum_usd, play
 
