@@ -1,8 +1,9 @@
 """The lateness of CPU work in runs that are simulated block by block.
 
 For: the quantiles of lateness.py without the whole of what arrived and was done. Not for: shorter runs. A
-lateness is off by at most 2^-9 of itself, or by 2^-13 s. Where work waits behind more than _MOST_WAITING
-periods, arrivals of neighbouring periods are put together, and it is off by as long as these lasted.
+lateness is off by at most 2^-9 of itself, or by 2^-13 s, and sums are rounded (1e-12). Where work waits
+behind more than _MOST_WAITING periods, arrivals of neighbouring periods are put together, and it is off by as
+long as these lasted.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ _LEAST_EXPONENT, _MOST_EXPONENT = -20, 24
 
 _LOW = (127 + _LEAST_EXPONENT) << 10
 _BINS = (_MOST_EXPONENT - _LEAST_EXPONENT) << 10
+_GROUP = 1 << 10
+"""Bins that lie side by side: those of a doubling. Few of the doublings are used."""
 _COLUMNS = 16
 """Containers whose histograms lie side by side: as many counts as a line of the cache holds."""
 _ROWS = 256
@@ -44,7 +46,8 @@ class Sketch:
     def __init__(self, count: int) -> None:
         # Containers use much the same bins, and memory that is never written to is never taken.
         self._count = count
-        self._counts = np.zeros((-(-count // _COLUMNS), 2 * _BINS + 1, _COLUMNS), np.uint32)
+        shape = (2 * _BINS // _GROUP + 1, -(-count // _COLUMNS), _GROUP, _COLUMNS)
+        self._counts = np.zeros(shape, np.uint32)
 
     def add(self, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> None:
         """Add the values ([t, N], finite) that are counted."""
@@ -52,10 +55,13 @@ class Sketch:
 
     def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
         """Return those of each container, float64[N, q], and of all numbers, float64[q]; NaN without any."""
-        own, pooled = [], np.zeros(2 * _BINS + 1, np.int64)
-        for counts in self._counts:
-            bins = np.flatnonzero(counts.any(axis=1))
-            part = counts[bins]
+        used = np.flatnonzero(self._counts.any(axis=(1, 2, 3)))
+        places = (used[:, None] * _GROUP + np.arange(_GROUP)).ravel()
+        own, pooled = [], np.zeros(len(self._counts) * _GROUP, np.int64)
+        for number in range(self._counts.shape[1]):
+            part = self._counts[used, number].reshape(len(places), _COLUMNS)
+            filled = part.any(axis=1)
+            part, bins = part[filled], places[filled]
             pooled[bins] += part.sum(axis=1, dtype=np.int64)
             own += [_of(bins, below, wanted) for below in np.cumsum(part.T, axis=1, dtype=np.int64)]
         bins = np.flatnonzero(pooled)
@@ -101,8 +107,9 @@ def _count(counts: NDArray[np.uint32], words: NDArray[np.uint32], counted: NDArr
                 place = _BINS - 1 - place if word >> 31 else _BINS + 1 + place
                 places[row, i] = place if counted[begin + row, i] else -1
         for first in range(0, columns, _COLUMNS):
-            part = counts[first // _COLUMNS]
+            part = counts[:, first // _COLUMNS]
             for row in range(length):
                 for i in range(first, min(first + _COLUMNS, columns)):
-                    if places[row, i] >= 0:
-                        part[places[row, i], i - first] += np.uint32(1)
+                    place = places[row, i]
+                    if place >= 0:
+                        part[place // _GROUP, place % _GROUP, i - first] += np.uint32(1)

@@ -194,6 +194,10 @@ def _made(
         pa.default_memory_pool().release_unused()
         return run
 
+    if in_blocks and others:
+        # They are small, and each is made by one thread.
+        ready = told.side_by_side([prepare for _, prepare in others])
+        others = [(kind, partial(ready.pop, 0)) for kind, _ in others]
     for kind, prepare in others:
         other = prepare()
         told.side_by_side([partial(repeat, number, kind, other) for number in asked], in_step=in_blocks)
