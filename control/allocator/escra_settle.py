@@ -97,22 +97,28 @@ def settle(
     """
     count, length = len(quota), len(books.unused)
     ones = (1 << length) - 1
-    chosen, deltas = np.empty((2, count), np.int64), np.empty(count)
+    chosen, deltas = np.empty((2, count), np.int64), np.empty((2, count))
     ups, downs = chosen[0], chosen[1]
     up_count, down_count = np.int64(0), np.int64(0)
-    for row in range(count):
-        slot = row if everyone else slots[row]
-        at = np.int64(position)
-        if not everyone:
-            ahead = (np.int64(books.ahead[slot]) + 1) % length
-            books.ahead[slot] = ahead
-            at = (position + ahead) % length
-        books.unused[at, slot] = unused[row]
-        held = np.int64(throttled[row])
-        books.flags[slot] = ((np.int64(books.flags[slot]) << 1) | held) & 0xFFFFFFFF
+    # A loop for each array: the compiler then does several containers at once.
+    if everyone:
+        books.unused[position, :count] = unused
+        for row in range(count):
+            books.flags[row] = ((np.int64(books.flags[row]) << 1) | throttled[row]) & 0xFFFFFFFF
+        for row in range(count):
+            reports = np.int64(books.reported[row])
+            books.reported[row] = reports + (reports < length)
+    for row in range(0 if everyone else count):
+        slot = slots[row]
+        ahead = (np.int64(books.ahead[slot]) + 1) % length
+        books.ahead[slot] = ahead
+        books.unused[(position + ahead) % length, slot] = unused[row]
+        books.flags[slot] = ((np.int64(books.flags[slot]) << 1) | throttled[row]) & 0xFFFFFFFF
         reports = np.int64(books.reported[slot])
         books.reported[slot] = reports + (reports < length)
+    for row in range(count):
         # No branches, which would be mispredicted: the next row overwrites a row that does not count.
+        held = np.int64(throttled[row])
         ups[up_count] = row
         up_count += held
         downs[down_count] = row
@@ -121,39 +127,41 @@ def settle(
     pool, asked, share = sums[0], sums[1], sums[2]
     for app in range(len(pool)):
         pool[app] = books.limit[app] - books.used[app]
-    for number in range(up_count + down_count):
-        raising = number < up_count
-        row = ups[number] if raising else downs[number - up_count]
-        slot = row if everyone else slots[row]
-        app = books.app[slot]
-        target = quota[row] * 1e6
-        reports = np.int64(books.reported[slot])
-        if raising:
-            bits = np.int64(books.flags[slot]) & ones
-            bits -= (bits >> 1) & 0x55555555
-            bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
-            bits = (((bits + (bits >> 4)) & 0x0F0F0F0F) * 0x01010101 >> 24) & 0xFF
-            target += bits / reports * rule.raised * pool[app]
-        else:
-            mean = 0.0
-            for k in range(length):
-                mean += books.unused[k, slot]
-            mean /= reports
-            if rule.guard and mean > unused[row]:
-                mean = unused[row]
-            target -= mean * rule.lowered
-        # Written so that a NaN passes the comparisons.
-        if target > books.cap[slot]:
-            target = books.cap[slot]
-        if target < rule.least:
-            target = rule.least
-        if not isfinite(target):
-            return -1
-        delta = np.floor(target) - books.allocated[slot]
-        if raising and delta < 0.0:
-            delta = 0.0
-        deltas[number] = delta
-        asked[app] += max(delta, 0.0)
+    for raising in (True, False):
+        delta_of = deltas[0 if raising else 1]
+        for number in range(up_count if raising else down_count):
+            row = ups[number] if raising else downs[number]
+            slot = row if everyone else slots[row]
+            app = books.app[slot]
+            target = quota[row] * 1e6
+            reports = np.int64(books.reported[slot])
+            if raising:
+                bits = np.int64(books.flags[slot]) & ones
+                bits -= (bits >> 1) & 0x55555555
+                bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
+                bits = (((bits + (bits >> 4)) & 0x0F0F0F0F) * 0x01010101 >> 24) & 0xFF
+                target += bits / reports * rule.raised * pool[app]
+            else:
+                mean = 0.0
+                for k in range(length):
+                    mean += books.unused[k, slot]
+                mean /= reports
+                if rule.guard and mean > unused[row]:
+                    mean = unused[row]
+                target -= mean * rule.lowered
+            # Written so that a NaN passes the comparisons.
+            if target > books.cap[slot]:
+                target = books.cap[slot]
+            if target < rule.least:
+                target = rule.least
+            if not isfinite(target):
+                return -1
+            delta = np.floor(target) - books.allocated[slot]
+            if raising and delta < 0.0:
+                delta = 0.0
+            delta_of[number] = delta
+            if delta > 0.0:
+                asked[app] += delta
     for app in range(len(pool)):
         share[app] = pool[app] / asked[app] if asked[app] > pool[app] else 1.0
     changed, up, down = 0, 0, 0
@@ -167,10 +175,10 @@ def settle(
         end = (first // rule.block + 1) * rule.block
         while True:
             if up < up_count and ups[up] < end:
-                row, delta, reason = ups[up], deltas[up], _THROTTLED
+                row, delta, reason = ups[up], deltas[0, up], _THROTTLED
                 up += 1
             elif down < down_count and downs[down] < end:
-                row, delta, reason = downs[down], deltas[up_count + down], _UNUSED
+                row, delta, reason = downs[down], deltas[1, down], _UNUSED
                 down += 1
             else:
                 break
@@ -178,13 +186,14 @@ def settle(
             app = books.app[slot]
             if delta > 0.0 and asked[app] > pool[app]:
                 delta = np.floor(delta * share[app])
+            # No branch, as above: a change that is too small becomes 0.
             allocated = books.allocated[slot]
-            if abs(delta) < max(allocated * rule.min_change, 1.0):
-                continue
+            kept = abs(delta) >= max(allocated * rule.min_change, 1.0)
+            delta = delta if kept else 0.0
             books.allocated[slot] = allocated + delta
             books.used[app] += delta
             decided_rows[changed] = row
             decided_cores[changed] = (allocated + delta) / 1e6
             decided_reasons[changed] = reason
-            changed += 1
+            changed += kept
     return changed

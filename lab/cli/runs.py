@@ -6,7 +6,6 @@ For: the verbs' options and tables. Not for: the store itself (lab.runs.store).
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,14 +49,6 @@ _TOTALS = (
 )
 _SHOWN = 1_000
 """Largest number of runs in a table for people."""
-
-
-class TableName(StrEnum):
-    """The tables of a run that are short enough to read."""
-
-    SUMMARY = "summary"
-    CONTAINERS = "containers"
-    EVENTS = "events"
 
 
 @app.command("list")
@@ -106,7 +97,10 @@ def list_(
 @app.command()
 def show(
     run: RunArgument,
-    table: Annotated[TableName, option("|".join(TableName), "The table to show.")] = TableName.SUMMARY,
+    table: Annotated[
+        str,
+        option("NAME", "The table to show: summary, or another one of the run, such as containers or jobs."),
+    ] = "summary",
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -131,8 +125,8 @@ def show(
     }
     notes = (*(f"PROBLEM: {problem}" for problem in problems), *kind.remarks([opened]), *kind.notes([opened]))
     shown = summary(opened)
-    if table is not TableName.SUMMARY:
-        shown = from_frame(opened.frame(table.value), {})
+    if table != "summary":
+        shown = from_frame(opened.frame(table), {})
         shown = replace(shown, columns=titled(opened, shown.columns))
     emit(replace(shown, facts=about, notes=notes), form)
     if problems:

@@ -28,7 +28,7 @@ from twinbed import BackendError
 
 RUNS = 10_000
 """Runs of the page's campaigns unless others are asked for."""
-PART = 1_000
+PART = RUNS
 """Runs of one campaign. Its storage lives as long as its process, so only a whole campaign can be kept."""
 
 
@@ -145,8 +145,13 @@ def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
     parts = [
         "## Every run exactly once",
         "The scheduler, the client and a real S3 server (moto's) ran in one network namespace, two workers "
-        "in one each. The runs are divided among sweeps, each with its own seeds and store. Each sweep met "
-        "all of these faults; the numbers of runs here are those of the last sweep:",
+        "in one each. "
+        + (
+            "One sweep made all runs, and met all of these faults:"
+            if found.get("sweeps", 1) == 1
+            else "The runs are divided among sweeps, each with its own seeds and store. Each sweep met all "
+            "of these faults; the numbers of runs here are those of the last sweep:"
+        ),
         happened,
         counts,
         "A row is a run in the sweep's table. Missing and unasked runs are in only one of the stores. "

@@ -150,12 +150,18 @@ def serve(
     if wanted <= pool + NANOSECOND:
         done = min(wanted, pool)
         return done, offered - done, pool - done, 0.0, 0.0
+    return pool, offered - pool, 0.0, *exhaust(backlog, pool, rate, cap, wall_s)
+
+
+@kernel
+def exhaust(backlog: float, pool: float, rate: float, cap: float, wall_s: float) -> tuple[float, float]:
+    """Return (stalled, throttled_s) of `serve` for a pool that does not suffice."""
     at = pool / cap
     cpus = ceil(cap)
     if pool - backlog > rate * at:
         at = (pool - backlog) / rate
         cpus = ceil(rate)
-    return pool, offered - pool, 0.0, float(cpus), cpus * (wall_s - at)
+    return float(cpus), cpus * (wall_s - at)
 
 
 @inlined

@@ -18,8 +18,8 @@ from twin.containers.cfs import (
     Fleet,
     Report,
     Whole,
-    advance_one,
     end_crowded,
+    exhaust,
 )
 from twin.containers.compiled import inlined, package_kernel
 from twin.containers.model import Floats
@@ -45,7 +45,7 @@ def end_period(
     i if container i breaks an invariant: its input is negative or not finite, or it used more than its CPUs.
     """
     end_crowded(fleet, hosts, demand, row, period_s)
-    _serve_all(fleet, demand, row, period_s, report)
+    _serve_all(fleet, demand, row, period_s, report, over)
     broken = _account(fleet, demand, row, period_s, report)
     above = _use_memory(fleet, want, row, report)
     if broken or above < 0:
@@ -64,25 +64,34 @@ def end_period(
 
 
 @package_kernel
-def _serve_all(fleet: Fleet, demand: Floats, row: int, period_s: float, report: Report) -> None:
-    """Serve all containers until the period's end, as `advance_one` does. Overwrites some of `report`."""
-    special, done = report.throttled, report.usage_cores
+def _serve_all(fleet: Fleet, demand: Floats, row: int, period_s: float, report: Report, short: Whole) -> None:
+    """Serve all containers until the period's end, as `advance_one` does. `report` and `short` (int64[N])
+    hold intermediate results."""
+    special, done, count = report.throttled, report.usage_cores, 0
     for i in range(len(fleet.status)):
         wall_s = period_s - fleet.since[i]
         wanted = min(fleet.cap[i] * wall_s, fleet.backlog[i] + demand[row, i] * wall_s)
         suffices = wanted <= fleet.pool[i] + NANOSECOND
-        special[i] = (fleet.status[i] != UP) | (fleet.stalled[i] > 0.0) | (not suffices)
+        special[i] = (fleet.status[i] == UP) & ((fleet.stalled[i] > 0.0) | (not suffices))
+    # No branch, which would be mispredicted: the next one overwrites one that does not count.
     for i in range(len(fleet.status)):
-        if special[i]:
-            advance_one(fleet, i, period_s, demand[row, i])
-    # Those have no time left.
+        short[count] = i
+        count += special[i]
+    for i in short[:count]:
+        stalled, wall_s = fleet.stalled[i], period_s - fleet.since[i]
+        throttled_s = stalled * wall_s
+        if stalled == 0.0:
+            _, throttled_s = exhaust(fleet.backlog[i], fleet.pool[i], demand[row, i], fleet.cap[i], wall_s)
+        fleet.throttled[i] = True
+        fleet.throttled_s[i] += throttled_s
     for i in range(len(fleet.status)):
-        wall_s = max(period_s - fleet.since[i], 0.0)
+        wall_s = period_s - fleet.since[i]
         wanted = min(fleet.cap[i] * wall_s, fleet.backlog[i] + demand[row, i] * wall_s)
-        done[i] = 0.0 if special[i] else min(wanted, fleet.pool[i])
+        runs = (fleet.status[i] == UP) & (fleet.stalled[i] == 0.0)
+        done[i] = min(wanted, fleet.pool[i]) if runs else 0.0
     for i in range(len(fleet.status)):
-        wall_s = max(period_s - fleet.since[i], 0.0)
-        fleet.backlog[i] = fleet.backlog[i] + demand[row, i] * wall_s - done[i]
+        left = fleet.backlog[i] + demand[row, i] * (period_s - fleet.since[i]) - done[i]
+        fleet.backlog[i] = fleet.backlog[i] if fleet.status[i] == ABSENT else left
     for i in range(len(fleet.status)):
         fleet.pool[i] -= done[i]
         fleet.used[i] += done[i]

@@ -41,8 +41,8 @@ _PLACES = len(_EDGES) - 1
 _NEVER_LATE: Floats = np.zeros((2, _PLACES))
 
 _MOST_WAITING = 8192
-_ROWS = 64
-"""Periods that are turned at once: those of many containers stay in the cache."""
+_COLUMNS, _ROWS = 64, 64
+"""Containers, and periods of them, whose work is turned at once: they stay in the cache."""
 
 
 class LatenessInBlocks:
@@ -60,24 +60,26 @@ class LatenessInBlocks:
 
     def add(self, demand_cores: NDArray[np.floating], done_cores: NDArray[np.floating]) -> None:
         """Add the work that arrived and the work that was done in the next periods, float[t, N]."""
-        arrived, done = np.empty((2, *demand_cores.shape[::-1]))
-        apart = np.zeros(len(arrived), np.bool_)
-        _turn(demand_cores, done_cores, self._period_s, arrived, done, apart)
-        times = np.arange(len(demand_cores) + 1.0)
-        for column in range(len(arrived)):
-            waiting = self._sizes[column]
-            if not (apart[column] or len(waiting) or self._behind[column] > 0.0):
-                self._on_time[column] += arrived[column].sum()
-                continue
+        length, count = demand_cores.shape
+        sums, apart = np.zeros(count), self._behind > 0.0
+        _look(demand_cores, done_cores, self._period_s, sums, apart)
+        self._on_time[~apart] += sums[~apart]
+        columns, times = np.flatnonzero(apart), np.arange(length + 1.0)
+        arrived, done = np.empty((2, min(_COLUMNS, len(columns)), length))
+        for number, column in enumerate(columns.tolist()):
+            place = number % _COLUMNS
+            if place == 0:
+                some = columns[number : number + _COLUMNS]
+                _turn(demand_cores, done_cores, some, self._period_s, arrived, done)
             if self._late[column] is _NEVER_LATE:
                 self._late[column] = np.zeros((2, _PLACES))
-            sizes = np.concatenate([waiting, arrived[column]])
+            sizes = np.concatenate([self._sizes[column], arrived[place]])
             starts = np.concatenate([self._starts[column][:-1], times])
             first, self._behind[column], self._left[column] = _serve(
-                sizes, starts, done[column], self._behind[column], self._left[column],
+                sizes, starts, done[place], self._behind[column], self._left[column],
                 self._period_s, self._late[column],
             )  # fmt: skip
-            sizes, starts = sizes[first:], starts[first:] - len(demand_cores)
+            sizes, starts = sizes[first:], starts[first:] - length
             while len(sizes) > _MOST_WAITING:
                 # The first may be half served and stays by itself.
                 sizes = np.append(sizes[0], np.add.reduceat(sizes[1:], np.arange(0, len(sizes) - 1, 2)))
@@ -144,24 +146,41 @@ def _add(began_s: float, ended_s: float, weight: float, late: Floats) -> None:
 
 
 @released
-def _turn(
+def _look(
     demand_cores: NDArray[np.floating],
     done_cores: NDArray[np.floating],
     period_s: float,
-    arrived: Floats,
-    done: Floats,
+    sums: Floats,
     apart: NDArray[np.bool_],
 ) -> None:
-    """Write what arrived and was done, float[t, N], as seconds, float64[N, t], and which containers were ever
-    late into `apart`, bool[N]."""
-    rows, columns = demand_cores.shape
+    """Add what arrived, from float[t, N], to sums, s, float64[N], and set `apart`, bool[N], of containers
+    that were ever late."""
+    for row in range(len(demand_cores)):
+        for i in range(len(sums)):
+            arriving = np.float64(demand_cores[row, i]) * period_s
+            sums[i] += arriving
+        for i in range(len(sums)):
+            arriving = np.float64(demand_cores[row, i]) * period_s
+            doing = np.float64(done_cores[row, i]) * period_s
+            apart[i] |= abs(arriving - doing) > SAME_CORES * period_s
+
+
+@released
+def _turn(
+    demand_cores: NDArray[np.floating],
+    done_cores: NDArray[np.floating],
+    columns: NDArray[np.int64],
+    period_s: float,
+    arrived: Floats,
+    done: Floats,
+) -> None:
+    """Write what arrived and was done, float[t, N], as seconds of some containers, float64[k, t]."""
+    rows = len(demand_cores)
     for first in range(0, rows, _ROWS):
-        for column in range(columns):
+        for k in range(len(columns)):
             for row in range(first, min(first + _ROWS, rows)):
-                arriving = np.float64(demand_cores[row, column]) * period_s
-                doing = np.float64(done_cores[row, column]) * period_s
-                arrived[column, row], done[column, row] = arriving, doing
-                apart[column] |= abs(arriving - doing) > SAME_CORES * period_s
+                arrived[k, row] = np.float64(demand_cores[row, columns[k]]) * period_s
+                done[k, row] = np.float64(done_cores[row, columns[k]]) * period_s
 
 
 @released

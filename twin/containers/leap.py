@@ -153,16 +153,25 @@ class Leaps:
         )  # fmt: skip
 
     def run(
-        self, at: Moment, report: Report, members: Members, requests: Requests, reserved: Floats
+        self,
+        at: Moment,
+        over: Columns,
+        report: Report,
+        members: Members,
+        requests: Requests,
+        reserved: Floats,
     ) -> Leapt | None:
-        """Run periods after `at`, and let `report` be the last one's. Return None if there is no room for
-        any.
+        """Run periods after `at`, and let `report` be the last one's. over: columns above their memory limit
+        at `at`. Return None, with nothing changed, if there is no room for any period, or if `over` is the
+        control loop's.
         """
         if at.row < self._next_row:
             return None
         physics, clock = self._physics, self._clock
         columns, ids = members.by_group[0]
         memory = self._cared(at)
+        if over.size and not memory.handled:
+            return None
         until_s = at.until_s if memory.handled else min(at.until_s, at.sweep_s)
         left = (until_s - at.now_s) / clock.period_s
         most = int(min(physics.steady_periods(at.row), self._most, left))
@@ -184,13 +193,20 @@ class Leaps:
         rows = self._no_rows if self._recorder is None else self._recorder.reach(at.row + 1)
         memory.counts[:] = at.order, 0, 0, 0, 0
         memory.due_s[:] = at.sweep_s, np.inf, np.inf
-        done, over, changed = _run(
+        start_s = (at.row + 1) * clock.period_s
+        offset = min(max(at.now_s - start_s, 0.0), clock.period_s)
+        if over.size and not hold(
+            memory, physics.fleet, hosts, over, members.issued, at.now_s, offset, self._times[1, 0],
+            self._times[0, 0], demand, at.row + 1 - begin, clock.period_s,
+        ):  # fmt: skip
+            return None
+        done, found, changed = _run(
             physics.fleet, hosts, demand, want, begin, at.row, most, clock, self._times,
             report, self._over, rows, self._recorder is not None, reserved, requests.held, self._told,
             self._tabled is not None, table, members.in_order, columns, ids, members.issued,
             members.column_of, self._room, memory,
         )  # fmt: skip
-        physics.go_on(at.row + done, over)
+        physics.go_on(at.row + done, found)
         if changed < 0:
             raise InvariantError("telemetry has a quota or an unused runtime that is not a number")
         requests.fill(at.row + 1, at.row + 1 + done, columns)
@@ -206,7 +222,7 @@ class Leaps:
         sweep_s, reclaim_s, _ = memory.due_s.tolist()
         reached = Moment(float(self._times[0, done - 1]), at.row + done, order, last_s, at.until_s, sweep_s)
         notes = memory.at_s[:noted], memory.column[:noted], memory.kind[:noted], memory.limit_bytes[:noted]
-        over_now = self._over[:over].copy()
+        over_now = self._over[:found].copy()
         return Leapt(reached, over_now, done * len(ids), changed + granted, reclaim_s, notes)
 
     def _cared(self, at: Moment) -> Memory:

@@ -206,10 +206,10 @@ class ControlLoop:
 
     def _leap(self, row: int, report: cfs.Report, over: Columns) -> Leapt | None:
         """Run periods up to the clock's next event, None if too few. `report` becomes the last one's."""
-        if self._leaps is None or over.size or self._in_flight:
+        if self._leaps is None or self._in_flight:
             return None
         at = Moment(self.env.now, row, self._order, self._last_arrival_s, self.env.peek(), self._sweep_s)
-        leapt = self._leaps.run(at, report, self._members, self.requests, self._reserved)
+        leapt = self._leaps.run(at, over, report, self._members, self.requests, self._reserved)
         if leapt is not None:
             self._order, self._last_arrival_s = leapt.at.order, leapt.at.last_arrival_s
             self._reports += leapt.reports

@@ -23,7 +23,9 @@ _LEAST_EXPONENT, _MOST_EXPONENT = -20, 24
 _LOW = (127 + _LEAST_EXPONENT) << 10
 _BINS = (_MOST_EXPONENT - _LEAST_EXPONENT) << 10
 _COLUMNS = 16
-"""Containers whose histograms are read at once."""
+"""Containers whose histograms lie side by side: as many counts as a line of the cache holds."""
+_ROWS = 256
+"""Rows whose bins are worked out at once: those of many containers stay in the cache."""
 
 
 def _edges() -> Floats:
@@ -40,8 +42,9 @@ class Sketch:
     """The numbers of `count` containers."""
 
     def __init__(self, count: int) -> None:
-        # Bin by bin: containers use much the same bins, and memory that is never written to is never taken.
-        self._counts = np.zeros((2 * _BINS + 1, count), np.uint32)
+        # Containers use much the same bins, and memory that is never written to is never taken.
+        self._count = count
+        self._counts = np.zeros((-(-count // _COLUMNS), 2 * _BINS + 1, _COLUMNS), np.uint32)
 
     def add(self, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> None:
         """Add the values ([t, N], finite) that are counted."""
@@ -49,13 +52,17 @@ class Sketch:
 
     def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
         """Return those of each container, float64[N, q], and of all numbers, float64[q]; NaN without any."""
-        bins = np.flatnonzero(self._counts.any(axis=1))
-        own, pooled = [], np.zeros(len(bins), np.int64)
-        for first in range(0, self._counts.shape[1], _COLUMNS):
-            part = self._counts[bins, first : first + _COLUMNS]
-            pooled += part.sum(axis=1, dtype=np.int64)
+        own, pooled = [], np.zeros(2 * _BINS + 1, np.int64)
+        for counts in self._counts:
+            bins = np.flatnonzero(counts.any(axis=1))
+            part = counts[bins]
+            pooled[bins] += part.sum(axis=1, dtype=np.int64)
             own += [_of(bins, below, wanted) for below in np.cumsum(part.T, axis=1, dtype=np.int64)]
-        return np.array(own).reshape(-1, len(wanted)), _of(bins, np.cumsum(pooled), wanted)
+        bins = np.flatnonzero(pooled)
+        return (
+            np.array(own[: self._count]).reshape(-1, len(wanted)),
+            _of(bins, np.cumsum(pooled[bins]), wanted),
+        )
 
 
 def _of(bins: NDArray[np.int64], below: NDArray[np.int64], wanted: Sequence[float]) -> Floats:
@@ -83,10 +90,19 @@ def _value(bins: NDArray[np.int64], below: NDArray[np.int64], rank: Floats) -> F
 def _count(counts: NDArray[np.uint32], words: NDArray[np.uint32], counted: NDArray[np.bool_]) -> None:
     """Add values, given as the bits of a float32 (words: uint32[t, N]), to `counts`."""
     rows, columns = words.shape
-    for row in range(rows):
-        for i in range(columns):
-            if counted[row, i]:
-                word = np.int64(words[row, i])
+    places = np.empty((_ROWS, columns), np.int32)
+    for begin in range(0, rows, _ROWS):
+        length = min(_ROWS, rows - begin)
+        for row in range(length):
+            for i in range(columns):
+                word = np.int64(words[begin + row, i])
                 # −1 is the bin around 0.
                 place = min(max(int((word & 0x7FFFFFFF) >> _SHIFT) - _LOW, -1), _BINS - 1)
-                counts[_BINS - 1 - place if word >> 31 else _BINS + 1 + place, i] += np.uint32(1)
+                place = _BINS - 1 - place if word >> 31 else _BINS + 1 + place
+                places[row, i] = place if counted[begin + row, i] else -1
+        for first in range(0, columns, _COLUMNS):
+            part = counts[first // _COLUMNS]
+            for row in range(length):
+                for i in range(first, min(first + _COLUMNS, columns)):
+                    if places[row, i] >= 0:
+                        part[places[row, i], i - first] += np.uint32(1)

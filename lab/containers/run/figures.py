@@ -117,8 +117,24 @@ def memory_slack(
     series: Series, memory_known: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Return memory limit less use, MiB, and where that counts: where both are known."""
-    free = ((series.limit_bytes - series.memory_bytes) / MIB).astype(np.float32)
-    return free, series.up & (series.limit_bytes < UNLIMITED_BYTES) & memory_known
+    free, counted = np.empty(series.up.shape, np.float32), np.empty(series.up.shape, np.bool_)
+    _free(series.limit_bytes, series.memory_bytes, series.up & memory_known, free, counted)
+    return free, counted
+
+
+@released
+def _free(
+    limit: NDArray[np.int64],
+    used: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    free: NDArray[np.float32],
+    counted: NDArray[np.bool_],
+) -> None:
+    """Write `memory_slack` into free and counted. known: where the container is up and its use is known."""
+    for t in range(len(free)):
+        for i in range(free.shape[1]):
+            free[t, i] = (limit[t, i] - used[t, i]) / MIB
+            counted[t, i] = known[t, i] & (limit[t, i] < UNLIMITED_BYTES)
 
 
 def _spread(key: str, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> Pairs:

@@ -7,6 +7,8 @@ quantiles of slack are within 2^-10 of themselves (twin.containers.sketch) and t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lab.containers.input.replay import Replay
 from lab.containers.metrics import OSCILLATION_PERIODS
 from lab.containers.run.figures import (
@@ -24,6 +26,12 @@ from twin.containers.lateness_blocks import LatenessInBlocks
 from twin.containers.model import Floats, Series
 from twin.containers.reversals import Reversals
 from twin.containers.sketch import Sketch
+
+_SLACK = ("quota_cores", "usage_cores", "limit_bytes", "memory_bytes", "up")
+"""What slack is made of."""
+
+_ROWS = 256
+"""Periods whose slack is counted at once: that of many containers stays in the cache."""
 
 
 class InBlocks:
@@ -44,8 +52,10 @@ class InBlocks:
         """Take a block. Its arrays are not kept."""
         more = sums(series, self._replay.workload)
         self._sums = more if self._sums is None else _added(self._sums, more)
-        self._cpu.add(*cpu_slack(series))
-        self._memory.add(*memory_slack(series, self._replay.memory_known))
+        for first in range(0, len(series.up), _ROWS):
+            rows = replace(series, **{n: getattr(series, n)[first : first + _ROWS] for n in _SLACK})
+            self._cpu.add(*cpu_slack(rows))
+            self._memory.add(*memory_slack(rows, self._replay.memory_known))
         self._lateness.add(series.demand_cores, series.usage_cores)
         self._quotas.add(series.quota_cores, series.up)
         self._limits.add(series.limit_bytes, series.up)

@@ -47,6 +47,7 @@ class ControllerBooks:
 
     began_s: time 0 of the allocator, s. All times are seconds of one monotonic clock.
     agents: name → agent. members: id → container. cpu, memory: limits in transit. latest: last reports.
+    newcomers: containers that wait to join.
 
     Counters since the start: reports (accepted records), unlimited (records of containers without the CPU
     limit decided for them, which the policy does not see), stale (records older than the container's last
@@ -76,7 +77,7 @@ class ControllerBooks:
         self._spoken_to: set[int] = set()
         self._sent_ns: dict[int, int] = {}
         self._done: list[Sent] = []
-        self._newcomers = Newcomers(deployment, refusals)
+        self.newcomers = Newcomers(deployment, refusals)
         self._reclaims = Reclaims()
 
     # --- agents ----------------------------------------------------------------------------------
@@ -119,7 +120,9 @@ class ControllerBooks:
             self._again_s = now_s
             self.cpu.again()
             self.memory.again()
-        if self.started or not self._newcomers or self._first_s is None:
+        if self.newcomers.admitting:
+            self._admit()
+        if self.started or self.newcomers.admitting or not self.newcomers or self._first_s is None:
             return
         complete = {state.name for state in self.agents.values() if state.live and state.complete}
         absent = sorted(self.deployment.agents - complete)
@@ -293,7 +296,7 @@ class ControllerBooks:
             self._resume(state, kept)
         for name, container in present.items():
             if name not in state.members:
-                self._newcomers.note(state.name, container)
+                self.newcomers.note(state.name, container)
         state.complete = state.complete or joined.complete
         if self.started:
             self._admit()
@@ -306,7 +309,7 @@ class ControllerBooks:
         self.cpu.part(state.ids)
         self.memory.part(state.ids)
         state.silence()
-        self._newcomers.forget(state.name)
+        self.newcomers.forget(state.name)
         for app in self._reclaims.without(state.name):
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), now_s - self._began_s))
 
@@ -321,24 +324,13 @@ class ControllerBooks:
         self.memory.resume(ids, limits[:, 1])
 
     def _admit(self) -> None:
-        """Let all newcomers join at once; if they do not all fit, as many as possible."""
-        if newcomers := self._newcomers.take():
-            self._admit_some(newcomers)
+        self.newcomers.admit(self._join, self._reject)
 
-    def _admit_some(self, newcomers: Sequence[Newcomer]) -> None:
-        try:
-            self._join(newcomers)
-        except ScenarioError as error:
-            half = len(newcomers) // 2
-            if half:
-                self._admit_some(newcomers[:half])
-                self._admit_some(newcomers[half:])
-                return
-            (alone,) = newcomers
-            state, name = self.agents[alone.agent], alone.present.name
-            state.outbox.rejected[name] = None
-            self._spoken_to.add(state.number)
-            self._refusals.add("does not fit", f"container {quoted(name)}: {error}")
+    def _reject(self, newcomer: Newcomer, error: ScenarioError) -> None:
+        state, name = self.agents[newcomer.agent], newcomer.present.name
+        state.outbox.rejected[name] = None
+        self._spoken_to.add(state.number)
+        self._refusals.add("does not fit", f"container {quoted(name)}: {error}")
 
     def _join(self, newcomers: Sequence[Newcomer]) -> None:
         cores = [newcomer.peak_cores for newcomer in newcomers]

@@ -1,21 +1,27 @@
 """Containers that agents have reported and that are not members yet.
 
 For: checking an agent's report against the deployment. Not for: letting them join, which depends on the
-allocator (books.py).
+allocator (books.py). Where many do not fit, they are tried in pieces, so that the controller's loop has its
+turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.messages_pb2 import Present
 from testbed.containers.remote.refusals import Refusals
+from twinbed import ScenarioError
 
 _LONGEST_NAME = 300
 """Longest name of a container, characters. A cgroup's name has at most 255 bytes, and the number of its watch
 comes before it."""
+
+TRIED_AT_ONCE, TRY_COSTS = 20_000, 8
+"""Newcomers tried before the loop has its turn again, and of how many more a try has the cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +45,25 @@ class Newcomer:
 
 
 class Newcomers:
-    """The containers that wait to join, in the order in which they came."""
+    """The containers that wait to join, in the order in which they came.
+
+    admitting: whether some are still to be tried by `admit`.
+    """
 
     def __init__(self, deployment: Deployment, refusals: Refusals) -> None:
         self._deployment = deployment
         self._refusals = refusals
         self._by_agent: dict[str, dict[str, Newcomer]] = {}
+        self.admitting = False
+        self._parts: list[list[Newcomer]] = []
+        """What is to be tried together, the next part last."""
 
     def __bool__(self) -> bool:
         return any(self._by_agent.values())
 
     def note(self, agent: str, present: Present) -> None:
-        """Let a container wait. It is refused and counted if the deployment does not have it."""
+        """Let a container wait, as it was reported last. It is refused and counted if the deployment does not
+        have it."""
         watches = self._deployment.watches_of(agent)
         placed = self._deployment.containers_of(agent).get(present.name)
         named = 0 < len(present.name) <= _LONGEST_NAME and present.name.isprintable()
@@ -62,17 +75,49 @@ class Newcomers:
         else:
             self._refusals.add("not deployed", f"container {quoted(present.name)} of agent {agent}")
             return
-        self._by_agent.setdefault(agent, {}).setdefault(present.name, newcomer)
+        self._by_agent.setdefault(agent, {})[present.name] = newcomer
 
     def forget(self, agent: str) -> None:
         """Drop the containers of an agent, which will report them again."""
         self._by_agent.pop(agent, None)
 
     def take(self) -> list[Newcomer]:
-        """Return all of them, and remove them from the waiting ones."""
-        taken = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
-        self._by_agent.clear()
-        return taken
+        """Return the next ones to try together, and remove them from the waiting ones: all, or the next part
+        of those that did not fit."""
+        part: list[Newcomer] = []
+        while self._parts and not part:
+            # Some may be forgotten or noted again by now.
+            part = [waiting for one in self._parts.pop() if (waiting := self._pop(one)) is not None]
+        if not part:
+            part = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
+            self._by_agent.clear()
+        return part
+
+    def admit(
+        self, join: Callable[[list[Newcomer]], None], reject: Callable[[Newcomer, ScenarioError], None]
+    ) -> None:
+        """Let all `join` together. If that raises ScenarioError, let as many join as possible, and `reject`
+        the others.
+
+        What does not fit is tried by halves, the first before the second. A call tries some, and the next one
+        goes on while `admitting`.
+        """
+        tried = 0
+        while tried < TRIED_AT_ONCE and (part := self.take()):
+            tried += len(part) + TRY_COSTS
+            try:
+                join(part)
+            except ScenarioError as error:
+                if half := len(part) // 2:
+                    self._parts += [part[half:], part[:half]]
+                    for newcomer in part:
+                        self._by_agent.setdefault(newcomer.agent, {})[newcomer.present.name] = newcomer
+                else:
+                    reject(part[0], error)
+        self.admitting = bool(self)
+
+    def _pop(self, newcomer: Newcomer) -> Newcomer | None:
+        return self._by_agent.get(newcomer.agent, {}).pop(newcomer.present.name, None)
 
 
 def in_force(present: Present) -> tuple[float, float]:

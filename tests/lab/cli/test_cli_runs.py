@@ -52,6 +52,10 @@ def test_a_table_of_a_run_is_shown(twinbed, run):
     ended = twinbed("runs", "show", run.id, "--table", "events", "--format", "json")
     (row,) = ended.rows
     assert (row["container"], row["kind"]) == ("db", "kill")
+    for name in run.manifest["tables"]:
+        assert twinbed("runs", "show", run.id, "--table", name).code == 0
+    unknown = twinbed("runs", "show", run.id, "--table", "../events")
+    assert (unknown.code, "no table '../events'; there are" in unknown.err) == (2, True)
 
 
 def test_people_do_not_see_a_figure_that_no_container_has(twinbed, store_path):

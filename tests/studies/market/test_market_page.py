@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from control.market import make
+from control.market.ports import Terms
 from studies.market import clouds, page, published, regions
 from studies.market.page import Row, document, terms_of
 from traces.readers.deadlines import Games
@@ -142,7 +143,12 @@ def test_the_figures_of_the_source_are_played_on_its_traces(tmp_path: Path, monk
     days, restart_h = 5 * 86_400, {"3 min": 0.05, "12 min": 0.2}
     name = "availability_{}node_aws_10-26-2022_us-west-2a_v100_1.csv"
     write(tmp_path, name.format(1), "t_s,available", "0,1", f"{days},1")
-    write(tmp_path, name.format(4), "t_s,available", "0,4", "30,3", "40,4", "80,0", "90,4", "100,4")
+    # Three machines of four for a tenth of the time, none for a tenth.
+    rows = [
+        f"{share * days // 10},{machines}"
+        for share, machines in ((0, 4), (3, 3), (4, 4), (8, 0), (9, 4), (10, 4))
+    ]
+    write(tmp_path, name.format(4), "t_s,available", *rows)
     text = "\n".join(published.parts(tmp_path, lambda: None))
     for policy, known in (("greedy", "30.8, 17.2"), ("optimum", "20.7, 27.4")):
         # Spot is always there: the job holds it for its work and one start, in whole ticks of ten minutes.
@@ -150,6 +156,24 @@ def test_the_figures_of_the_source_are_played_on_its_traces(tmp_path: Path, monk
         assert f"| {policy} | {known} | {cells} |" in text
     assert "| 84 h | 0.59 | 0.32 (0.32–0.32) |" in text
     assert "4node_aws_10-26-2022_us-west-2a_v100_1 90%" in text
+    assert "| restart 3 min | +0% | +0% |" in text
+
+
+def test_a_mixed_fleet_saves_what_its_spot_machines_cost_less(tmp_path: Path) -> None:
+    path = tmp_path / "availability_4node_aws_date_zone_v100_1.csv"
+    write(tmp_path, path.name, "t_s,available", "0,3", f"{5 * 86_400},3")
+    terms = Terms(48 * 3600.0, 60 * 3600.0, 180.0, 600.0, published.ON_DEMAND_USD_H)
+    # All or none is never there, so it holds on demand as long as the mix holds one such machine of four.
+    saved = 3 * (published.ON_DEMAND_USD_H - published.SPOT_USD_H) / (4 * published.ON_DEMAND_USD_H)
+    assert published.mixed(path, terms, 2)[:2] == pytest.approx([saved, saved])
+
+
+def test_a_machine_that_is_never_lost_is_said_to_be_kept(tmp_path: Path) -> None:
+    name = "preemption_1node_gcp_04-30-2023_us-central1-{}_c3-88.csv"
+    for zone, last in (("a", "1"), ("b", "0")):
+        write(tmp_path, name.format(zone), "t_s,available", "0,0", "30,1", f"80000,{last}", "90000,1")
+    assert "kept throughout in 1 of 2 traces of 25 h" in published.bioinformatics(tmp_path)
+    assert "without traces" in published.bioinformatics(tmp_path / "none")
 
 
 def test_a_tick_of_a_trace_counts_when_all_machines_are_there_throughout(tmp_path: Path) -> None:

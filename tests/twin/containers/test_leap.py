@@ -160,6 +160,20 @@ def test_passes_go_on_over_sweeps_and_grants(monkeypatch):
     assert leapt.asked < plain.asked / 20
 
 
+def test_passes_begin_where_a_container_is_at_its_limit(monkeypatch):
+    """In a large fleet, some container is at the end of nearly every period."""
+    workload = load(1, 600, 3, come_and_go=False, shared=False)
+    growing = workload.memory_bytes + (20 * MIB * np.arange(600))[:, None]
+    apps = tuple(replace(app, memory_limit_bytes=1 << 40) for app in workload.applications)
+    workload = replace(workload, memory_bytes=growing, applications=apps)
+    rule = EscraSettings(initial_memory=0.0)
+    on = machine(telemetry_delay_s=0.0001, oom_grant_delay_s=0.0003, reclaim_delay_s=0.001)
+    leapt, plain = both(monkeypatch, workload, lambda: Escra(rule), on)
+    assert_equal(leapt, plain)
+    assert plain.events.kind.count("oom") > 600
+    assert leapt.asked < plain.asked / 20
+
+
 @pytest.mark.parametrize("name", ["escra", "static", "vpa", "autopilot"])
 def test_the_policies_that_ship_leap(monkeypatch, name):
     """Otherwise the test above would compare a thing with itself."""

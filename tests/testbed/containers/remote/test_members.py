@@ -18,6 +18,7 @@ from control.allocator.model import (
     MemoryLimits,
     Reason,
 )
+from testbed.containers.remote import joining as joining_module
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote.books import AGAIN_S, ControllerBooks
 from testbed.containers.remote.deployment import Deployment, Placed
@@ -188,6 +189,60 @@ def test_what_does_not_fit_is_told_to_its_agent_and_the_rest_joins() -> None:
     (first, *_) = applied(books)["a0"]
     assert [*first.rejected] == ["a0-c2"]
     assert [member.name for member in books.members.values()] == ["a0-c0", "a0-c1"]
+
+
+def counted(books: ControllerBooks, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many newcomers the allocator was asked about, try by try."""
+    tries: list[int] = []
+    for name in ("start", "on_join"):
+        ask = getattr(books.allocator, name)
+        monkeypatch.setattr(
+            books.allocator, name, lambda *said, ask=ask: [tries.append(len(said[-1].app)), ask(*said)][1]
+        )
+    return tries
+
+
+def test_many_that_do_not_fit_are_tried_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the controller's loop has its turn between them."""
+    monkeypatch.setattr(joining_module, "TRIED_AT_ONCE", 400)
+    books = ControllerBooks(deployment(1, 300, cores=0.02), make("escra", {}), Refusals(LOG), 0.0)
+    tries = counted(books, monkeypatch)
+    join(books, "a0", *(f"a0-c{number}" for number in range(300)))
+    pieces = 1
+    while books.newcomers.admitting:
+        tried = len(tries)
+        books.tick(1.0)
+        assert sum(tries[tried:]) <= 400 + 300
+        pieces += 1
+    assert pieces > 5
+    rejected = {name for order in applied(books)["a0"] for name in order.rejected}
+    assert rejected == {f"a0-c{number}" for number in range(2, 300)}
+    assert [member.name for member in books.members.values()] == ["a0-c0", "a0-c1"]
+
+
+def test_newcomers_that_wait_for_their_try_are_forgotten_with_their_agent_and_join_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining_module, "TRIED_AT_ONCE", 1)
+    books = ControllerBooks(deployment(2, 4, cores=0.03), make("escra", {}), Refusals(LOG), 0.0)
+    join(books, "a0", "a0-c0")
+    join(books, "a1")
+    again = [{"name": f"a0-c{number}", "incarnation": 8} for number in (1, 2, 3)]
+    say(books, "a0", Report(joined=Joined(containers=again)), 1.0)
+    assert books.newcomers.admitting
+    again[0]["incarnation"] = 9
+    say(books, "a0", Report(joined=Joined(containers=again)), 1.0)
+    books.lost("a0", "a test", 1.1)
+    while books.newcomers.admitting:
+        books.tick(1.2)
+    told = [(member.name, member.incarnation) for member in books.members.values()]
+    assert told == [("a0-c0", 7), ("a0-c1", 9)]
+    join(books, "a0", "a0-c0", "a0-c2", "a0-c3")
+    say(books, "a1", Report(joined=Joined(containers=[{"name": "a1-c0", "incarnation": 7}])), 1.3)
+    while books.newcomers.admitting:
+        books.tick(1.4)
+    assert [member.name for member in books.members.values()] == ["a0-c0", "a0-c2", "a0-c3"]
+    assert sorted(name for order in applied(books)["a1"] for name in order.rejected) == ["a1-c0"]
 
 
 def test_what_left_is_neither_restarted_nor_killed() -> None:
