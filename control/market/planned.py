@@ -8,10 +8,11 @@ estimates both from the spells it has seen (Gamma prior). A dynamic programme ov
 of the spell and the machine held gives the least expected cost for a grid of both; every tick uses the
 nearest entry.
 
-With several zones, spells of spot are counted per zone, and an outage lasts while no zone has spot. A job
-moves to a cheaper zone when the saving pays for the restart. A zone that asks on-demand's price or more
-counts as having none. `most_usd` bounds the cost of a job on any market. Sources: "Can't Be Late" (NSDI 2024)
-for the setting; Bellman's equation; the hazard α/a is the Pareto distribution's; the policy is ours.
+With several zones, each has an α of its own, whose prior is the market's, and an outage lasts while no zone
+has spot. A job moves to a cheaper zone when the saving pays for the restart. A zone that asks on-demand's
+price or more counts as having none. `most_usd` bounds the cost of a job on any market. Sources: "Can't Be
+Late" (NSDI 2024) for the setting; Bellman's equation; the hazard α/a is the Pareto distribution's; the policy
+is ours.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ ALPHAS = (0.25, 0.45, 0.8, 1.4)
 PRIOR_ALPHA, PRIOR_SPELLS = 1.1, 16.0
 """Mean of the prior of α, and its weight in spells. Both were chosen on windows that are not used for
 evaluation."""
+ZONE_SPELLS = 12.0
+"""Weight in spells of the market's α in that of each of several zones, chosen on the same windows."""
 FIRST_AGE = 4.0
 """Assumed age, in steps, of the spell in which a job begins: a job is likelier to begin in a long spell."""
 BUCKETS = 7
@@ -140,6 +143,15 @@ def _shifted(value: Cost, steps: float) -> Cost:
     return near if part == 0 else np.minimum((1 - part) * near + part * far, _LATE)
 
 
+def _alpha(
+    ended: Real, lasted: Real, prior: float | Real = PRIOR_ALPHA, spells: float = PRIOR_SPELLS
+) -> Real:
+    """Return the estimate of α. ended, lasted: spells that ended, and the sum of the logarithms of how far
+    they grew. spells: weight of the prior.
+    """
+    return (ended + spells) / (lasted + spells / prior)
+
+
 def most_usd(terms: Terms) -> float:
     """Return the most that a job costs by the rules of ports.py, US$: on-demand alone plus the allowance.
 
@@ -168,8 +180,8 @@ class Planned:
         self._was: Flags = np.empty((0, 0), dtype=np.bool_)
         self._age: Real = np.empty((0, 0))
         self._out: Real = np.empty(0)
-        self._ended: Real = np.empty((0, 2))
-        self._lasted: Real = np.empty((0, 2))
+        self._ended: Real = np.empty((0, 0))
+        self._lasted: Real = np.empty((0, 0))
 
     def on_step(self, state: State) -> Decision:
         """Return the plan's action, in the zone that is cheapest when a restart is spread over its expected
@@ -212,15 +224,17 @@ class Planned:
     def _planned(self, state: State) -> Decision:
         self._see(state)
         terms, there = self.terms, state.available.any(axis=1)
-        alpha = (self._ended + PRIOR_SPELLS) / (self._lasted + PRIOR_SPELLS / PRIOR_ALPHA)
+        alpha = self._alphas()
         left_s = terms.work_s - state.done_s
-        zone = self._zone(state, alpha[:, 0], left_s)
-        age = np.where(there, self._age[np.arange(zone.size), zone], self._out)
+        zone = self._zone(state, alpha[:, :-1], left_s)
+        rows = np.arange(zone.size)
+        age = np.where(there, self._age[rows, zone], self._out)
         ticks_left = terms.ticks - state.tick
         work = np.ceil((left_s + state.restart_left_s - CLOSE) / self._step_s)
         held = np.where(state.held >= 0, _SPOT, np.where(state.held == ON_DEMAND, _OD, _IDLE))
         bucket = np.minimum(np.log2(age).astype(np.int64), BUCKETS - 1) + np.where(there, 0, BUCKETS)
-        nearest = np.abs(np.log(alpha)[:, :, None] - np.log(ALPHAS)).argmin(axis=2)
+        both = np.stack([alpha[rows, zone], alpha[:, -1]], axis=1)
+        nearest = np.abs(np.log(both)[:, :, None] - np.log(ALPHAS)).argmin(axis=2)
         steps = min(ticks_left // self._ticks, STEPS)
         action = np.zeros(held.size, dtype=np.int64)
         for level in np.unique(self._level):
@@ -231,6 +245,17 @@ class Planned:
         choice = np.select([action == _SPOT, action == _OD], [zone, np.full_like(zone, ON_DEMAND)], IDLE)
         reason = np.select([action == _SPOT, action == _OD], [PLAN_SPOT, PLAN_ON_DEMAND], PLAN_WAIT)
         return Decision(choice, reason)
+
+    def _alphas(self) -> Real:
+        """Return α of spot in every zone and then of outages, float64[n, zones + 1].
+
+        The prior of a zone's α is that of the market, which is estimated from all zones. A single zone is the
+        market.
+        """
+        spells, lasted = self._ended[:, :-1], self._lasted[:, :-1]
+        market = _alpha(spells.sum(axis=1, keepdims=True), lasted.sum(axis=1, keepdims=True))
+        zones = _alpha(spells, lasted, market, ZONE_SPELLS) if spells.shape[1] > 1 else market
+        return np.concatenate([zones, _alpha(self._ended[:, -1:], self._lasted[:, -1:])], axis=1)
 
     def _plan(self, level: int) -> Plan:
         if level not in self._plans:
@@ -249,7 +274,7 @@ class Planned:
         """
         spare_s = (self.terms.ticks - state.tick) * self.terms.tick_s - left_s - state.restart_left_s
         restart = self.terms.restart_s / self._step_s
-        ends = alpha[:, None] / self._age
+        ends = alpha / self._age
         usd_h = np.where(state.available, state.spot_usd_h * (1 + ends * restart), np.inf)
         best: Whole = usd_h.argmin(axis=1)
         rows, held = np.arange(best.size), np.maximum(state.held, 0)
@@ -270,7 +295,7 @@ class Planned:
             self._mean, self._looks = np.zeros(n), 0
             self._level = np.clip(np.round(ratio), CHEAPEST, 0).astype(np.int64)
             self._was, self._age, self._out = there, np.full(there.shape, FIRST_AGE), np.full(n, FIRST_AGE)
-            self._ended, self._lasted = np.zeros((n, 2)), np.zeros((n, 2))
+            self._ended, self._lasted = np.zeros((2, n, there.shape[1] + 1))
         self._looks += 1
         self._mean += (ratio - self._mean) / self._looks
         far = np.abs(self._mean - self._level) > FAR
@@ -279,11 +304,10 @@ class Planned:
             return
         was, was_none = self._was, ~self._was.any(axis=1)
         older, longer = self._age + 1 / self._ticks, self._out + 1 / self._ticks
-        lost = (was & ~there).sum(axis=1)
-        self._ended[:, 0] += lost
-        self._lasted[:, 0] += np.where(was, np.log(older / self._age), 0.0).sum(axis=1)
-        self._ended[:, 1] += was_none & ~none
-        self._lasted[:, 1] += np.where(was_none, np.log(longer / self._out), 0.0)
+        self._ended[:, :-1] += was & ~there
+        self._lasted[:, :-1] += np.where(was, np.log(older / self._age), 0.0)
+        self._ended[:, -1] += was_none & ~none
+        self._lasted[:, -1] += np.where(was_none, np.log(longer / self._out), 0.0)
         self._age = np.where(there & was, older, 1.0)
         self._out = np.where(none & was_none, longer, 1.0)
         self._was = there

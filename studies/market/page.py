@@ -150,9 +150,9 @@ def document(judged: Sequence[Row], free: Sequence[Row], more: Sequence[str] = (
         "windows and job parameters from Frontier-CS, MIT). A job has 48 h of work (24 h in several zones). "
         "A restart takes 3 min (small) or 12 min (large). Ticks have 600 s and 195 s, and whole ticks are "
         "paid.",
-        "The grid of our policy and the mean and weight of its prior were chosen on the free windows; the "
-        "rest was set once ([decision 0046](../decisions/0046-spells-without-a-typical-length.md)). Its form "
-        "was chosen after a look at how long spells last on these traces, so this is no blind test.",
+        "The grid of our policy and its priors were chosen on the free windows; the rest was set once "
+        "([decision 0046](../decisions/0046-spells-without-a-typical-length.md)). Its form was chosen after "
+        "a look at how long spells last on these traces, so this is no blind test.",
     )
     return harness.page("market", "Deadlines on spot machines", answer, parts, conditions)
 

@@ -155,22 +155,22 @@ def test_a_deadline_that_on_demand_meets_within_a_tick_is_met() -> None:
 
 
 class Adversary:
-    """A market that sees what a job holds, and takes spot away whenever that hurts."""
+    """A market that sees what a job holds, and takes spot away, in every zone, whenever that hurts."""
 
-    def __init__(self, terms: Terms, random: np.random.Generator) -> None:
-        self.terms, self.random = terms, random
+    def __init__(self, terms: Terms, random: np.random.Generator, zones: int) -> None:
+        self.terms, self.random, self.zones = terms, random, zones
 
     def against(self, name: str) -> float:
         """Return the time at which the job ends, s."""
         terms, policy = self.terms, make(name, self.terms)
         held, zone, left_s, done_s = (np.array([IDLE]), np.array([0]), np.zeros(1), np.zeros(1))
         for tick in range(terms.ticks):
-            there = np.array([[held[0] == IDLE or self.random.random() < 0.3]])
-            held = np.where((held >= 0) & ~there[:, 0], IDLE, held)
-            decision: Decision = policy.on_step(
-                State(tick, there, np.ones((1, 1)), held, zone, left_s, done_s)
-            )
+            there = (held[0] == IDLE) | (self.random.random((1, self.zones)) < 0.3)
+            held = np.where((held >= 0) & ~there[0, np.maximum(held, 0)], IDLE, held)
+            state = State(tick, there, np.ones(there.shape), held, zone, left_s, done_s)
+            decision: Decision = policy.on_step(state)
             choice = decision.choice
+            zone = np.where(choice >= 0, choice, zone)
             start = (choice != held) & (choice != IDLE)
             left_s = np.where(start, terms.restart_s, np.where(choice == IDLE, 0.0, left_s))
             done_s = done_s + np.where(choice == IDLE, 0.0, np.maximum(terms.tick_s - left_s, 0.0))
@@ -180,12 +180,13 @@ class Adversary:
         return float("inf")
 
 
+@pytest.mark.parametrize("zones", [1, 3])
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_a_market_that_takes_spot_away_when_it_hurts_makes_no_policy_late(name: str) -> None:
+def test_a_market_that_takes_spot_away_when_it_hurts_makes_no_policy_late(name: str, zones: int) -> None:
     random = np.random.default_rng(5)
     for restart in (0.3, 1.2, 2.5):
         terms = terms_of(20, 6, restart)
-        assert all(Adversary(terms, random).against(name) <= terms.deadline_s for _ in range(10))
+        assert all(Adversary(terms, random, zones).against(name) <= terms.deadline_s for _ in range(10))
 
 
 @pytest.mark.parametrize("name", ["greedy", "uniform-progress", "planned"])
@@ -312,6 +313,14 @@ def test_a_job_moves_to_a_cheaper_zone_when_the_saving_pays_for_the_restart(chea
     played = run("planned", terms_of(100, 30, 0.3), windows)
     assert played.starts[0] == 1 + moves
     assert played.choice[99, 0] == moves
+
+
+@pytest.mark.parametrize("steady", [0, 1])
+def test_of_two_zones_that_return_together_the_one_that_lost_less_is_taken(steady: int) -> None:
+    zones = ["10" * 20 + "00" + "1" * 118] * 2
+    zones[steady] = "1" * 40 + "00" + "1" * 118
+    choices = run("planned", terms_of(100, 60, 0.3), market(*zones)).choice[42:, 0]
+    assert choices[choices >= 0][0] == steady
 
 
 def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
