@@ -7,10 +7,10 @@ N: most changes of a module, drawn with the seed; default: all. mutmut makes the
 first change every module and run all tests, and would then fork a process in which gRPC's threads run.
 
 The last commit is tried, in the copy build/mutants. The tests of a module are those in the folder of its
-name, and those that import it where none there does. They run once with coverage. After each change, those
-run that ran its line. What was noticed is not tried again; what survived is tried again at the next commit.
-So a run that was ended goes on. Prints a line per module and writes the survivors to build/mutants.txt.
-The exit code is 1 if less than 90 % were noticed.
+name, and those of the selected folders that import it where none there does. They run once with coverage.
+After each change, those run that ran its line. What was noticed is not tried again; what survived is tried
+again at the next commit. So a run that was ended goes on. Prints a line per module and writes the survivors
+to build/mutants.txt. The exit code is 1 if less than 90 % were noticed.
 """
 
 import argparse
@@ -167,7 +167,8 @@ def measured(package: Path) -> tuple[coverage.CoverageData, dict[str, float]]:
     Files of tests that an earlier run measured are not run again, unless the package differs since.
     """
     dotted = ".".join(package.parts)
-    texts = {str(file): file.read_text() for file in sorted(Path("tests").rglob("test_*.py"))}
+    folders = map(Path, config().pytest_add_cli_args_test_selection or ["tests"])
+    texts = {str(file): file.read_text() for folder in folders for file in sorted(folder.rglob("test_*.py"))}
     files = [file for file in texts if Path(file).parent == "tests" / package]
     code = {str(path): path.read_text() for path in sorted(package.glob("*.py"))}
     for module in map(Path, code):

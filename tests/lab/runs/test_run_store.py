@@ -69,6 +69,7 @@ def test_a_published_run_is_listed_opened_and_read_back(store):
     assert again.manifest == run.manifest
     assert again.frame("periods")["usage_cores"].tolist() == [1.0] * 5
     assert again.table("periods", ["period"]).column_names == ["period"]
+    assert list(again.frame("periods", ["period"])) == ["period"]
     assert np.isnan(again.metrics["memory_slack_p50_mib"])
     assert again.verify() == []
     files = {file.name: file.stat().st_size for file in run.path.iterdir()}

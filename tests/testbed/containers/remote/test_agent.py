@@ -88,3 +88,25 @@ def test_every_attachment_and_its_end_are_in_the_audit_file(tmp_path: Path) -> N
     limits = [(line.get("cpu_limit_cores"), line.get("memory_limit_bytes")) for line in lines]
     assert limits == [(None, None), (2.0, 1 << 30), ("none", "none"), (None, None)]
     assert {(line["by"], bool(line["why"])) for line in lines} == {("agent", True)}
+
+
+async def test_containers_are_looked_after_while_there_is_no_controller(
+    agent: agents.Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    looked = asyncio.Event()
+
+    def supervise(now_s: float) -> None:
+        looks.append(now_s)
+        if len(looks) == 3:
+            looked.set()
+
+    monkeypatch.setattr(agents, "_SUPERVISE_S", 0.0)
+    monkeypatch.setattr(agent.hosting, "supervise", supervise)
+    chores, waiting = asyncio.create_task(agent._chores()), asyncio.create_task(looked.wait())
+    await asyncio.wait({chores, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    assert looks == sorted(looks)
+    assert (len(looks) >= 3, chores.done()) == (True, False)
+    for task in (chores, waiting):
+        task.cancel()
+    await asyncio.gather(chores, waiting, return_exceptions=True)

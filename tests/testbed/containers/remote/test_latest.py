@@ -79,13 +79,13 @@ def test_only_newer_records_are_taken_and_counts_grow_by_one_a_period() -> None:
 def test_what_is_known_stays_while_others_join_and_a_slots_next_holder_begins_anew() -> None:
     latest = Latest()
     latest.join(ids(0), ids(3), ids(0))
-    end_ns = 2**60 + 1  # no float64
+    end_ns = 2**60 + 1  # no float64 is equal
     latest.take(records([0], [end_ns]), ids(0))
     for first, last in ((1, 65), (65, 300)):
         count = last - first
         latest.join(np.arange(first, last), np.full(count, 4), np.ones(count, np.int64))
         assert latest.size == last
-        assert (latest.usage_cores(ids(0))[0], latest.end_ns(ids(0))[0]) == (0.5, end_ns)
+        assert (latest.usage_cores(ids(0))[0], int(latest.end_ns(ids(0))[0])) == (0.5, end_ns)
         assert latest.end_ns(ids(last - 1)).tolist() == [-1]
         assert latest.own(ids(0, last - 1, last), ids(3, 4, 0)).tolist() == [True, True, False]
     latest.leave(ids(0, 300, -1))

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from testbed.containers.remote import certificates, service
+from testbed.containers.remote.messages_pb2 import Wanted
 
 
 async def attend(_requests: Any, _context: Any) -> None:
@@ -67,3 +68,21 @@ async def test_a_renewed_certificate_needs_no_restart(tmp_path: Path) -> None:
         await server.stop(0)
     assert first == again
     assert renewed != first
+
+
+@pytest.mark.parametrize(
+    ("sizes", "split"),
+    [
+        ([], []),
+        ([40, 40], [[40, 40]]),
+        ([40, 41], [[40], [41]]),
+        ([30, 30, 30, 100, 30], [[30, 30], [30], [100], [30]]),
+    ],
+)
+def test_a_piece_has_as_many_entries_as_fit(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], split: list[list[int]]
+) -> None:
+    monkeypatch.setattr(service, "PIECE_BYTES", 80)
+    entries = [Wanted(name="x" * (size - 2)) for size in sizes]
+    pieces = [[entry.ByteSize() for entry in piece] for piece in service.pieces(entries)]
+    assert pieces == split
