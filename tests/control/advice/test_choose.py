@@ -47,12 +47,19 @@ def test_candidates_at_the_same_price_come_by_late_work_and_then_by_throttling()
 
 
 def test_the_price_is_that_of_rows_that_all_candidates_price():
-    rows = {"cheap": [9.0, 1.0], "dear": [1.0, 2.0], "blind": [np.nan, 3.0]}
+    rows = {"dear": [1.0, 2.0], "blind": [np.nan, 3.0], "cheap": [9.0, 1.0]}
     table = {
         name: Figures(*np.array([[0.0] * 2, [0.0] * 2, [0.1] * 2, money]), np.array([True, True]))
         for name, money in rows.items()
     }
     assert ranked(table, 0.05) == ["cheap", "dear", "blind"]
+
+
+def test_what_is_reserved_is_the_request_or_else_a_limit_that_is_set():
+    requests, limits = np.array([1.0, 0.0, np.nan, 0.0]), np.array([2.0, 2.0, 2.0, np.inf])
+    sizes = Sizes(requests, limits, requests, limits)
+    for reserved in (sizes.reserved_cores, sizes.reserved_bytes):
+        assert reserved.tolist() == [1.0, 2.0, 2.0, 0.0]
 
 
 @pytest.mark.parametrize(

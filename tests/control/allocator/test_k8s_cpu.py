@@ -6,6 +6,7 @@ from control.allocator import make
 from control.allocator.model import Application
 from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB
+from twinbed import ScenarioError
 
 SHOP = Application("shop", 16.0, 16 << 30)
 
@@ -20,6 +21,12 @@ def test_the_quota_is_the_usage_over_the_target():
     assert list(fleet.cores.values()) == [2.0]
     fleet.run(1, lambda _: (0.4, MIB))
     assert list(fleet.cores.values()) == pytest.approx([0.8])
+
+
+def test_a_window_of_one_interval_is_the_shortest():
+    assert make("k8s-cpu", {"window_s": 15.0, "interval_s": 15.0})
+    with pytest.raises(ScenarioError, match="shorter than interval_s"):
+        make("k8s-cpu", {"window_s": 14.0, "interval_s": 15.0})
 
 
 @pytest.mark.parametrize(("name", "window_s"), [("k8s-cpu", 300), ("k8s-cpu-fast", 20)])
