@@ -67,6 +67,11 @@ def test_seeds_become_a_mean_with_the_95_percent_interval_of_students_t(store):
     assert row["cost_ci95"] == pytest.approx(6.572411, abs=1e-6)
 
 
+def test_means_come_in_the_order_in_which_their_runs_were_given(store):
+    runs = [publish(store, text, seed=seed) for seed in (0, 1) for text in ("vpa", "escra")]
+    assert list(over_seeds(comparison(runs))["policy"]) == ["vpa", "escra"]
+
+
 def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out_of_the_mean(store):
     runs = [publish(store, seed=i, metrics={"cost": value}) for i, value in enumerate((2.0, math.nan))]
     row = over_seeds(comparison(runs)).iloc[0]
