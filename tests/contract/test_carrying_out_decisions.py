@@ -309,17 +309,16 @@ def escra() -> dict[str, tuple[Escra, Ran]]:
 
 @pytest.fixture
 def pooled(backend: Backend, escra: dict[str, tuple[Escra, Ran]]) -> tuple[Escra, Ran]:
-    """Three containers under Escra: the second leaves after LEAVES periods, the third joins after JOINS.
-
-    No sweep is due in the last three periods: one that comes late may be in the books and in no row."""
+    """Three containers under Escra: the second leaves after LEAVES periods, the third joins after JOINS."""
     if backend.name not in escra:
         demand = np.full((PERIODS, 3), 0.05)
         demand[::6, 0] = demand[1::6, 0] = 0.6
         present = np.ones(demand.shape, np.bool_)
         present[LEAVES:, 1] = False
         present[:JOINS, 2] = False
-        settings = EscraSettings(reclaim_interval_s=0.55, reclaim_margin_bytes=16 * MIB, gamma=0.05)
-        allocator = Recorded(settings)
+        # No sweep is due near the end: a late one is in the books and in no row.
+        rule = EscraSettings(reclaim_interval_s=0.55, reclaim_margin_bytes=16 * MIB, gamma=0.05)
+        allocator = Recorded(rule)
         load = workload(demand, omega=OMEGA, total_bytes=TOTAL, present=present)
         escra[backend.name] = allocator, backend.run(load, allocator)
     return escra[backend.name]
@@ -339,7 +338,6 @@ class Recorded(Escra):
 
 def test_the_quotas_never_exceed_the_applications_limit(pooled: tuple[Escra, Ran]) -> None:
     _, ran = pooled
-
     assert len(ran.quota_sums) >= PERIODS // 3
     assert max(ran.quota_sums) <= OMEGA + 1e-6
     assert ran.outcome.limit_changes > 0
@@ -347,7 +345,6 @@ def test_the_quotas_never_exceed_the_applications_limit(pooled: tuple[Escra, Ran
 
 def test_a_reclaim_returns_bytes_to_the_pool(pooled: tuple[Escra, Ran]) -> None:
     allocator, ran = pooled
-
     assert ran.events("reclaim")
     first_limit = ran.events("join", 0)[0][2]
     assert ran.series.limit_bytes[-1, 0] < first_limit
