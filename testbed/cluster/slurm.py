@@ -255,7 +255,8 @@ class SlurmGangs(Gangs):
         return self._states
 
     def holders(self) -> dict[int, list[int]]:
-        """Return job → servers for the jobs that Slurm runs or has run, in order of submission."""
+        """Return job → servers for the jobs that Slurm runs or has run now, in order of submission."""
+        self._looked = -math.inf
         states = self.states()
         there = {job: states[number] for job, number in self._ids.items() if number in states}
         held = ("RUNNING", "COMPLETING", "COMPLETED")
