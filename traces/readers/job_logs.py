@@ -267,7 +267,9 @@ def _log(
     order = np.flatnonzero(kept)[np.argsort(submit_s[kept], kind="stable")]
     last_s = float((submit_s - submit_s[order[0]] + duration_s)[order].max())
     if last_s > _LONGEST_S:
-        raise TraceError(f"{path}: a job ends {last_s:.6g} s after the first submission; are these milliseconds?")
+        raise TraceError(
+            f"{path}: a job ends {last_s:.6g} s after the first submission; are these milliseconds?"
+        )
     queues, models = ([""] * n if column is None else list(map(str, column)) for column in (queue, model))
     allowed = [()] * n if types is None else list(types)
     waited_s = np.full(n, np.nan) if waited is None else np.asarray(waited, np.float64)
