@@ -7,10 +7,11 @@ N: most changes of a module, drawn with the seed; default: all. mutmut makes the
 first change every module and run all tests, and would then fork a process in which gRPC's threads run.
 
 The last commit is tried, in the copy build/mutants. The tests of a module are those in the folder of its
-name, and those of the selected folders that import it where none there does. They run once with coverage.
-After each change, those run that ran its line, then the others of their files. What was noticed is not tried
-again; what survived is tried again at the next commit. So a run that was ended goes on. Prints a line per
-module and writes the survivors to build/mutants.txt. The exit code is 1 if less than 90 % were noticed.
+name and, if none of them imports it, those of the selected folders that do, or that import what imports it.
+They run once with coverage. After each change, those run that ran its line, then the others of their files.
+What was noticed is not tried again; what survived is tried again at the next commit. So a run that was ended
+goes on. Prints a line per module and writes the survivors to build/mutants.txt. The exit code is 1 if less
+than 90 % were noticed.
 """
 
 import argparse
@@ -190,9 +191,14 @@ def measured(package: Path) -> tuple[coverage.CoverageData, dict[str, float]]:
     files = [file for file in texts if Path(file).parent == "tests" / package]
     code = {str(path): path.read_text() for path in sorted(package.glob("*.py"))}
     for module in map(Path, code):
-        importing = re.compile(rf"\b{dotted}(\.| import [^#\n]*\b){module.stem}\b")
-        if not any(importing.search(texts[file]) for file in files):
-            files += [file for file in texts if importing.search(texts[file]) and file not in files]
+        if not any(_imports(texts[file], module) for file in files):
+            users = [file for file in texts if _imports(texts[file], module)]
+            if not users:
+                # Those of another package's modules that import it.
+                others = [path for path in Path().glob("*/*/**/*.py") if path.parts[:-1] != package.parts]
+                others = [path for path in others if _imports(path.read_text(), module)]
+                users = [file for file in texts if any(_imports(texts[file], other) for other in others)]
+            files += [file for file in users if file not in files]
     data, name = BUILD / f"mutants-{dotted}.coverage", f"mutants-{dotted}.files"
     known = _read(name)
     if known.get("code") != code:
@@ -232,6 +238,11 @@ def _pytest(command: list[str], tests: list[str]) -> int:
             stdout=log,
             stderr=log,
         ).returncode
+
+
+def _imports(text: str, module: Path) -> bool:
+    dotted = r"\.".join(module.parts[:-1])
+    return re.search(rf"\b{dotted}(\.| import [^#\n]*\b){module.stem}\b", text) is not None
 
 
 def _file(test: str) -> str:
