@@ -158,7 +158,8 @@ def noticed(path: Path, text: str) -> bool:
     by_line = lines.contexts_by_lineno(str(path.absolute()))
     # A line inside a long expression has no event of its own.
     ran = by_line.get(max((number for number in by_line if number <= line), default=line), [])
-    ran = {test for test in ran if test in all_lengths}
+    # What ran at an import alone has no test of its own.
+    ran = {test for test in ran if test in all_lengths} or ({*all_lengths} if "" in ran else set())
     by_file: Counter[str] = Counter()
     for test in ran:
         by_file[_file(test)] += all_lengths[test]
