@@ -24,7 +24,7 @@ import random
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -157,10 +157,10 @@ def noticed(path: Path, text: str) -> bool:
     lines, all_lengths = measured(path.parent)
     by_line = lines.contexts_by_lineno(str(path.absolute()))
     # A line inside a long expression has no event of its own.
-    ran = by_line.get(max((number for number in by_line if number <= line), default=line), [])
+    during = by_line.get(max((number for number in by_line if number <= line), default=line), [])
     # What ran at an import alone has no test of its own.
-    ran = {test for test in ran if test in all_lengths} or ({*all_lengths} if "" in ran else set())
-    by_file: Counter[str] = Counter()
+    ran = {test for test in during if test in all_lengths} or {*(all_lengths if "" in during else ())}
+    by_file: dict[str, float] = defaultdict(float)
     for test in ran:
         by_file[_file(test)] += all_lengths[test]
     # A fixture that several tests share ran in the first of them alone.
