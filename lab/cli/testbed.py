@@ -7,6 +7,7 @@ doctors), setting up (testbed.fabric.up), capturing (testbed.fabric.capture) or 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -55,6 +56,7 @@ _DETAILS = (
     Column("daemons", "Daemons", decimals=0),
     Column("missing", "Routes missing", decimals=0),
 )
+_PLURAL = re.compile(r"s\b")
 _BESIDES = Column("besides", "Besides")
 _ENDPOINTS = (
     Column("endpoint", "Endpoint"),
@@ -307,8 +309,9 @@ def _columns(form: Format) -> tuple[Column, ...]:
 
 def _besides(row: Record) -> str:
     """Return a row's details as text."""
-    words = [f"{row[column.key]} {column.title}" for column in _DETAILS if row.get(column.key)]
-    return ", ".join(words).lower().replace("tors", "ToRs").replace("oci", "OCI")
+    counts = [(row[column.key], column.title) for column in _DETAILS if row.get(column.key)]
+    words = [f"{count} {_PLURAL.sub('', title, 1) if count == 1 else title}" for count, title in counts]
+    return ", ".join(words).lower().replace(" tor", " ToR").replace("oci", "OCI")
 
 
 def _rows(runs: Sequence[Run], fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
