@@ -79,9 +79,8 @@ def assert_agrees(values: list[float], theory: float, width: float) -> None:
     assert half_width(values) <= width * theory
 
 
-# Left out: one, two and eight servers have a light and a heavy load each without them.
 @pytest.mark.slow
-@vectors("queueing/closed_forms", ["*/mm1_0.85", "*/mm2_0.95"])
+@vectors("queueing/closed_forms")
 def test_sojourn_times_are_those_of_the_closed_form(vector: dict[str, Any]) -> None:
     servers, load, model = vector["servers"], vector["load"], vector["model"]
     draw = Draw.EXPONENTIAL if vector["cv"] == 1.0 else Draw.LOGNORMAL
