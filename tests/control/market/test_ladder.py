@@ -128,6 +128,7 @@ def test_equal_prices_of_work_move_nobody_and_a_move_must_pay_for_itself() -> No
     for restart_s, egress_usd, moves in ((0, 23.9, 1), (0, 24.1, 0), (3600, 22.9, 1), (3600, 23.1, 0)):
         ride = play(Job(2 * DAY_S, restart_s, 1.0, egress_usd), offers, EVERYTHING, 0.0, DAY_S)
         assert [stay.choice.reason for stay in ride.stays] == [START, MOVE][: moves + 1]
+        assert ride.stays[0].choice.new_usd == 1.0
         second = 24 + 2 * restart_s / HOUR_S + egress_usd if moves else 48 + 2 * restart_s / HOUR_S
         assert ride.cost_usd == pytest.approx(24 + second)
 

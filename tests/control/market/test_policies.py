@@ -23,6 +23,7 @@ from control.market.ports import (
     Decision,
     State,
     Terms,
+    progress,
 )
 from twin.cloud.deadline import Played, Windows, optimum_usd, play
 from twinbed import ScenarioError
@@ -258,6 +259,13 @@ def test_zones_are_taken_by_price_and_on_a_tie_the_last_one_again() -> None:
         1.0]]), np.full(3, IDLE), np.array([1, 0, 0]), np.zeros(3), np.zeros(3),
     )  # fmt: skip
     assert state.cheapest.tolist() == [1, 1, 1]
+
+
+def test_a_start_that_is_given_up_leaves_nothing_to_wait_for() -> None:
+    held, spot = np.array([0, 0, IDLE]), np.ones((3, 1))
+    state = State(1, spot > 0, spot, held, np.zeros(3, int), np.array([900.0, 900.0, 0.0]), np.zeros(3))
+    done_s, left_s = progress(terms_of(10, 10, 2.5), state, np.array([0, IDLE, ON_DEMAND]))
+    assert (done_s.tolist(), left_s.tolist()) == ([0, 0, 0], [300, 0, 900])
 
 
 @pytest.mark.parametrize(("cheap_usd_h", "moves"), [(1.0, 1), (1.99, 0)])

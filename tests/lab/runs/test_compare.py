@@ -10,6 +10,7 @@ from lab.containers.run.remarks import facts, legend, remarks
 from lab.runs.compare import as_result, comparison, over_seeds, summary
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
+from lab.runs.metric import summary as stored
 from tests.lab.sample_runs import publish
 from twinbed import StoreError
 
@@ -47,6 +48,15 @@ def test_an_undefined_metric_is_nan_in_the_frame_and_a_dash_for_people(store):
     assert as_result([run]).rows[0]["memory_slack_p50_mib"] is None or math.isnan(
         float(as_result([run]).rows[0]["memory_slack_p50_mib"])
     )
+
+
+def test_a_stored_summary_has_a_row_for_each_metric_with_what_is_known_of_it():
+    of = {metric.key: metric for metric in METRICS}
+    money, kills = of["cost"], of["oom_kills"]
+    rows = stored([money, kills], {"cost": 2.0}, "EUR", ["cost"]).to_pylist()
+    assert rows[0] == {"metric": "cost", "value": 2.0, "unit": "EUR", "censored": True}
+    assert (math.isnan(rows[1].pop("value")), rows[1]["censored"]) == (True, False)
+    assert stored([money], {}).to_pylist()[0]["unit"] == ""
 
 
 def test_no_runs_and_a_run_given_twice_are_refused(store):
@@ -94,9 +104,19 @@ def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
     assert labels([publish(store, seed=0), publish(store, seed=1)]) == ["escra", "escra"]
 
 
-def test_runs_that_differ_in_a_condition_are_labelled_with_it(store):
-    runs = [publish(store, spec={"budget_factor": factor}) for factor in (1.5, 2.0)]
-    assert labels(runs) == ["escra budget_factor=1.5", "escra budget_factor=2.0"]
+@pytest.mark.parametrize(
+    ("specs", "wanted"),
+    [
+        ([{"budget_factor": factor} for factor in (1.5, 2.0)], ["budget_factor=1.5", "budget_factor=2.0"]),
+        ([{"services": {"app": name}} for name in ("a", "b")], ["app=a", "app=b"]),
+        (
+            [{"here": {"app": name}, "there": {"app": name}} for name in ("a", "b")],
+            ["here.app=a there.app=a", "here.app=b there.app=b"],
+        ),
+    ],
+)
+def test_runs_that_differ_in_a_condition_are_labelled_with_it(store, specs, wanted):
+    assert labels([publish(store, spec=spec) for spec in specs]) == [f"escra {text}" for text in wanted]
 
 
 def test_runs_of_different_scenarios_are_labelled_with_their_names(store):

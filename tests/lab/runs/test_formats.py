@@ -79,6 +79,8 @@ def test_records_that_do_not_fit_beside_each_other_come_in_blocks_with_every_fig
     assert narrow.count("CPU slack (cores)") == 2
     assert "0.333 ± 0.010" in narrow
     assert "12,345.7" in narrow
+    # A policy's parameters stand below its name.
+    assert ["factor=1.5"] in map(str.split, narrow.splitlines()), narrow
 
 
 def test_names_of_quantities_wrap_if_the_records_then_need_fewer_tables():

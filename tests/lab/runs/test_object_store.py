@@ -374,11 +374,12 @@ def test_what_is_indexed_is_not_read_again(indexed, monkeypatch):
     assert len(indexed.query("SELECT DISTINCT run FROM periods").frame) == 3
 
 
-def test_a_damaged_index_is_made_again(indexed):
+@pytest.mark.parametrize("content", [b"damaged", pd.DataFrame({"id": ["a"]}).to_parquet()])
+def test_a_damaged_index_is_made_again(indexed, content):
     run = publish(indexed)
     indexed.list()
     (name,) = indexed.shelf(".index").names()
-    indexed.shelf(".index").write(name, b"damaged")
+    indexed.shelf(".index").write(name, content)
     assert indexed.list()["id"].tolist() == [run.id]
 
 
