@@ -240,6 +240,14 @@ def test_a_machine_without_cgroups_is_refused_in_one_line(twinbed, monkeypatch):
     assert twinbed("testbed", "down").refused == "no cgroup controller cpu is mounted here"
 
 
+@pytest.mark.parametrize(("user", "cure"), [(1000, "run it as root"), (0, "real_time: false")])
+def test_root_to_whom_real_time_is_refused_is_not_sent_to_root(monkeypatch, user, cure):
+    """A cgroup may have no real-time share."""
+    monkeypatch.setattr(fabric_doctor, "succeeds", lambda *command: False)
+    monkeypatch.setattr(fabric_doctor.os, "geteuid", lambda: user)
+    assert cure in fabric_doctor._real_time().cure
+
+
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("missing", 1), ("not allowed", 1)])
 def test_doctor_ends_with_1_where_something_needed_is_missing(twinbed, monkeypatch, status, code):
     findings = (
