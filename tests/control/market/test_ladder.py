@@ -138,6 +138,10 @@ def test_the_slow_and_cheap_one_comes_first_and_the_deadline_ends_it() -> None:
     ride = play(Job(4 * DAY_S, deadline_s=5 * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
     assert [offers[stay.choice.offer].type for stay in ride.stays][:2] == ["b", "base"]
     assert ride.stays[1].choice.reason == LATE
+    # After a day on b and a quarter to restart, base would need another 3.625 days.
+    for days, first in ((4.9, "b"), (4.8, "base")):
+        ride = play(Job(4 * DAY_S, DAY_S / 4, deadline_s=days * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
+        assert offers[ride.stays[0].choice.offer].type == first
     with pytest.raises(ScenarioError, match=r"the fastest offer needs 48\.0 h"):
         play(Job(4 * DAY_S, deadline_s=1.9 * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
 
