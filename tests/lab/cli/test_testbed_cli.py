@@ -80,6 +80,13 @@ def test_status_lists_runs_and_says_how_to_remove_what_is_left(twinbed, here):
     assert rows[1]["networks"] == 2
 
 
+def test_one_of_a_thing_is_not_several(twinbed, here):
+    shown = " ".join(twinbed("testbed", "status").out.split())
+    for words in ("3 cgroups", "1 OCI bundle,", "1 limit to restore,", "1 temporary folder"):
+        assert words in shown
+    assert "temporary folders" not in shown
+
+
 def test_status_of_a_tidy_machine_is_no_problem(twinbed, here, monkeypatch):
     monkeypatch.setattr(leftovers, "runs", lambda driver: RUNS[:1])
     assert twinbed("testbed", "status").code == 0

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbe
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
 from control.jobs import Configuration, LocalRun
+from control.predictor import physical
 from control.predictor.training import Schedule
 from control.predictor.tried_network import train_network
 from lab.cli.main import call
@@ -123,7 +124,10 @@ def test_train_then_explain(folder, capsys):
 
 
 @pytest.mark.slow
-def test_evaluate_judges_by_both_protocols(folder, capsys):
+def test_evaluate_judges_by_both_protocols(folder, capsys, monkeypatch):
+    # Every fold of the judging trains a model, which has folds of its own: a few of each do here.
+    monkeypatch.setattr(predicting, "FOLDS", 2)
+    monkeypatch.setattr(physical, "_FOLDS", 3)
     where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
     assert call(["predict", "evaluate", "--models", "physical,linear,logistic", *where]) == 0
     rows = {
