@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.market import POLICIES, make
-from control.market.planned import BUCKETS, most_usd, plan
+from control.market.planned import BUCKETS, PRIOR_ALPHA, PRIOR_SPELLS, Planned, most_usd, plan
 from control.market.ports import (
     AHEAD,
     BEHIND,
@@ -292,6 +292,17 @@ def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
     assert action[left, 1, 0, 2, out, IDLE + 1] == 1  # long outages and no slack: on demand
     assert action[left, 1, 1, 20, old, IDLE + 1] == 2
     assert action[left, 1, 1, 20, young, 2] == 2
+
+
+@pytest.mark.parametrize("spell", [2, 20])
+def test_what_is_learned_of_outages_is_how_far_they_grew_however_long_spot_lasts(spell: int) -> None:
+    zone = ("1" * spell + "000") * 2 + "111"
+    terms = terms_of(len(zone) - 2, 2, 0.0)
+    policy = Planned(terms)
+    play(policy, terms, market(zone))
+    # Two outages grew from 1 to 4 ticks, beside those of the prior.
+    expected = (2 + PRIOR_SPELLS) / (2 * np.log(4) + PRIOR_SPELLS / PRIOR_ALPHA)
+    assert policy._alphas()[0, -1] == pytest.approx(expected)
 
 
 def cheapest(terms: Terms, there: list[list[bool]], speeds: tuple[float, ...]) -> float:

@@ -11,6 +11,7 @@ from control.market.levels import Levels
 from control.market.ports import IDLE, ON_DEMAND, TAKE, Decision, State, Terms
 from twin.cloud.deadline import Windows, optimum_usd, play
 from twin.cloud.market import simulate
+from twinbed import ScenarioError
 
 MINUTE_S = 60.0
 
@@ -104,3 +105,6 @@ def test_a_policy_sees_the_last_zone_and_what_is_left_of_a_start_that_it_still_h
     lost, noticed = (IDLE, 1, 0), (IDLE, 0, 0)
     assert policy.seen == [(IDLE, 0, 0), (1, 1, 900), lost, noticed, (ON_DEMAND, 0, 900), (ON_DEMAND, 0, 0)]
     assert (done.starts, done.moves, done.regions, done.revocations) == (3, 2, 1, 2)
+    assert done.events == ((1020.0, "notice", 1), (1140.0, "lost", 1), (1740.0, "notice", 0))
+    with pytest.raises(ScenarioError, match="where there is none, in tick 1"):
+        simulate(market, Terms(9000.0, 90_000.0, 0.0, 1800.0, 3.0), timing, Scripted(0, 0))
