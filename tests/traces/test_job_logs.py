@@ -93,6 +93,18 @@ def test_pods_with_an_empty_job_are_no_gang(tmp_path: Path) -> None:
     assert log.gpus.tolist() == [1, 1, 1]
 
 
+def test_pods_that_follow_one_another_do_not_add_up_their_gpus(tmp_path: Path) -> None:
+    """A pod that failed stays in the list beside the one that took its place."""
+    rows = [("10:00", "10:10", 4), ("10:10", "12:00", 4), ("10:20", "12:00", 2)]
+    pods = [f"job,2026-01-01T09:00:00Z,2026-01-01T{a}:00Z,2026-01-01T{b}:00Z,{n}\n" for a, b, n in rows]
+    head = "JOB,CREATED,STARTED,FINISHED,GPUS\n"
+    retried = read(tmp_path, "kubernetes", head + "".join(pods[:2]))
+    assert (retried.gpus.tolist(), retried.duration_s.tolist()) == ([4], [7200])
+    assert retried.waited_s.tolist() == [3600]
+    gang = read(tmp_path, "kubernetes", head + "".join(pods))
+    assert (gang.gpus.tolist(), gang.duration_s.tolist()) == ([6], [6000])
+
+
 KUBERNETES = """\
 NAMESPACE  JOB       CREATED                STARTED                FINISHED               GPUS
 vision     resnet    2026-01-01T00:00:00Z   2026-01-01T00:01:00Z   2026-01-01T01:00:00Z   4,<none>

@@ -168,9 +168,9 @@ def read_kubernetes(path: Path) -> JobLog:
     """Return the jobs of what `kubectl get pods` or `kubectl get jobs` printed with `-o custom-columns`.
 
     It is a table of kubectl or a CSV, with the columns CREATED, STARTED, FINISHED and GPUS. Optional columns
-    are NAMESPACE (the queue), JOB (its pods are one gang) and PARALLELISM (number of pods of a job). `<none>`
-    is a missing value. GPUS may list several containers (`4,<none>`), in a CSV within quotes. Pods that have
-    not ended are left out together with their gang.
+    are NAMESPACE (the queue), JOB (its pods are one gang, which has the most GPUs that they had at once) and
+    PARALLELISM (number of pods of a job). `<none>` is a missing value. GPUS may list several containers
+    (`4,<none>`), in a CSV within quotes. Pods that have not ended are left out together with their gang.
     """
     lines = [(number, line) for number, line in enumerate(_text(path).splitlines(), start=1) if line.strip()]
     comma = bool(lines) and "," in lines[0][1]
@@ -198,11 +198,27 @@ def read_kubernetes(path: Path) -> JobLog:
     rows, gpus, queue, job = rows[whole], gpus[whole], queue[whole], job[whole]
     times = {name: _clock_s(path, rows[name], rows["CREATED"]) for name in _KUBERNETES[:3]}
     gangs = pd.DataFrame({**times, "gpus": gpus, "queue": queue, "job": job}).groupby(["queue", "job"])
-    jobs = gangs.agg({"CREATED": "min", "STARTED": "max", "FINISHED": "max", "gpus": "sum"}).reset_index()
-    waited = jobs["STARTED"] - jobs["CREATED"]
-    duration_s = jobs["FINISHED"] - jobs["STARTED"]
-    log = _log(path, jobs["CREATED"], duration_s, jobs["gpus"], jobs["queue"], waited=waited)
+    jobs = gangs.agg({"CREATED": "min", "FINISHED": "max"}).reset_index()
+    most, since_s = _most_at_once(gangs.ngroup(), times["STARTED"], times["FINISHED"], gpus)
+    waited, duration_s = since_s - jobs["CREATED"], jobs["FINISHED"] - since_s
+    log = _log(path, jobs["CREATED"], duration_s, most, jobs["queue"], waited=waited)
     return replace(log, left_out=log.left_out + int((~whole).sum()))
+
+
+def _most_at_once(
+    gang: pd.Series[int], begin_s: Floats, end_s: Floats, gpus: pd.Series[float]
+) -> tuple[pd.Series[float], Floats]:
+    """Return the most GPUs that each gang's pods had at the same time, and since when, s; by gang. A pod may
+    take the place of one that failed. An end comes before a begin of the same moment."""
+    events = pd.DataFrame(
+        {
+            "gang": np.tile(gang, 2),
+            "at_s": np.concatenate([begin_s, end_s]),
+            "change": np.concatenate([gpus, -gpus]),
+        }
+    ).sort_values(["gang", "at_s", "change"], ignore_index=True)
+    held = events["change"].cumsum().groupby(events["gang"])
+    return held.max(), events["at_s"].to_numpy()[held.idxmax()]
 
 
 _NONE, _MOST_DIGITS = "<none>", 9
