@@ -113,6 +113,7 @@ def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
             [{"here": {"app": name}, "there": {"app": name}} for name in ("a", "b")],
             ["here.app=a there.app=a", "here.app=b there.app=b"],
         ),
+        ([{"few": dict.fromkeys("xyz", name)} for name in ("a", "b")], ["x=a y=a z=a", "x=b y=b z=b"]),
     ],
 )
 def test_runs_that_differ_in_a_condition_are_labelled_with_it(store, specs, wanted):
