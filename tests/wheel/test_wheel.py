@@ -16,7 +16,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from numba.core.caching import InTreeCacheLocator
 
 from lab.cli import packages
 from tests.lab.connect.servers import http_server
@@ -78,23 +77,7 @@ def installed(wheel, user, home) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(home / "venv" / "bin" / "python")]
     asked = ["install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), f"{wheel}[explorer]"]
     subprocess.run([*pip, *asked], check=True, env=KEPT)
-    (site,) = (home / "venv" / "lib").glob("python*/site-packages")
-    lend_kernels(site, Path(at_home(home)["HOME"]) / ".cache" / "numba")
     return home / "venv" / "bin"
-
-
-def lend_kernels(site: Path, caches: Path) -> None:
-    """Give the user what Numba compiled for the checkout, which takes minutes. It asks how old a file is."""
-    for name in packages.NAMES:
-        for path in (ROOT / name).rglob("*.py"):
-            if (there := site / path.relative_to(ROOT)).exists():
-                os.utime(there, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-        for kernel in (ROOT / name).rglob("*.nb[ci]"):
-            of = site / kernel.parents[1].relative_to(ROOT) / "any.py"
-            folder = caches / InTreeCacheLocator.get_suitable_cache_subpath(str(of))
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(kernel, folder)
-            folder.chmod(0o777)
 
 
 def at_home(home: Path) -> dict[str, str]:
