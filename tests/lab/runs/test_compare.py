@@ -71,7 +71,7 @@ def test_seeds_become_a_mean_with_the_95_percent_interval_of_students_t(store):
     values = (1.0, 2.0, 6.0)
     runs = [publish(store, seed=i, metrics={"cost": value}) for i, value in enumerate(values)]
     row = over_seeds(comparison(runs)).iloc[0]
-    assert row["seeds"] == 3
+    assert (row["seeds"], row["currency"]) == (3, "USD")
     assert row["cost"] == pytest.approx(3.0)
     # s = sqrt(((1-3)² + (2-3)² + (6-3)²) / 2) = √7; t(0.975, 2) = 4.302653; 4.302653 · √7 / √3 = 6.572411
     assert row["cost_ci95"] == pytest.approx(6.572411, abs=1e-6)
@@ -79,7 +79,10 @@ def test_seeds_become_a_mean_with_the_95_percent_interval_of_students_t(store):
 
 def test_means_come_in_the_order_in_which_their_runs_were_given(store):
     runs = [publish(store, text, seed=seed) for seed in (0, 1) for text in ("vpa", "escra")]
-    assert list(over_seeds(comparison(runs))["policy"]) == ["vpa", "escra"]
+    frame = over_seeds(comparison(runs))
+    assert list(frame["policy"]) == ["vpa", "escra"]
+    keys = [metric.key for metric in METRICS]
+    assert [column for column in frame.columns if column in keys] == keys
 
 
 def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out_of_the_mean(store):
@@ -113,6 +116,7 @@ def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
             [{"here": {"app": name}, "there": {"app": name}} for name in ("a", "b")],
             ["here.app=a there.app=a", "here.app=b there.app=b"],
         ),
+        ([{"few": dict.fromkeys("xyz", name)} for name in ("a", "b")], ["x=a y=a z=a", "x=b y=b z=b"]),
     ],
 )
 def test_runs_that_differ_in_a_condition_are_labelled_with_it(store, specs, wanted):

@@ -213,6 +213,8 @@ def test_markdown_has_the_same_view_as_the_table():
         (-0.0004, 3, ">-0.001"),
         (0.0006, 3, "0.001"),
         (1234.5678, 3, "1,234.568"),
+        (9999.5, 3, "9,999.500"),
+        (10_000.0, 3, "10,000.0"),
         (123456.789, 3, "123,456.8"),
         (math.nan, 3, formats.ABSENT),
         (None, None, formats.ABSENT),
