@@ -61,7 +61,9 @@ def test_from_one_click_to_results_that_a_link_brings_back(page, address):
 
 
 def tick(page, row: int) -> None:
-    """The box before a row of the runs' table, which is a canvas: it is found by its place."""
+    """The box before a row of the runs' table, which is a canvas: it is found by its place, once the page
+    stands still."""
+    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
     table = page.get_by_test_id("stDataFrame")
     expect(table.locator("canvas").first).to_be_visible()
     table.scroll_into_view_if_needed()
