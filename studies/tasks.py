@@ -153,7 +153,7 @@ TASKS = {
     ),
     "scale": Task(
         "docs/results/scale.md: a sweep on Dask and S3 through faults, and what a unit costs",
-        "twinbed[scale]; root, moto", "40 minutes, in parts of 6",
+        "twinbed[scale]; root, moto", "half an hour",
         ("repeats", "minutes", "store", "page_only"), "studies.scale.page:make",
     ),
     "training-curve": Task(

@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HOW_TOS = ROOT / "docs" / "how-to"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 SHELLS = ("sh", "bash", "shell")
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -7,10 +7,11 @@ N: most changes of a module, drawn with the seed; default: all. mutmut makes the
 first change every module and run all tests, and would then fork a process in which gRPC's threads run.
 
 The last commit is tried, in the copy build/mutants. The tests of a module are those in the folder of its
-name, and those of the selected folders that import it where none there does. They run once with coverage.
-After each change, those run that ran its line. What was noticed is not tried again; what survived is tried
-again at the next commit. So a run that was ended goes on. Prints a line per module and writes the survivors
-to build/mutants.txt. The exit code is 1 if less than 90 % were noticed.
+name and, if none of them imports it, those of the selected folders that do, or that import what imports it.
+They run once with coverage. After each change, those run that ran its line, then the others of their files.
+What was noticed is not tried again; what survived is tried again at the next commit. So a run that was ended
+goes on. Prints a line per module and writes the survivors to build/mutants.txt. The exit code is 1 if less
+than 90 % were noticed.
 """
 
 import argparse
@@ -23,15 +24,17 @@ import random
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 import coverage
 import libcst
+import libcst.matchers
 import pytest
 from mutmut.configuration import config
 from mutmut.mutation.file_mutation import create_mutations
@@ -39,6 +42,9 @@ from mutmut.mutation.file_mutation import create_mutations
 BUILD = Path(os.environ.setdefault("TWINBED_MUTANTS", str(Path.cwd() / "build")))
 COPY = BUILD / "mutants"
 AIM = 0.90
+DTYPE = re.compile(r"(dtype=)?(dtype|np\.(bool_|u?int\d+|float\d+))|dtype=\w+")
+QUICK_S = 0.5
+"""Longer tests run after all others."""
 SLOWER, SLACK_S = 5, 20.0
 """A test that lasts so many times as long as the longest without the change, and so much more, fails."""
 
@@ -117,18 +123,27 @@ def main() -> int:
 def changed(path: Path, seed: int) -> Iterator[str]:
     """Yield the module's texts with one change each, in a function, in an order that the seed decides.
 
-    Strings with a space are for people and stay.
+    What no test should hold stays: texts for people, which are strings with a space and what an error says
+    when it is raised, and the dtype given to NumPy, without which an array has that of its values.
     """
     code = path.read_text()
     module, mutations, _, _ = create_mutations(str(path), code)
     random.Random(seed).shuffle(mutations)
+    raised = [node.exc for node in libcst.matchers.findall(module, libcst.matchers.Raise())]
     seen = {code}
     for mutation in mutations:
-        old = mutation.original_node
-        if not isinstance(mutation.contained_by_top_level_function, libcst.FunctionDef) or (
-            isinstance(old, libcst.SimpleString | libcst.FormattedString) and " " in module.code_for_node(old)
-        ):
+        old, new = mutation.original_node, mutation.mutated_node
+        if not isinstance(mutation.contained_by_top_level_function, libcst.FunctionDef) or old in raised:
             continue
+        if isinstance(old, libcst.SimpleString | libcst.FormattedString) and " " in module.code_for_node(old):
+            continue
+        if isinstance(old, libcst.Call) and isinstance(new, libcst.Call):
+            pairs = zip_longest(old.args, new.args)
+            arg = next((before for before, after in pairs if before is not after), None)
+            if arg and DTYPE.fullmatch(
+                module.code_for_node(arg.with_changes(comma=libcst.MaybeSentinel.DEFAULT))
+            ):
+                continue
         text = module.deep_replace(old, mutation.mutated_node).code  # type: ignore[union-attr]
         if text not in seen:
             seen.add(text)
@@ -142,12 +157,17 @@ def noticed(path: Path, text: str) -> bool:
     lines, all_lengths = measured(path.parent)
     by_line = lines.contexts_by_lineno(str(path.absolute()))
     # A line inside a long expression has no event of its own.
-    ran = by_line.get(max((number for number in by_line if number <= line), default=line), [])
-    by_file: dict[str, list[str]] = {}
-    for test in sorted(test for test in ran if test in all_lengths):
-        by_file.setdefault(test.partition("::")[0], []).append(test)
-    quick_first = sorted(by_file.values(), key=lambda tests: sum(all_lengths[test] for test in tests))
-    tests = [test for file in quick_first for test in file]
+    during = by_line.get(max((number for number in by_line if number <= line), default=line), [])
+    # What ran at an import alone has no test of its own.
+    ran = {test for test in during if test in all_lengths} or {*(all_lengths if "" in during else ())}
+    by_file: dict[str, float] = defaultdict(float)
+    for test in ran:
+        by_file[_file(test)] += all_lengths[test]
+    # A fixture that several tests share ran in the first of them alone.
+    tests = sorted(
+        (test for test in all_lengths if _file(test) in by_file),
+        key=lambda test: (test not in ran, all_lengths[test] > QUICK_S, by_file[_file(test)], test),
+    )
     if not tests:
         return False
     limit_s = SLOWER * max(all_lengths[test] for test in tests) + SLACK_S
@@ -172,9 +192,14 @@ def measured(package: Path) -> tuple[coverage.CoverageData, dict[str, float]]:
     files = [file for file in texts if Path(file).parent == "tests" / package]
     code = {str(path): path.read_text() for path in sorted(package.glob("*.py"))}
     for module in map(Path, code):
-        importing = re.compile(rf"\b{dotted}(\.| import [^#\n]*\b){module.stem}\b")
-        if not any(importing.search(texts[file]) for file in files):
-            files += [file for file in texts if importing.search(texts[file]) and file not in files]
+        if not any(_imports(texts[file], module) for file in files):
+            users = [file for file in texts if _imports(texts[file], module)]
+            if not users:
+                # Those of another package's modules that import it.
+                others = [path for path in Path().glob("*/*/**/*.py") if path.parts[:-1] != package.parts]
+                others = [path for path in others if _imports(path.read_text(), module)]
+                users = [file for file in texts if any(_imports(texts[file], other) for other in others)]
+            files += [file for file in users if file not in files]
     data, name = BUILD / f"mutants-{dotted}.coverage", f"mutants-{dotted}.files"
     known = _read(name)
     if known.get("code") != code:
@@ -214,6 +239,15 @@ def _pytest(command: list[str], tests: list[str]) -> int:
             stdout=log,
             stderr=log,
         ).returncode
+
+
+def _imports(text: str, module: Path) -> bool:
+    dotted = r"\.".join(module.parts[:-1])
+    return re.search(rf"\b{dotted}(\.| import [^#\n]*\b){module.stem}\b", text) is not None
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _change(path: Path, text: str) -> str:

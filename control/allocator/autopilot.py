@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from control.allocator.autopilot_ml import Ensemble, EnsembleRecommender
 from control.allocator.autopilot_window import Average, Peak, Percentile, Statistic, WindowRecommender
@@ -33,14 +32,13 @@ from control.allocator.model import (
     OomEvents,
     PeriodStats,
     Reason,
+    Slots,
     slot,
 )
 from control.allocator.roster import Roster
 from control.allocator.sampled import SampledPolicy
 from control.settings import check, parameter
 from twinbed import ScenarioError
-
-Slots = NDArray[np.int64]
 
 _CHOICES = {
     "recommender": ("ml", "moving_window"),

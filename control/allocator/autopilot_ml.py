@@ -38,10 +38,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.histogram import Buckets
-from control.allocator.model import Floats
+from control.allocator.model import Floats, Slots
 from control.allocator.roster import Roster
-
-Slots = NDArray[np.int64]
 
 _CHUNK_ROWS = 256
 """Containers per pass. Temporaries of 256 × 3 × 176 numbers then stay within a core's cache."""

@@ -18,13 +18,10 @@ from math import floor
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from control.allocator.histogram import Buckets, DecayingHistograms
-from control.allocator.model import Floats
+from control.allocator.model import Floats, Slots
 from control.allocator.roster import Roster
-
-Slots = NDArray[np.int64]
 
 _SEGMENTS = 12
 """Segments of a sliding maximum. It covers between its span and 13/12 of it."""

@@ -35,12 +35,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from control.allocator.model import Flags, Floats, Reason, Reasons, reasons
+from control.allocator.model import Flags, Floats, Reason, Reasons, Slots, reasons
 from control.allocator.roster import Index, Roster
-
-Slots = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,14 +32,13 @@ from control.allocator.model import (
     MemoryLimits,
     Reason,
     Reasons,
+    Slots,
     reasons,
     slot,
 )
 from control.allocator.ports import WithoutReclaim
 from control.allocator.roster import Roster
 from twinbed import ScenarioError
-
-Slots = NDArray[np.int64]
 
 _USUAL_PERIOD_S = 0.1
 """The kernel's default CFS period, s, used until telemetry reports another."""

@@ -33,13 +33,12 @@ from control.allocator.model import (
     PeriodStats,
     Reason,
     Reasons,
+    Slots,
     reasons,
 )
 from control.allocator.roster import Index, Roster
 from control.allocator.windows import Windows
 from twinbed import InvariantError, ScenarioError
-
-Slots = NDArray[np.int64]
 
 MICRO = 1e6
 """Microcores per core."""

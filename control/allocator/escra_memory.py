@@ -21,13 +21,13 @@ from control.allocator.model import (
     OomEvents,
     Reason,
     Shrunk,
+    Slots,
     reasons,
     slot,
 )
 from control.allocator.roster import Roster
 from twinbed import ScenarioError
 
-Slots = NDArray[np.int64]
 Apps = NDArray[np.int64]
 
 

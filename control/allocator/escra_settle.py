@@ -17,9 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Flags, Floats, Reason, Reasons
-
-Slots = NDArray[np.int64]
+from control.allocator.model import Flags, Floats, Reason, Reasons, Slots
 
 _UNUSED, _THROTTLED = int(Reason.UNUSED), int(Reason.THROTTLED)
 

@@ -20,10 +20,8 @@ from math import ceil, log
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Floats
+from control.allocator.model import Floats, Slots
 from control.allocator.roster import Column
-
-Slots = NDArray[np.int64]
 
 _CHUNK_ROWS = 1024
 """Containers per pass. The temporaries (float64, about 200 buckets) then stay within a core's cache."""

@@ -20,9 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from control.allocator.model import Decision, Floats, Reason
+from control.allocator.model import Decision, Floats, Reason, Slots
 from control.allocator.roster import Roster
-from control.allocator.sampled import SampledPolicy, Slots
+from control.allocator.sampled import SampledPolicy
 from control.settings import check, parameter
 from twinbed import ScenarioError
 

@@ -25,6 +25,7 @@ from control.paths import Spans
 from twinbed import InvariantError
 
 Ids = NDArray[np.int64]
+Slots = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -37,7 +38,7 @@ KERNEL_MIN_QUOTA_S = 0.001
 """The kernel refuses a CFS quota below 1 ms per period (kernel/sched/core.c, min_cfs_quota_period)."""
 
 
-def slot(ids: Ids) -> NDArray[np.int64]:
+def slot(ids: Ids) -> Slots:
     """Return the array index (from 0) of each container id, int64[n]."""
     return ids & SLOT_MASK
 

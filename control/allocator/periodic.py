@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Decision, Floats, PeriodStats, Reason
+from control.allocator.model import Decision, Floats, PeriodStats, Reason, Slots
 from control.allocator.roster import Column, Roster
-from control.allocator.sampled import SampledPolicy, Slots
+from control.allocator.sampled import SampledPolicy
 
 
 @dataclass(frozen=True, slots=True)

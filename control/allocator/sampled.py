@@ -10,15 +10,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from control.allocator.cap import CappedPolicy
-from control.allocator.model import NOTHING, Application, Decision, Floats, History, Ids, Join, PeriodStats
+from control.allocator.model import (
+    NOTHING,
+    Application,
+    Decision,
+    Floats,
+    History,
+    Ids,
+    Join,
+    PeriodStats,
+    Slots,
+)
 from control.allocator.ports import Compiler, Given
 from control.allocator.usage import Interval, UsageSamples, add_up
-
-Slots = NDArray[np.int64]
 
 
 class SampledPolicy(CappedPolicy):

@@ -49,7 +49,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from control.allocator.model import (
     NO_IDS,
@@ -62,6 +61,7 @@ from control.allocator.model import (
     Join,
     OomEvents,
     Reason,
+    Slots,
     slot,
     together,
 )
@@ -70,8 +70,6 @@ from control.allocator.sampled import SampledPolicy
 from control.allocator.vpa_recommender import Estimate, Recommender
 from control.allocator.vpa_resize import Step, fitting, next_step, worth_another_try
 from control.allocator.vpa_settings import VpaSettings
-
-Slots = NDArray[np.int64]
 
 
 def drift(requests: Floats, targets: Floats) -> Floats:

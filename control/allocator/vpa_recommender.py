@@ -18,14 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from control.allocator.histogram import DecayingHistograms, exponential
-from control.allocator.model import Flags, Floats
+from control.allocator.model import Flags, Floats, Slots
 from control.allocator.roster import Column, Roster
 from control.allocator.vpa_settings import VpaSettings
-
-Slots = NDArray[np.int64]
 
 _DAY_S = 86_400.0
 _SAMPLES_PER_DAY = 1440.0

@@ -16,9 +16,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Flags, Floats
-
-Slots = NDArray[np.int64]
+from control.allocator.model import Flags, Floats, Slots
 
 IN_PLACE_MODES = ("in_place_or_recreate", "in_place")
 MODES = ("off", "initial", "recreate", *IN_PLACE_MODES)

@@ -14,10 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Flags, Floats
+from control.allocator.model import Flags, Floats, Slots
 from control.allocator.roster import Roster
-
-Slots = NDArray[np.int64]
 
 MAX_LENGTH = 32
 """Periods that fit in the word of flags."""

@@ -120,9 +120,9 @@ class SkyNomad:
         self.terms, self._guard = terms, Guard(terms)
         self._every_s, self._margin = probe_every_s, margin * terms.on_demand_usd_h
         self._next_s = probe_every_s
-        self._zones: list[list[Lifetimes]] = []
-        self._was: list[int] = []
-        self._placed: list[bool] = []
+        self._zones: list[list[Lifetimes]]
+        self._was: list[int]
+        self._placed: list[bool]
 
     def on_step(self, state: State) -> Decision:
         """Return the available place that is worth most."""

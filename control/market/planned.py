@@ -169,19 +169,20 @@ class Planned:
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self._guard, self._most_usd = terms, Guard(terms), most_usd(terms)
-        self._paid: Real = np.empty(0)
-        self._looks = 0
-        self._placed: Flags = np.empty(0, dtype=np.bool_)
         self._ticks = max(-(-terms.ticks // STEPS), 1)
         self._step_s = self._ticks * terms.tick_s
         self._plans: dict[int, Plan] = {}
-        self._level: Whole = np.empty(0, dtype=np.int64)
-        self._mean: Real = np.empty(0)
-        self._was: Flags = np.empty((0, 0), dtype=np.bool_)
-        self._age: Real = np.empty((0, 0))
-        self._out: Real = np.empty(0)
-        self._ended: Real = np.empty((0, 0))
-        self._lasted: Real = np.empty((0, 0))
+        # The first tick says how many jobs and zones there are.
+        self._paid: Real
+        self._looks: int
+        self._placed: Flags
+        self._level: Whole
+        self._mean: Real
+        self._was: Flags
+        self._age: Real
+        self._out: Real
+        self._ended: Real
+        self._lasted: Real
 
     def on_step(self, state: State) -> Decision:
         """Return the plan's action, in the zone that is cheapest when a restart is spread over its expected
@@ -293,7 +294,7 @@ class Planned:
         if state.tick == 0:
             self._paid, self._placed = np.zeros(n), np.zeros(n, dtype=np.bool_)
             self._mean, self._looks = np.zeros(n), 0
-            self._level = np.clip(np.round(ratio), CHEAPEST, 0).astype(np.int64)
+            self._level = np.clip(np.round(ratio), CHEAPEST, 0)
             self._was, self._age, self._out = there, np.full(there.shape, FIRST_AGE), np.full(n, FIRST_AGE)
             self._ended, self._lasted = np.zeros((2, n, there.shape[1] + 1))
         self._looks += 1

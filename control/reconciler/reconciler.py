@@ -114,7 +114,7 @@ class Reconciler:
         self._batches: deque[RuleChange] = deque()
         self._backoff = Backoff(settings.retry_s, settings.retry_max_s)
         self._due_s: dict[Timer, float] = {}
-        self._dumped_at_s = -np.inf
+        self._dumped_at_s: float
         self._failed_dumps = 0
         self._unanswered = 0
         self._whole_dumps = 0

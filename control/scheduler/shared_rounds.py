@@ -7,7 +7,7 @@ the shares. When one job of a unit ends, the other job continues alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -52,10 +52,6 @@ class SharedRounds(Scheduler):
         chosen = self._chosen(state, rows)
         self._on = np.full(len(self._x), -1)
         return self._placed(state, rows, chosen)
-
-    def remarks(self) -> Sequence[str]:
-        """Return no remarks."""
-        return ()
 
     def _rows(self, state: State) -> Whole:
         """Return the rows of each unit's jobs, int64[u, 2]; −1 for a job that has ended. The first is −1 only

@@ -118,7 +118,8 @@ def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:
             raise ScenarioError(f"policy {name}: it has no parameters")
         return PolicySpec(name)
     if name not in POLICIES:
-        close = get_close_matches(name, [*POLICIES, *kinds.policies_without_parameters()])
+        known = {*POLICIES, *kinds.policies_without_parameters()} - {"none"}
+        close = get_close_matches(name, sorted(known))
         cure = f"close: {', '.join(close)}" if close else "`twinbed policies` lists them"
         raise ScenarioError(f"no policy {name!r}; {cure}")
     checked = settings(name, parameters)

@@ -115,6 +115,39 @@ def fleets(frame: pd.DataFrame, colors: Mapping[str, str]) -> tuple[alt.Chart, .
     )
 
 
+def lost_shares(looks: Sequence[Shown], causes: Mapping[str, str]) -> Iterator[Figure]:
+    """Yield the chart of the shares of their GPU-hours that fleets lost. causes: title of each metric that
+    is a part of the lost GPU-hours. A fleet without a plan has only their sum.
+    """
+    rows = []
+    for look in looks:
+        hours = look.run.metrics
+        planned = hours["productive_gpu_h"] > 0
+        whole = hours["lost_gpu_h"] + (hours["productive_gpu_h"] if planned else _kept(hours))
+        for key, title in (causes if planned else _LOST).items():
+            rows.append({"title": look.title, "cause": title, "share": hours[key] / whole})
+    frame, titles = pd.DataFrame(rows), [look.title for look in looks]
+    yield Figure(
+        "GPU-hours that were no kept work",
+        "A bar for each fleet, of its first seed: which share of its GPU-hours was lost, and to what.",
+        alt.Chart(frame, width=_WIDTH, height=alt.Step(34))
+        .mark_bar()
+        .encode(
+            x=alt.X("share:Q", title="Share of the fleet's GPU-hours", axis=alt.Axis(format="%")),
+            y=alt.Y("title:N", title=None, sort=titles, axis=alt.Axis(labelLimit=260)),
+            color=named("cause", dict(zip(dict.fromkeys(frame["cause"]), SERIES, strict=False))),
+            tooltip=["title:N", "cause:N", alt.Tooltip("share:Q", title="share", format=".2%")],
+        ),
+    )
+
+
+def _kept(hours: Mapping[str, float]) -> float:
+    """Return the GPU-hours of kept work of a fleet without a plan; 1 where nothing was lost."""
+    lost = 1 - hours["effective_share"]
+    return hours["lost_gpu_h"] * hours["effective_share"] / lost if lost else 1.0
+
+
+_LOST = {"lost_gpu_h": "lost"}
 _WIDTH = 900
 _STRETCHES = 300
 _HELD_UP = 1.2

@@ -18,8 +18,7 @@ def ladder(
     gpu: Annotated[str, option("MODEL", "The reference GPU, by a part of its name.")] = "V100 16GB",
     home: Annotated[str, option("CLOUD/REGION", "Region in which the first steps stay.")] = "aws/us-east-1",
     where: Annotated[
-        str,
-        option("CLOUD/REGION,…", "Prefixes of the allowed places, e.g. aws/us-,gcp. Default: all."),
+        str, option("CLOUD/REGION,…", "Prefixes of the allowed places, e.g. aws/us-,gcp. Default: all.")
     ] = "",
     market: Annotated[str, option("on-demand|spot", "Market of the prices.")] = "spot",
     move_every: Annotated[str, option("TIME,…", "Time between two choices, e.g. 1h,6h,1d,7d.")] = "1d",

@@ -34,7 +34,7 @@ _COLUMNS = (
 def import_(
     file: Annotated[Path, argument("FILE.csv", "One run per row.")], measurements: _PathOption = None
 ) -> None:
-    """Add the runs of a CSV file, all or none.
+    """Add the runs of a CSV file that the database has not yet, all or none.
 
     Columns: job, instance, workers, time_s, price_usd_h (of the whole cluster), vcpus and memory_gib (of one
     worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, use_bps (bandwidth
@@ -43,8 +43,10 @@ def import_(
     from lab.cloud.input.store import Measurements, read_csv
 
     database = Measurements(measurements)
-    count = database.add(read_csv(file))
-    write(f"{count} runs added to {database.path}\n")
+    runs = read_csv(file)
+    added = database.add_new(runs)
+    there = f"; {len(runs) - added} were there already" if added < len(runs) else ""
+    write(f"{added} of {len(runs)} runs added to {database.path}{there}\n")
 
 
 @app.command("list")

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.options import Backend, Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Backend, Format, FormatOption, NoProgressOption, argument, emit, option
 from lab.runs.formats import Column, Record, Result, Value
 from twinbed import ScenarioError
 
@@ -44,9 +44,9 @@ _FOUND = (Column("promise", "Promise"), Column("kept", "Kept"), Column("detail",
 
 PolicyArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME|FILE.py:CLASS(KEY=VALUE,…)",
-        help="A policy that ships or is installed, or a class in a file; its arguments are literals.",
+    argument(
+        "NAME|FILE.py:CLASS(KEY=VALUE,…)",
+        "A policy that ships or is installed, or a class in a file; its arguments are literals.",
     ),
 ]
 
@@ -64,10 +64,7 @@ def policies(
 @app.command()
 def show(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME|FILE.py:CLASS]", help="Only this. Default: all policies of containers."
-        ),
+        str | None, argument("[NAME|FILE.py:CLASS]", "Only this. Default: all policies of containers.")
     ] = None,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
@@ -132,15 +129,9 @@ def check(
     name: PolicyArgument,
     backend: Annotated[
         Backend,
-        typer.Option(
-            "--backend",
-            metavar="|".join(Backend),
-            help="Where containers run under it in the last check; testbed needs root.",
-        ),
+        option("|".join(Backend), "Where containers run under it in the last check; testbed needs root."),
     ] = Backend.TWIN,
-    sample: Annotated[
-        Path | None, typer.Option("--sample", metavar="FILE", help="File that a trace reader reads.")
-    ] = None,
+    sample: Annotated[Path | None, option("FILE", "File that a trace reader reads.")] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:

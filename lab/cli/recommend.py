@@ -11,12 +11,10 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from control.objective import Objective
 from control.recommender import RECOMMENDERS
 from lab.cli import config
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, usable
 from lab.cloud.search import Backend
 from twinbed import ScenarioError
 
@@ -24,140 +22,96 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def recommend(
-    job: Annotated[Path, typer.Argument(metavar="JOB", help="A job's file, or a shipped job's name.")],
-    by: Annotated[Objective, typer.Option("--by", help="Quantity to minimise.")] = Objective.COST,
-    deadline: Annotated[
-        str | None,
-        typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 6h or 90m."),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option("--budget", callback=usable, metavar="USD", help="Largest cost of the whole job."),
-    ] = None,
+    job: Annotated[Path, argument("JOB", "A job's file, or a shipped job's name.")],
+    by: Annotated[Objective, flag("--by", "Quantity to minimise.")] = Objective.COST,
+    deadline: Annotated[str | None, option("TIME", "Longest time of the job, e.g. 6h or 90m.")] = None,
+    budget: Annotated[float | None, option("USD", "Largest cost of the whole job.", callback=usable)] = None,
     budget_per_hour: Annotated[
-        float | None,
-        typer.Option(
-            "--budget-per-hour", callback=usable, metavar="USD", help="Largest price of the cluster."
-        ),
+        float | None, option("USD", "Largest price of the cluster.", callback=usable)
     ] = None,
     region: Annotated[
-        str, typer.Option("--region", help="Region of the prices.", envvar=config.VARIABLES["region"])
+        str, flag("--region", "Region of the prices.", envvar=config.VARIABLES["region"])
     ] = "us-central1",
-    market: Annotated[
-        str, typer.Option("--market", metavar="on-demand|spot", help="Market of the prices.")
-    ] = "on-demand",
+    market: Annotated[str, option("on-demand|spot", "Market of the prices.")] = "on-demand",
     types: Annotated[
         str | None,
-        typer.Option(
-            "--types",
-            metavar="A,B,…",
-            help="Instance types. Default: all if they are few, else those that were measured.",
-        ),
+        option("A,B,…", "Instance types. Default: all if they are few, else those that were measured."),
     ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option("--workers", metavar="N,N,…", help="Numbers of workers. Default: 1,2,3,4,6,8,12,16."),
-    ] = None,
+    workers: Annotated[str | None, option("N,N,…", "Numbers of workers. Default: 1,2,3,4,6,8,12,16.")] = None,
     batches: Annotated[
         str | None,
-        typer.Option(
-            "--batches",
-            metavar="N,N,…",
-            help="Batch sizes per worker to choose among. Default: the job's own; with scavenger, a quarter "
+        option(
+            "N,N,…",
+            "Batch sizes per worker to choose among. Default: the job's own; with scavenger, a quarter "
             "to eight times it.",
         ),
     ] = None,
     server: Annotated[
         str,
-        typer.Option(
-            "--server",
-            metavar="TYPE,…|auto",
-            help="Type of a parameter server; of several, or of all (auto), the one with the largest "
+        option(
+            "TYPE,…|auto",
+            "Type of a parameter server; of several, or of all (auto), the one with the largest "
             "bandwidth that the budget per hour pays for. Default: none.",
         ),
     ] = "",
     method: Annotated[
-        str,
-        typer.Option(
-            "--method", metavar="NAME", help=f"One of {', '.join(RECOMMENDERS)}, spotdnn, or your own."
-        ),
+        str, option("NAME", f"One of {', '.join(RECOMMENDERS)}, spotdnn, or your own.")
     ] = "transfer",
     loss: Annotated[
-        float | None,
-        typer.Option("--loss", callback=usable, metavar="LOSS", help="Loss to reach, for --method spotdnn."),
+        float | None, option("LOSS", "Loss to reach, for --method spotdnn.", callback=usable)
     ] = None,
     from_loss: Annotated[
-        float | None,
-        typer.Option(
-            "--from-loss", callback=usable, metavar="LOSS", help="Present loss, to plan again with --running."
-        ),
+        float | None, option("LOSS", "Present loss, to plan again with --running.", callback=usable)
     ] = None,
     running: Annotated[
-        str | None,
-        typer.Option(
-            "--running", metavar="TYPE=N,…", help="Workers left after a revocation, for --method spotdnn."
-        ),
+        str | None, option("TYPE=N,…", "Workers left after a revocation, for --method spotdnn.")
     ] = None,
     catalogue: Annotated[
         Path | None,
-        typer.Option(
-            "--catalogue",
-            metavar="FILE",
-            help="Your own prices, CSV or Parquet. Default: those that ship, and twinbed prices update.",
+        option(
+            "FILE", "Your own prices, CSV or Parquet. Default: those that ship, and twinbed prices update."
         ),
     ] = None,
     measurements: Annotated[
         Path | None,
-        typer.Option(
-            "--measurements",
-            metavar="FILE.duckdb",
-            help="Past runs. Default: $TWINBED_MEASUREMENTS, else measurements.duckdb in your data folder.",
+        option(
+            "FILE.duckdb",
+            "Past runs. Default: $TWINBED_MEASUREMENTS, else measurements.duckdb in your data folder.",
         ),
     ] = None,
     shipped_runs: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--shipped-runs/--no-shipped-runs",
-            help="Whether the shipped table of measured jobs counts as past runs, too.",
+            "Whether the shipped table of measured jobs counts as past runs, too.",
         ),
     ] = True,
     search: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--search",
-            help="Try clusters until the method stops: launch the job, measure it, store the trial, propose "
+            "Try clusters until the method stops: launch the job, measure it, store the trial, propose "
             "again.",
         ),
     ] = False,
     backend: Annotated[
         Backend,
-        typer.Option(
-            "--backend",
-            metavar="testbed|twin|gcloud",
-            help="Where --search runs trials: types emulated here (root), a rehearsal, or Google Cloud.",
+        option(
+            "testbed|twin|gcloud",
+            "Where --search runs trials: types emulated here (root), a rehearsal, or Google Cloud.",
         ),
     ] = Backend.TESTBED,
-    trials: Annotated[
-        int, typer.Option("--trials", metavar="N", min=1, help="Most trials of --search.")
-    ] = 12,
+    trials: Annotated[int, option("N", "Most trials of --search.", min=1)] = 12,
     trial_limit: Annotated[
-        str,
-        typer.Option(
-            "--trial-limit", metavar="TIME", help="Lease of a trial: its instances then end by themselves."
-        ),
+        str, option("TIME", "Lease of a trial: its instances then end by themselves.")
     ] = "30m",
     cap: Annotated[
-        float | None,
-        typer.Option("--cap", callback=usable, metavar="USD", help="Largest cost of all trials of --search."),
+        float | None, option("USD", "Largest cost of all trials of --search.", callback=usable)
     ] = None,
-    real: Annotated[
-        bool, typer.Option("--real", help="Let --backend gcloud spend real money, up to --cap.")
-    ] = False,
-    zone: Annotated[str, typer.Option("--zone", help="Zone of --backend gcloud.")] = "",
-    template: Annotated[
-        str, typer.Option("--template", metavar="NAME", help="Instance template of --backend gcloud.")
-    ] = "",
-    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows of the ranking.")] = 10,
+    real: Annotated[bool, flag("--real", "Let --backend gcloud spend real money, up to --cap.")] = False,
+    zone: Annotated[str, flag("--zone", "Zone of --backend gcloud.")] = "",
+    template: Annotated[str, option("NAME", "Instance template of --backend gcloud.")] = "",
+    top: Annotated[int, option("N", "Rows of the ranking.", min=1)] = 10,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:

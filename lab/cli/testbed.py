@@ -7,6 +7,7 @@ doctors), setting up (testbed.fabric.up), capturing (testbed.fabric.capture) or 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli import testbed_fabric
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.options import Format, FormatOption, NoProgressOption, argument, emit, flag, option, usable
 from lab.runs.formats import Column, Record, Result
 from twinbed.text import printable
 
@@ -55,6 +56,7 @@ _DETAILS = (
     Column("daemons", "Daemons", decimals=0),
     Column("missing", "Routes missing", decimals=0),
 )
+_PLURAL = re.compile(r"s\b")
 _BESIDES = Column("besides", "Besides")
 _ENDPOINTS = (
     Column("endpoint", "Endpoint"),
@@ -117,53 +119,31 @@ def doctor(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
 @app.command("up")
 def up(
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[PLAN.yaml]", help="File that describes the fabric; options override it."),
+        Path | None, argument("[PLAN.yaml]", "File that describes the fabric; options override it.")
     ] = None,
     topo: Annotated[
         str | None,
-        typer.Option(
-            "--topo",
-            metavar="FILE.py:CLASS",
-            help="A mininet.topo.Topo of your own: its hosts, its switches as ToRs, and its links' bw.",
+        option(
+            "FILE.py:CLASS",
+            "A mininet.topo.Topo of your own: its hosts, its switches as ToRs, and its links' bw.",
         ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Name of the fabric. Default: fabric.")
-    ] = None,
-    hosts: Annotated[
-        int | None, typer.Option("--hosts", metavar="N", help="Number of hosts. Default: 2.")
-    ] = None,
-    tors: Annotated[
-        int | None, typer.Option("--tors", metavar="N", help="Number of ToRs. Default: 2.")
-    ] = None,
-    endpoints: Annotated[
-        int | None, typer.Option("--endpoints", metavar="N", help="Endpoints of each host. Default: 1.")
-    ] = None,
-    bfd: Annotated[
-        str | None,
-        typer.Option("--bfd", metavar="MxMS", help="BFD's multiplier and interval in ms. Default: 5x50."),
-    ] = None,
+    name: Annotated[str | None, option("NAME", "Name of the fabric. Default: fabric.")] = None,
+    hosts: Annotated[int | None, option("N", "Number of hosts. Default: 2.")] = None,
+    tors: Annotated[int | None, option("N", "Number of ToRs. Default: 2.")] = None,
+    endpoints: Annotated[int | None, option("N", "Endpoints of each host. Default: 1.")] = None,
+    bfd: Annotated[str | None, option("MxMS", "BFD's multiplier and interval in ms. Default: 5x50.")] = None,
     rate: Annotated[
         float | None,
-        typer.Option(
-            "--rate",
-            callback=usable,
-            metavar="BPS",
-            help="Rate of every uplink, bits per second. Default: unlimited.",
-        ),
+        option("BPS", "Rate of every uplink, bits per second. Default: unlimited.", callback=usable),
     ] = None,
-    stock: Annotated[bool | None, typer.Option("--stock", help="Run FRR with its own defaults.")] = None,
+    stock: Annotated[bool | None, flag("--stock", "Run FRR with its own defaults.")] = None,
     fast_path: Annotated[
-        bool | None,
-        typer.Option("--fast-path", help="Let every host leave a dead uplink before routing does."),
+        bool | None, flag("--fast-path", "Let every host leave a dead uplink before routing does.")
     ] = None,
     bfd_plane: Annotated[
         bool | None,
-        typer.Option(
-            "--bfd-plane",
-            help="Let twinbed's own process behind bfdd send BFD's packets and keep its timers.",
-        ),
+        flag("--bfd-plane", "Let twinbed's own process behind bfdd send BFD's packets and keep its timers."),
     ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -198,22 +178,12 @@ def up(
 def capture(
     place: Annotated[
         str,
-        typer.Argument(
-            metavar="PLACE",
-            help="A host (h0), a ToR (t0) or an endpoint (h0e0), or one device there (h0:tor1).",
-        ),
+        argument("PLACE", "A host (h0), a ToR (t0) or an endpoint (h0e0), or one device there (h0:tor1)."),
     ],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The fabric's name.")] = "fabric",
-    seconds: Annotated[
-        float,
-        typer.Option("--seconds", callback=usable, metavar="S", help="Longest duration of the capture."),
-    ] = 10.0,
-    count: Annotated[
-        int, typer.Option("--count", metavar="N", help="End after this many decoded packets.")
-    ] = 100,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.pcap", help="Also write all packets to this file.")
-    ] = None,
+    name: Annotated[str, option("NAME", "The fabric's name.")] = "fabric",
+    seconds: Annotated[float, option("S", "Longest duration of the capture.", callback=usable)] = 10.0,
+    count: Annotated[int, option("N", "End after this many decoded packets.")] = 100,
+    out: Annotated[Path | None, option("FILE.pcap", "Also write all packets to this file.")] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -263,12 +233,9 @@ def status(form: FormatOption = Format.TABLE, _no_progress: NoProgressOption = F
 @app.command("down")
 def down(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[FABRIC]", help="This fabric only. Default: what killed runs left."),
+        str | None, argument("[FABRIC]", "This fabric only. Default: what killed runs left.")
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also end live runs and fabrics, and remove them.")
-    ] = False,
+    everything: Annotated[bool, flag("--all", "Also end live runs and fabrics, and remove them.")] = False,
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:
@@ -342,8 +309,9 @@ def _columns(form: Format) -> tuple[Column, ...]:
 
 def _besides(row: Record) -> str:
     """Return a row's details as text."""
-    words = [f"{row[column.key]} {column.title}" for column in _DETAILS if row.get(column.key)]
-    return ", ".join(words).lower().replace("tors", "ToRs").replace("oci", "OCI")
+    counts = [(row[column.key], column.title) for column in _DETAILS if row.get(column.key)]
+    words = [f"{count} {_PLURAL.sub('', title, 1) if count == 1 else title}" for count, title in counts]
+    return ", ".join(words).lower().replace(" tor", " ToR").replace("oci", "OCI")
 
 
 def _rows(runs: Sequence[Run], fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from lab.cli.options import argument, flag, option
+
 if TYPE_CHECKING:
     from testbed.fabric.model import Fabric
 
@@ -27,37 +29,26 @@ class Fault(TyperCommand):
         return super().parse_args(ctx, words)
 
 
-_Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The fabric's name.")]
+_Name = Annotated[str, option("NAME", "The fabric's name.", "--name")]
 
 
 def fault(
-    link: Annotated[str, typer.Argument(metavar="LINK", help="A host's link to a ToR: h0:tor1.")],
+    link: Annotated[str, argument("LINK", "A host's link to a ToR: h0:tor1.")],
     name: _Name = "fabric",
     silent: Annotated[
-        bool, typer.Option("--silent", help="Drop everything and keep the carrier.", show_default=False)
+        bool, flag("--silent", "Drop everything and keep the carrier.", show_default=False)
     ] = False,
-    one_way: Annotated[
-        str | None, typer.Option("--one-way", metavar="out|in", help="Only what the host sends, or receives.")
-    ] = None,
-    loss: Annotated[
-        str | None, typer.Option("--loss", metavar="5%", help="Drop this share of the packets, silently.")
-    ] = None,
-    delay: Annotated[
-        str | None, typer.Option("--delay", metavar="2ms", help="Delay packets; needs a kernel with netem.")
-    ] = None,
+    one_way: Annotated[str | None, option("out|in", "Only what the host sends, or receives.")] = None,
+    loss: Annotated[str | None, option("5%", "Drop this share of the packets, silently.")] = None,
+    delay: Annotated[str | None, option("2ms", "Delay packets; needs a kernel with netem.")] = None,
     corrupt: Annotated[
-        str | None,
-        typer.Option(
-            _CORRUPT, metavar="[1%]", help="Corrupt this share, or 1% of the packets; needs netem, too."
-        ),
+        str | None, option("[1%]", "Corrupt this share, or 1% of the packets; needs netem, too.", _CORRUPT)
     ] = None,
-    flap: Annotated[
-        str | None, typer.Option("--flap", metavar="10s", help="Impair and repair in turns, each this long.")
-    ] = None,
-    at: Annotated[str | None, typer.Option("--at", metavar="5s", help="Begin after this time.")] = None,
-    lasts: Annotated[str | None, typer.Option("--for", metavar="20s", help="Repair after this time.")] = None,
+    flap: Annotated[str | None, option("10s", "Impair and repair in turns, each this long.")] = None,
+    at: Annotated[str | None, option("5s", "Begin after this time.")] = None,
+    lasts: Annotated[str | None, option("20s", "Repair after this time.", "--for")] = None,
     clear: Annotated[
-        bool, typer.Option("--clear", help="Repair the link and do nothing else.", show_default=False)
+        bool, flag("--clear", "Repair the link and do nothing else.", show_default=False)
     ] = False,
 ) -> None:
     """Impair a link of a fabric that is up: take its carrier, drop all packets, or drop a share of them.
@@ -88,12 +79,8 @@ def fault(
 
 
 def run_inside(
-    place: Annotated[
-        str, typer.Argument(metavar="PLACE", help="A host (h0), a ToR (t0) or an endpoint (h0e0).")
-    ],
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="The command with its arguments, after --.")
-    ],
+    place: Annotated[str, argument("PLACE", "A host (h0), a ToR (t0) or an endpoint (h0e0).")],
+    command: Annotated[list[str], argument("COMMAND", "The command with its arguments, after --.")],
     name: _Name = "fabric",
 ) -> None:
     """Run a command in a namespace of a fabric that is up. The exit code is the command's."""

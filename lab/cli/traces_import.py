@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Read traces from other people's systems.", no_args_is_help=True)
 
-ScenarioOut = Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="Scenario to write.")]
+ScenarioOut = Annotated[Path, option("FILE.yaml", "Scenario to write.", "--out")]
 IterationsOption = Annotated[
-    int, typer.Option("--iterations", min=1, metavar="N", help="Iterations of the job in the scenario.")
+    int, option("N", "Iterations of the job in the scenario.", "--iterations", min=1)
 ]
 _COLUMNS = (
     Column("trace", "Trace"),
@@ -68,10 +68,7 @@ def prometheus(
 
 @app.command()
 def kineto(
-    trace: Annotated[
-        Path,
-        typer.Argument(metavar="TRACE.json[.gz]", help="Trace of one rank, exported by PyTorch's profiler."),
-    ],
+    trace: Annotated[Path, argument("TRACE.json[.gz]", "Trace of one rank, exported by PyTorch's profiler.")],
     out: ScenarioOut,
     iterations: IterationsOption = 1000,
     form: FormatOption = Format.TABLE,
@@ -91,10 +88,7 @@ def kineto(
 @app.command()
 def chakra(
     trace: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TRACE.et[.gz]", help="A Chakra execution trace of one rank, or chakra_jsonizer's JSON."
-        ),
+        Path, argument("TRACE.et[.gz]", "A Chakra execution trace of one rank, or chakra_jsonizer's JSON.")
     ],
     out: ScenarioOut,
     ranks: Annotated[
@@ -129,14 +123,9 @@ def _job(job: TrainingTrace, out: Path, iterations: int, form: Format) -> None:
 
 @app.command(name="nccl-tests")
 def nccl_tests(
-    printed: Annotated[
-        Path, typer.Argument(metavar="OUTPUT.txt", help="Output of all_reduce_perf, alltoall_perf …")
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.toml", help="Calibration to write.")],
-    operation: Annotated[
-        str,
-        typer.Option("--operation", metavar="NAME", help="The operation, if the output does not name it."),
-    ] = "",
+    printed: Annotated[Path, argument("OUTPUT.txt", "Output of all_reduce_perf, alltoall_perf …")],
+    out: Annotated[Path, option("FILE.toml", "Calibration to write.")],
+    operation: Annotated[str, option("NAME", "The operation, if the output does not name it.")] = "",
     form: FormatOption = Format.TABLE,
     _no_progress: NoProgressOption = False,
 ) -> None:

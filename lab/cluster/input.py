@@ -35,23 +35,19 @@ class ServersInput(Section):
     count: int = Field(ge=0, le=100_000, description="Number of servers.")
     gpus: int = Field(default=8, ge=1, le=1024, description="GPUs of each server.")
     racks: PositiveInt = Field(default=1, description="Number of racks over which the servers are spread.")
-    speed: PositiveFloat = Field(
-        default=1.0,
-        description="Speed of this type, relative to the type on which durations were measured. A job whose "
-        "model is in `models` has the speed that is given there.",
-    )
+    speed: PositiveFloat = 1.0
+    """Speed of this type, relative to the type on which durations were measured. A job whose model is in
+    `models` has the speed that is given there."""
     price_usd_h: NonNegativeFloat = Field(default=0.0, description="Price of a GPU-hour, USD.")
 
 
 class QueueInput(Section):
     """The share of the GPUs that a queue may use."""
 
-    share: NonNegativeFloat = Field(
-        description="Share of all GPUs that the queue is guaranteed under policy `yarn`, 0 to 1."
-    )
-    most: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="Largest share of all GPUs that the queue may use, under every policy."
-    )
+    share: NonNegativeFloat
+    """Share of all GPUs that the queue is guaranteed under policy `yarn`, 0 to 1."""
+    most: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Largest share of all GPUs that the queue may use, under every policy."""
 
 
 class GoodputInput(Section):
@@ -67,9 +63,8 @@ class GoodputInput(Section):
     beta_n: NonNegativeFloat = Field(default=0.0, description="Additional time of each further GPU, s.")
     alpha_r: NonNegativeFloat = Field(description="Exchange time of two GPUs in one server, s.")
     beta_r: NonNegativeFloat = Field(default=0.0, description="Additional time of each further GPU, s.")
-    gamma: Annotated[float, Field(ge=1, le=10)] = Field(
-        default=1.0, description="Overlap of computing and exchange, 1 (none) to 10."
-    )
+    gamma: Annotated[float, Field(ge=1, le=10)] = 1.0
+    """Overlap of computing and exchange, 1 (none) to 10."""
     noise: PositiveFloat = Field(description="Noise scale of the gradients, samples.")
     batch: PositiveInt = Field(description="Batch size with which the model was tuned, samples of all GPUs.")
     most_batch: PositiveInt = Field(description="Largest batch size, samples of all GPUs.")
@@ -100,58 +95,45 @@ class LogInput(Section):
     """Jobs that were recorded in a scheduler's log."""
 
     path: str = Field(description="Path of the log, relative to the scenario file.")
-    format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv", "kubernetes", "surf"] = Field(
-        description="Its format; docs/how-to/ask-about-a-cluster.md describes them."
-    )
+    format: Literal["philly", "alibaba-gpu-2023", "swf", "sacct", "csv", "kubernetes", "surf"]
+    """Its format; docs/how-to/ask-about-a-cluster.md describes them."""
     skip: int = Field(default=0, ge=0, description="Number of jobs at its start that are left out.")
     count: int | None = Field(default=None, ge=1, description="Number of jobs that are used; null: all.")
-    stretch: PositiveFloat = Field(
-        default=1.0, description="Factor on the times between submissions; 0.5 doubles the load."
-    )
+    stretch: PositiveFloat = 1.0
+    """Factor on the times between submissions; 0.5 doubles the load."""
 
 
 class MeasuredInput(Section):
     """Jobs drawn from a table of measured speeds, as Gavel's generator does."""
 
     path: str = Field(description="CSV of measured speeds, relative to the scenario file; it is not shipped.")
-    source: str | None = Field(
-        default=None, description="Use only the rows with this `source`; needed if the table has several."
-    )
+    source: str | None = None
+    """Use only the rows with this `source`; needed if the table has several."""
     count: int = Field(ge=1, le=MOST_JOBS, description="Number of jobs.")
-    per_hour: PositiveFloat | None = Field(
-        description="Mean number of jobs that are submitted per hour; null: all at the start."
-    )
-    several_gpus: bool = Field(
-        default=False, description="Jobs have 1, 2, 4 or 8 GPUs (70, 10, 15, 5 %); false: one GPU each."
-    )
-    urgent_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="Share of jobs with weight 5; the others have 1."
-    )
+    per_hour: PositiveFloat | None
+    """Mean number of jobs that are submitted per hour; null: all at the start."""
+    several_gpus: bool = False
+    """Jobs have 1, 2, 4 or 8 GPUs (70, 10, 15, 5 %); false: one GPU each."""
+    urgent_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of jobs with weight 5; the others have 1."""
     reference: str = Field(default="v100", description="Type on which durations are drawn.")
-    pairs: str | None = Field(
-        default=None,
-        description="CSV of measured speeds of two jobs on the same GPUs, relative to the scenario file; "
-        "null: `pair_speed` holds. It is not shipped.",
-    )
+    pairs: str | None = None
+    """CSV of measured speeds of two jobs on the same GPUs, relative to the scenario file; null: `pair_speed`
+    holds. It is not shipped."""
 
 
 class FaultsInput(Section):
     """Servers that fail: at random moments, or by a trace."""
 
-    per_server_day: NonNegativeFloat | None = Field(
-        default=None, description="Faults of each server per day; null: those of the trace."
-    )
-    repair_s: PositiveFloat = Field(
-        default=14_400.0, description="Time until a server works again, s; a trace has its own times."
-    )
-    trace: str | None = Field(
-        default=None,
-        description="CSV of StepFun's fault trace (InfiniteHBD), relative to the scenario file; null: none. "
-        "Each server has the faults of a different server of the trace, drawn at random. It is not shipped.",
-    )
-    from_day: NonNegativeFloat = Field(
-        default=0.0, description="Day of the trace that corresponds to begin_s; the trace has 348 days."
-    )
+    per_server_day: NonNegativeFloat | None = None
+    """Faults of each server per day; null: those of the trace."""
+    repair_s: PositiveFloat = 14_400.0
+    """Time until a server works again, s; a trace has its own times."""
+    trace: str | None = None
+    """CSV of StepFun's fault trace (InfiniteHBD), relative to the scenario file; null: none. Each server has
+    the faults of a different server of the trace, drawn at random. It is not shipped."""
+    from_day: NonNegativeFloat = 0.0
+    """Day of the trace that corresponds to begin_s; the trace has 348 days."""
     begin_s: NonNegativeFloat = Field(default=0.0, description="First moment of faults, s.")
     end_s: PositiveFloat = Field(default=604_800.0, description="Last moment of faults, s; default: a week.")
 
@@ -167,30 +149,23 @@ class FaultsInput(Section):
 class EmulationInput(Section):
     """The emulation of the cluster by this machine's CPUs: real jobs train, in compressed time."""
 
-    compression: PositiveFloat = Field(
-        description="Seconds of the cluster per second of the machine. Jobs are shorter by this factor. "
-        "Real processes start and restart as fast as ever, so in the cluster that takes this many times "
-        "as long."
-    )
-    gpu_cores: Annotated[float, Field(ge=0.02, le=64)] = Field(
-        description="CPU quota that emulates a GPU on which a job has speed 1, cores."
-    )
-    slurm: Literal["no", "runs", "decides"] = Field(
-        default="no",
-        description="Use of a real Slurm on the testbed: no; it runs what the scheduler decides (runs); it "
-        "decides itself (decides), for which the twin uses policy fifo-backfill.",
-    )
+    compression: PositiveFloat
+    """Seconds of the cluster per second of the machine. Jobs are shorter by this factor. Real processes start
+    and restart as fast as ever, so in the cluster that takes this many times as long."""
+    gpu_cores: Annotated[float, Field(ge=0.02, le=64)]
+    """CPU quota that emulates a GPU on which a job has speed 1, cores."""
+    slurm: Literal["no", "runs", "decides"] = "no"
+    """Use of a real Slurm on the testbed: no; it runs what the scheduler decides (runs); it decides itself
+    (decides), for which the twin uses policy fifo-backfill."""
 
 
 class WatchedInput(Section):
     """The jobs that count, by their place in the order of submission."""
 
-    first: int = Field(
-        default=0, ge=0, description="Number of the first job that counts; earlier jobs only fill the queue."
-    )
-    last: int | None = Field(
-        default=None, ge=1, description="Number of the first job that no longer counts; null: all count."
-    )
+    first: int = Field(default=0, ge=0)
+    """Number of the first job that counts; earlier jobs only fill the queue."""
+    last: int | None = Field(default=None, ge=1)
+    """Number of the first job that no longer counts; null: all count."""
 
     @model_validator(mode="after")
     def _in_order(self) -> WatchedInput:
@@ -203,69 +178,46 @@ class ClusterInput(Section):
     """A cluster and its jobs: exactly one of synthetic, log and measured."""
 
     servers: dict[str, ServersInput] = Field(min_length=1, description="Servers by GPU type.")
-    queues: dict[str, QueueInput] = Field(
-        default_factory=dict, description="Quotas of queues by name; without quotas, queues share equally."
-    )
-    models: dict[str, dict[str, NonNegativeFloat]] = Field(
-        default_factory=dict,
-        description="Speeds of a job by model and type, relative to the type on which durations were "
-        "measured; 0: it cannot run there. A job without a known model gets one of these at random.",
-    )
-    goodput: dict[str, GoodputInput] = Field(
-        default_factory=dict,
-        description="Goodput by model. It gives the speed of a job on any number of GPUs at the best batch "
-        "size. Only policy `pollux` uses it; a job of another model gets its whole gang or nothing.",
-    )
+    queues: dict[str, QueueInput] = Field(default_factory=dict)
+    """Quotas of queues by name; without quotas, queues share equally."""
+    models: dict[str, dict[str, NonNegativeFloat]] = Field(default_factory=dict)
+    """Speeds of a job by model and type, relative to the type on which durations were measured; 0: it cannot
+    run there. A job without a known model gets one of these at random."""
+    goodput: dict[str, GoodputInput] = Field(default_factory=dict)
+    """Goodput by model. It gives the speed of a job on any number of GPUs at the best batch size. Only policy
+    `pollux` uses it; a job of another model gets its whole gang or nothing."""
     synthetic: SyntheticInput | None = Field(default=None, description="Jobs drawn at random.")
     log: LogInput | None = Field(default=None, description="Jobs of a log.")
     measured: MeasuredInput | None = Field(default=None, description="Jobs drawn from measured speeds.")
-    deadlines: list[PositiveFloat] = Field(
-        default_factory=list,
-        description="Factors to draw from with equal probability. A job is due this many times its run time "
-        "alone on its fastest type after its submission; empty: no deadlines. Policy `gavel-cost` uses them.",
-    )
-    together: bool = Field(
-        default=False, description="Jobs wait for as few servers as possible; false: they spread if need be."
-    )
-    spread_speed: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None,
-        description="Speed of a gang on more servers than it needs, relative to its speed on as few as "
-        "possible; null: as measured, else 0.9.",
-    )
-    pair_speed: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None,
-        description="Speed of a job that shares its GPUs with another job, relative to its speed alone, for "
-        "pairs that were not measured; null: they cannot share. Policies `gavel-sharing` and `gandiva` use "
-        "it.",
-    )
-    sync_s: NonNegativeFloat = Field(
-        default=10.0,
-        description="Time in each round in which the copies of a forked job exchange their parameters, s. "
-        "Policy `hadar-e` forks jobs. An assumption.",
-    )
+    deadlines: list[PositiveFloat] = Field(default_factory=list)
+    """Factors to draw from with equal probability. A job is due this many times its run time alone on its
+    fastest type after its submission; empty: no deadlines. Policy `gavel-cost` uses them."""
+    together: bool = False
+    """Jobs wait for as few servers as possible; false: they spread if need be."""
+    spread_speed: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Speed of a gang on more servers than it needs, relative to its speed on as few as possible; null: as
+    measured, else 0.9."""
+    pair_speed: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Speed of a job that shares its GPUs with another job, relative to its speed alone, for pairs that were
+    not measured; null: they cannot share. Policies `gavel-sharing` and `gandiva` use it."""
+    sync_s: NonNegativeFloat = 10.0
+    """Time in each round in which the copies of a forked job exchange their parameters, s. Policy `hadar-e`
+    forks jobs. An assumption."""
     round_s: PositiveFloat = Field(default=360.0, description="Length of a scheduler's round, s.")
-    at_events: bool = Field(
-        default=True,
-        description="Schedulers that can decide at each arrival, end and fault; false: all decide in rounds.",
-    )
-    restart_s: NonNegativeFloat = Field(
-        default=30.0, description="Time without progress after a job's servers changed, s. An assumption."
-    )
-    checkpoint_s: PositiveFloat = Field(
-        default=600.0, description="Work between two saves, s; a fault loses later work. An assumption."
-    )
+    at_events: bool = True
+    """Schedulers that can decide at each arrival, end and fault; false: all decide in rounds."""
+    restart_s: NonNegativeFloat = 30.0
+    """Time without progress after a job's servers changed, s. An assumption."""
+    checkpoint_s: PositiveFloat = 600.0
+    """Work between two saves, s; a fault loses later work. An assumption."""
     faults: FaultsInput | None = Field(default=None, description="Faults of servers; null: no server fails.")
-    emulation: EmulationInput | None = Field(
-        default=None,
-        description="How this machine emulates the cluster on the testbed; models are then names of "
-        "training jobs. The twin takes the time of restarts from the calibration, and "
-        "ignores restart_s. Starts share the machine's cores, on both backends.",
-    )
+    emulation: EmulationInput | None = None
+    """How this machine emulates the cluster on the testbed; models are then names of training jobs. The twin
+    takes the time of restarts from the calibration, and ignores restart_s. Starts share the machine's cores,
+    on both backends."""
     watched: WatchedInput = Field(default=WatchedInput(), description="Which jobs count in the metrics.")
-    fairness: bool = Field(
-        default=True,
-        description="Simulate an equally divided cluster, too, which finish-time fairness compares with.",
-    )
+    fairness: bool = True
+    """Simulate an equally divided cluster, too, which finish-time fairness compares with."""
     settings: Annotated[dict[str, dict[str, Any]], AfterValidator(_known)] = Field(
         default_factory=dict, description=f"Settings of schedulers, by family: {', '.join(SETTINGS)}."
     )

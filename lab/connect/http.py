@@ -106,12 +106,22 @@ class Server:
         return self._where + path
 
     def post(
-        self, path: str, form: Mapping[str, str] | list[tuple[str, str]], feed: Callable[[bytes], None]
+        self,
+        path: str,
+        form: Mapping[str, str] | list[tuple[str, str]],
+        feed: Callable[[bytes], None],
+        *,
+        get: bool = False,
     ) -> None:
-        """Send a form and hand the answer on piece by piece. Raises BackendError that names URL and cure."""
-        url = self.url(path)
+        """Send a form and hand the answer on piece by piece. Raises BackendError that names URL and cure.
+
+        get: the path takes GET alone, so the form goes into its query.
+        """
+        url, text = self.url(path), urlencode(form)
         try:
-            response = self._response(path, urlencode(form))
+            response = (
+                self._response("GET", f"{path}?{text}", "") if get else self._response("POST", path, text)
+            )
             refusal = None if response.status == http.client.OK else self._refused(url, response)
             while refusal is None and (piece := response.read(PIECE_BYTES)):
                 feed(piece)
@@ -127,7 +137,7 @@ class Server:
             self.close()
             raise refusal or BackendError(f"{url}: {_CUT}")
 
-    def _response(self, path: str, body: str) -> http.client.HTTPResponse:
+    def _response(self, verb: str, path: str, body: str) -> http.client.HTTPResponse:
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         if self._access.authorization:
             headers["Authorization"] = self._access.authorization
@@ -135,7 +145,7 @@ class Server:
         for last in (fresh, True):
             connection = self._connection or self._connected()
             try:
-                connection.request("POST", self._path + path, body, headers)
+                connection.request(verb, self._path + path, body, headers)
                 return connection.getresponse()
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 # A server may close a connection that was idle; a fresh one must answer.

@@ -298,7 +298,8 @@ class _Reading:
 
     def _json(self, path: str, form: list[tuple[str, str]]) -> list[object]:
         body = Body(self._server.url(_API + path))
-        self._server.post(_API + path, form, body.feed)
+        # Prometheus takes the values of a label by GET alone.
+        self._server.post(_API + path, form, body.feed, get=path.endswith("/values"))
         answer = body.listed()
         self._warnings |= dict.fromkeys(answer.warnings)
         return answer.data

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,8 +25,7 @@ from lab.containers.advise.model import Advice
 from lab.containers.advise.page import document
 from lab.containers.advise.rehearsal import Hosts
 from lab.containers.calibrate.values import load_calibration
-from lab.explorer import limits
-from lab.explorer.worker import Channel, carry_out
+from lab.explorer.worker import AnyRequest, Channel, carry_out
 from twinbed import ScenarioError, TraceError
 
 _ANSWER_BYTES = 8 << 20
@@ -40,13 +39,13 @@ _SIGNIFICANT = 5
 
 
 @dataclass(frozen=True, slots=True)
-class AdviceRequest:
+class AdviceRequest(AnyRequest):
     """The input of an advice.
 
-    source: a shipped recording's name or a file in `folder`, "" for a server url, selector, since, step: of a
-    Prometheus, in the words of the command line risk: largest accepted share of throttled periods hosts,
-    host_cores: number of the hosts that containers share, and cores of each; None: one for each folder,
-    memory_bytes: see lab.explorer.worker.AnyRequest
+    source: a shipped recording's name or a file in `folder`, "" for a server.
+    url, selector, since, step: of a Prometheus, in the words of the command line.
+    risk: largest accepted share of throttled periods.
+    hosts, host_cores: number of the hosts that containers share, and cores of each; None: one for each.
     """
 
     module: ClassVar[str] = "lab.explorer.advise_job"
@@ -58,23 +57,12 @@ class AdviceRequest:
     risk: float = 0.05
     hosts: int | None = None
     host_cores: float | None = None
-    folder: str = ""
-    memory_bytes: int = field(default_factory=lambda: limits.shared().memory_bytes)
 
     @property
     def asked(self) -> list[str | float | None]:
         """What an answer depends on."""
         how = [self.risk, self.hosts, self.host_cores]
         return [self.source, self.url, self.selector, self.since, self.step, *how]
-
-    def to_json(self) -> str:
-        """Return the request as one line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, line: str) -> AdviceRequest:
-        """Return the request that `to_json` wrote."""
-        return cls(**json.loads(line))
 
 
 def _work(request: AdviceRequest, channel: Channel) -> dict[str, Any]:

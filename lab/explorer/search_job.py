@@ -8,33 +8,30 @@ for the command line. The question is a pickle, like those of lab.explorer.answe
 from __future__ import annotations
 
 import base64
-import json
 import pickle
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lab.cloud.input.price_list import in_use
 from lab.cloud.input.store import Measurements
 from lab.cloud.run.recommending import Question
-from lab.explorer import limits
-from lab.explorer.worker import Channel, carry_out
+from lab.explorer.worker import AnyRequest, Channel, carry_out
 
 if TYPE_CHECKING:
     from lab.cloud.search.loop import Trial
 
 
 @dataclass(frozen=True, slots=True)
-class SearchRequest:
+class SearchRequest(AnyRequest):
     """The input of a search.
 
     pickled: the question, in base64
     trials: most trials
     cap_usd: most that they may cost together, US$; None: no bound
     asked: stands for the choices on the page
-    folder, memory_bytes: see lab.explorer.worker.AnyRequest
     """
 
     module: ClassVar[str] = "lab.explorer.search_job"
@@ -42,22 +39,11 @@ class SearchRequest:
     trials: int
     cap_usd: float | None = None
     asked: int = 0
-    folder: str = ""
-    memory_bytes: int = field(default_factory=lambda: limits.shared().memory_bytes)
 
     @classmethod
     def of(cls, question: Question, trials: int, cap_usd: float | None, asked: int) -> SearchRequest:
         """Return the request for a search."""
         return cls(base64.b64encode(pickle.dumps(question)).decode(), trials, cap_usd, asked)
-
-    def to_json(self) -> str:
-        """Return the request as one line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, line: str) -> SearchRequest:
-        """Return the request that `to_json` wrote."""
-        return cls(**json.loads(line))
 
 
 def _work(request: SearchRequest, channel: Channel) -> dict[str, Any]:

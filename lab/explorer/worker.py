@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, Protocol, TextIO, TypeVar
+from typing import Any, ClassVar, Self, TextIO, TypeVar
 
 from lab.ask.scenario import Scenario, build, expand
 from lab.explorer import limits
@@ -34,53 +34,48 @@ class _CancelledError(BaseException):
     """SIGTERM as an exception, so that the store tidies up. No `except Exception` may catch it."""
 
 
-class AnyRequest(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyRequest:
     """A page's request to a child process.
 
-    module: the module whose `carry_out` executes it folder: holds uploads and is removed at the end, "" for
-    none memory_bytes: most memory that the child may write to, bytes
+    module: the module whose `carry_out` executes it.
+    folder: holds uploads and is removed at the end, "" for none.
+    memory_bytes: most memory that the child may write to, bytes.
     """
 
-    @property
-    def module(self) -> str: ...  # noqa: D102
-    @property
-    def folder(self) -> str: ...  # noqa: D102
-    @property
-    def memory_bytes(self) -> int: ...  # noqa: D102
-    def to_json(self) -> str: ...  # noqa: D102
-
-
-Asked = TypeVar("Asked", bound=AnyRequest)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The request to a worker.
-
-    scenario: plain data for lab.ask.scenario.build (paths in it are relative to `folder` if that is given);
-    store: root of the run store; folder: holds an uploaded trace and is removed at the end ("" for none);
-    memory_bytes: most memory that the worker may write to, bytes.
-    """
-
-    module: ClassVar[str] = "lab.explorer.worker"
-    scenario: dict[str, Any]
-    store: str
+    module: ClassVar[str]
     folder: str = ""
     memory_bytes: int = field(default_factory=lambda: limits.shared().memory_bytes)
-
-    @classmethod
-    def of(cls, scenario: Scenario, store: Path, folder: str = "") -> Request:
-        """Return the request for all runs of a scenario."""
-        return cls(scenario.model_dump(mode="json", exclude_unset=True), str(store.absolute()), folder)
 
     def to_json(self) -> str:
         """Return the request as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, line: str) -> Request:
+    def from_json(cls, line: str) -> Self:
         """Return the request that `to_json` wrote."""
         return cls(**json.loads(line))
+
+
+Asked = TypeVar("Asked", bound=AnyRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Request(AnyRequest):
+    """The request to a worker.
+
+    scenario: plain data for lab.ask.scenario.build. Paths in it are relative to `folder` if that is given.
+    store: root of the run store.
+    """
+
+    module: ClassVar[str] = "lab.explorer.worker"
+    scenario: dict[str, Any]
+    store: str
+
+    @classmethod
+    def of(cls, scenario: Scenario, store: Path, folder: str = "") -> Request:
+        """Return the request for all runs of a scenario."""
+        return cls(scenario.model_dump(mode="json", exclude_unset=True), str(store.absolute()), folder=folder)
 
 
 class Channel:

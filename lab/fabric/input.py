@@ -38,13 +38,11 @@ class TopologyInput(Section):
 
     hosts: int = Field(default=5, ge=2, le=100_000, description="Number of hosts.")
     tors: PositiveInt = Field(default=2, description="Number of ToRs, a multiple of `uplinks`.")
-    uplinks: PositiveInt = Field(
-        default=2, description="Number of uplinks of every host, each to another ToR."
-    )
+    uplinks: PositiveInt = 2
+    """Number of uplinks of every host, each to another ToR."""
     nics: PositiveInt = Field(default=1, description="Number of adapters that share a host's uplinks.")
-    spines: int = Field(
-        default=0, ge=0, description="Number of switches that connect all ToRs; 0: there are none."
-    )
+    spines: int = Field(default=0, ge=0)
+    """Number of switches that connect all ToRs; 0: there are none."""
 
 
 _PLACE = ("what", "host", "uplink", "one_way")
@@ -54,36 +52,24 @@ _PLACE = ("what", "host", "uplink", "one_way")
 class FaultsInput(Section):
     """Faults at the edge of the fabric."""
 
-    kind: Literal["none", "single", "round_robin", "flapping", "random"] = Field(
-        default="round_robin",
-        description="`single`: one fault; `round_robin`: faults of one port after another; `flapping`: "
-        "faults of the same device; `random`: faults of all devices at the rates of `per_day`; `none`.",
-    )
-    what: Literal["port", "link", "nic", "tor"] = Field(
-        default="port", description="Device that a single fault breaks, or that flaps."
-    )
+    kind: Literal["none", "single", "round_robin", "flapping", "random"] = "round_robin"
+    """`single`: one fault; `round_robin`: faults of one port after another; `flapping`: faults of the same
+    device; `random`: faults of all devices at the rates of `per_day`; `none`."""
+    what: Literal["port", "link", "nic", "tor"] = "port"
+    """Device that a single fault breaks, or that flaps."""
     host: int = Field(default=0, ge=0, description="Host of a single fault or of a flapping device.")
-    uplink: int | None = Field(
-        default=None,
-        ge=0,
-        description="Uplink of that host; null: the first path that the measurement takes.",
-    )
-    one_way: Literal["out", "in"] | None = Field(
-        default=None,
-        description="The only direction that a single or flapping fault silences, seen from the host; null: "
-        "both.",
-    )
-    per_day: dict[Literal["port", "link", "nic", "tor"], NonNegativeFloat] = Field(
-        default_factory=dict, description="Random faults: faults of each single device per day, by kind."
-    )
+    uplink: int | None = Field(default=None, ge=0)
+    """Uplink of that host; null: the first path that the measurement takes."""
+    one_way: Literal["out", "in"] | None = None
+    """The only direction that a single or flapping fault silences, seen from the host; null: both."""
+    per_day: dict[Literal["port", "link", "nic", "tor"], NonNegativeFloat] = Field(default_factory=dict)
+    """Random faults: faults of each single device per day, by kind."""
     silent: bool = Field(default=True, description="Links keep their carrier, so a fault is not reported.")
-    at_s: PositiveFloat | None = Field(
-        default=None, description="Start of the first fault, s; null: the middle (`single`), or after `up_s`."
-    )
+    at_s: PositiveFloat | None = None
+    """Start of the first fault, s; null: the middle (`single`), or after `up_s`."""
     down_s: PositiveFloat = Field(default=20.0, description="Length of a fault, s.")
-    up_s: PositiveFloat = Field(
-        default=20.0, description="Healthy time between faults that follow one another, s."
-    )
+    up_s: PositiveFloat = 20.0
+    """Healthy time between faults that follow one another, s."""
 
     @model_validator(mode="after")
     def _rates_of_random_ones(self) -> FaultsInput:
@@ -113,9 +99,8 @@ class CollectiveInput(Section):
     operation: Literal[
         "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"
     ] = Field(default="all_reduce", description="The operation, by its name in nccl-tests.")
-    message_bytes: PositiveInt = Field(
-        default=2_000_000_000, description="Message size as nccl-tests counts it, B."
-    )
+    message_bytes: PositiveInt = 2_000_000_000
+    """Message size as nccl-tests counts it, B."""
     repeats: PositiveInt = Field(default=800, description="Number of operations, one after another.")
 
 
@@ -133,33 +118,25 @@ class TrainingInput(Section):
     parameters: PositiveFloat = Field(description="Number of parameters of the model.")
     layers: PositiveInt = Field(default=1, description="Number of layers of the model.")
     micro_batches: PositiveInt = Field(default=1, description="Micro-batches per iteration and replica.")
-    micro_batch_s: PositiveFloat = Field(
-        description="Time of the forward and backward pass of one micro-batch on one GPU alone, s."
-    )
-    activation_bytes: NonNegativeFloat = Field(
-        default=0.0, description="Size of a micro-batch's activations between two layers, B."
-    )
-    gradient_bytes: PositiveFloat = Field(
-        default=4.0, description="Size of the gradient of one parameter, B."
-    )
+    micro_batch_s: PositiveFloat
+    """Time of the forward and backward pass of one micro-batch on one GPU alone, s."""
+    activation_bytes: NonNegativeFloat = 0.0
+    """Size of a micro-batch's activations between two layers, B."""
+    gradient_bytes: PositiveFloat = 4.0
+    """Size of the gradient of one parameter, B."""
     data: PositiveInt = Field(default=1, description="Degree of data parallelism.")
     pipeline: PositiveInt = Field(default=1, description="Degree of pipeline parallelism.")
     tensor: PositiveInt = Field(default=1, description="Degree of tensor parallelism.")
     iterations: int = Field(default=1000, ge=1, le=10_000_000, description="Number of iterations.")
-    epochs: PositiveInt | None = Field(
-        default=None,
-        description="Number of equally long epochs that the iterations make up. Accuracy over time is then "
-        "that of the shipped training (a small CNN, 150 epochs), stretched to this job's times.",
-    )
-    average: PositiveInt = Field(
-        default=1, description="Number of consecutive iterations whose mean is one value."
-    )
-    jitter_cv: NonNegativeFloat = Field(
-        default=0.0, description="Coefficient of variation of an iteration's length."
-    )
-    checkpoint: CheckpointInput | None = Field(
-        default=None, description="How the job saves; null: a job that dies is lost."
-    )
+    epochs: PositiveInt | None = None
+    """Number of equally long epochs that the iterations make up. Accuracy over time is then that of the
+    shipped training (a small CNN, 150 epochs), stretched to this job's times."""
+    average: PositiveInt = 1
+    """Number of consecutive iterations whose mean is one value."""
+    jitter_cv: NonNegativeFloat = 0.0
+    """Coefficient of variation of an iteration's length."""
+    checkpoint: CheckpointInput | None = None
+    """How the job saves; null: a job that dies is lost."""
 
     @model_validator(mode="after")
     def _enough(self) -> TrainingInput:
@@ -174,10 +151,9 @@ class TierInput(Section):
     """A kind of checkpoint."""
 
     name: str = Field(description="Name of this kind, for example peer, disk or remote.")
-    survives: Literal["process", "reboot", "node", "peers"] = Field(
-        description="The greatest loss that it survives: `process` (the host's own memory), `reboot` "
-        "(its disk), `node` (a peer's memory), `peers` (a remote store: everything)."
-    )
+    survives: Literal["process", "reboot", "node", "peers"]
+    """The greatest loss that it survives: `process` (the host's own memory), `reboot` (its disk), `node` (a
+    peer's memory), `peers` (a remote store: everything)."""
     save_s: NonNegativeFloat = Field(description="Time that the job waits for a save, s.")
     restore_s: NonNegativeFloat = Field(description="Time to load it, s.")
 
@@ -192,64 +168,40 @@ def _tiers() -> list[TierInput]:
 class PlanInput(Section):
     """A fleet and the failures of all its parts, failure by failure (lab/fabric/fleet_causes.csv)."""
 
-    failures_per_node_day: NonNegativeFloat = Field(
-        default=3.79e-3,
-        description="Failures of a node of 8 GPUs per day. Default: Llama 3's 419 in 54 days on 2,048 nodes; "
-        "Meta's clusters had 6.5e-3 and 2.34e-3 (arXiv 2410.21680).",
-    )
-    inspection: bool = Field(
-        default=True,
-        description="Inspection finds failures, in ByteRobust's times. Without it, a dead network is found "
-        "when queue pairs give up, and any other failure after `undetected_s`.",
-    )
-    undetected_s: PositiveFloat = Field(
-        default=600.0,
-        description="Time to find a failure without inspection, s; at least the time that inspection needs.",
-    )
-    switch_share: float = Field(
-        default=0.2, ge=0, le=1, description="Share of switches in failures of switches and cables; assumed."
-    )
+    failures_per_node_day: NonNegativeFloat = 3.79e-3
+    """Failures of a node of 8 GPUs per day. Default: Llama 3's 419 in 54 days on 2,048 nodes; Meta's clusters
+    had 6.5e-3 and 2.34e-3 (arXiv 2410.21680)."""
+    inspection: bool = True
+    """Inspection finds failures, in ByteRobust's times. Without it, a dead network is found when queue pairs
+    give up, and any other failure after `undetected_s`."""
+    undetected_s: PositiveFloat = 600.0
+    """Time to find a failure without inspection, s; at least the time that inspection needs."""
+    switch_share: float = Field(default=0.2, ge=0, le=1)
+    """Share of switches in failures of switches and cables; assumed."""
     tiers: list[TierInput] = Field(default_factory=_tiers, description="Checkpoints.", min_length=1)
-    intervals_s: dict[str, PositiveFloat] = Field(
-        default_factory=dict,
-        description="Work between two saves by tier, s: `{remote: 1800.0}`. The other tiers have the "
-        "first-order optimum for the failures that they serve.",
-    )
-    warm: int | None = Field(
-        default=None, ge=0, description="Number of initialised standby nodes; null: ByteRobust's pool."
-    )
+    intervals_s: dict[str, PositiveFloat] = Field(default_factory=dict)
+    """Work between two saves by tier, s: `{remote: 1800.0}`. The other tiers have the first-order optimum for
+    the failures that they serve."""
+    warm: int | None = Field(default=None, ge=0)
+    """Number of initialised standby nodes; null: ByteRobust's pool."""
     cold: int = Field(default=16, ge=0, description="Number of spare nodes that must start first.")
-    requeue_s: NonNegativeFloat | None = Field(
-        default=None, description="Time to restart all nodes, s; null: ByteRobust's at this size."
-    )
-    update_s: NonNegativeFloat | None = Field(
-        default=None, description="Time to restart in place, s; null: ByteRobust's at this size."
-    )
-    standby_gain: float = Field(
-        default=10.87,
-        ge=1,
-        description="Factor by which warm nodes are faster than `requeue_s` (ByteRobust).",
-    )
-    cold_gain: float = Field(
-        default=5.36, ge=1, description="Factor by which warm nodes are faster than cold nodes (ByteRobust)."
-    )
-    start_fails: float = Field(
-        default=0.0, ge=0, lt=1, description="Probability that a start fails, as in a restart storm."
-    )
-    updates_per_day: NonNegativeFloat = Field(
-        default=0.0,
-        description="Changes of the code per day that need a restart; each waits up to a day for a failure.",
-    )
-    replica_groups: int | None = Field(
-        default=None,
-        ge=2,
-        description="Number of replica groups that leave the job and join it again. A failure costs its "
-        "group `rejoin_s` and all others a step; failures of a switch or of the state end the job. null: "
-        "every failure ends the job.",
-    )
-    rejoin_s: NonNegativeFloat = Field(
-        default=60.0, description="Time until a group of replicas has joined again, s. An assumption."
-    )
+    requeue_s: NonNegativeFloat | None = None
+    """Time to restart all nodes, s; null: ByteRobust's at this size."""
+    update_s: NonNegativeFloat | None = None
+    """Time to restart in place, s; null: ByteRobust's at this size."""
+    standby_gain: float = Field(default=10.87, ge=1)
+    """Factor by which warm nodes are faster than `requeue_s` (ByteRobust)."""
+    cold_gain: float = Field(default=5.36, ge=1)
+    """Factor by which warm nodes are faster than cold nodes (ByteRobust)."""
+    start_fails: float = Field(default=0.0, ge=0, lt=1)
+    """Probability that a start fails, as in a restart storm."""
+    updates_per_day: NonNegativeFloat = 0.0
+    """Changes of the code per day that need a restart; each waits up to a day for a failure."""
+    replica_groups: int | None = Field(default=None, ge=2)
+    """Number of replica groups that leave the job and join it again. A failure costs its group `rejoin_s` and
+    all others a step; failures of a switch or of the state end the job. null: every failure ends the job."""
+    rejoin_s: NonNegativeFloat = 60.0
+    """Time until a group of replicas has joined again, s. An assumption."""
 
     @model_validator(mode="after")
     def _tiers_by_name(self) -> PlanInput:
@@ -269,64 +221,45 @@ class FleetInput(Section):
 
     gpus: int = Field(default=16_384, ge=16, le=131_072, multiple_of=8, description="Number of GPUs.")
     days: PositiveFloat = Field(default=54.0, le=366.0, description="Simulated time, days.")
-    rates: Literal["llama3", "stepfun"] = Field(
-        default="llama3",
-        description="Fleet whose failure rates are used; traces/fault_rates.py names the sources.",
-    )
-    iteration_s: PositiveFloat = Field(
-        default=6.2,
-        description="Length of an iteration, s. Default: 405 G parameters and 16 Mi tokens at 400 TFLOP/s on "
-        "each of 16,384 GPUs.",
-    )
-    degraded_iteration_s: PositiveFloat = Field(
-        default=6.2,
-        description="Length of an iteration while an adapter has one of two uplinks, s. Default: the same as "
-        "without a scheme, where adapters have a single uplink.",
-    )
-    jitter_cv: NonNegativeFloat = Field(
-        default=0.02, description="Coefficient of variation of an iteration's length. An assumption."
-    )
+    rates: Literal["llama3", "stepfun"] = "llama3"
+    """Fleet whose failure rates are used; traces/fault_rates.py names the sources."""
+    iteration_s: PositiveFloat = 6.2
+    """Length of an iteration, s. Default: 405 G parameters and 16 Mi tokens at 400 TFLOP/s on each of 16,384
+    GPUs."""
+    degraded_iteration_s: PositiveFloat = 6.2
+    """Length of an iteration while an adapter has one of two uplinks, s. Default: the same as without a
+    scheme, where adapters have a single uplink."""
+    jitter_cv: NonNegativeFloat = 0.02
+    """Coefficient of variation of an iteration's length. An assumption."""
     flows: PositiveInt = Field(default=4, description="Connections of an adapter in each direction.")
-    repair_s: PositiveFloat = Field(
-        default=14_400.0, description="Time until a failed part works again, s. An assumption."
-    )
+    repair_s: PositiveFloat = 14_400.0
+    """Time until a failed part works again, s. An assumption."""
     spares: int = Field(default=64, ge=0, description="Number of hosts that can replace a dead one.")
-    checkpoint_interval_s: PositiveFloat | None = Field(
-        default=None, description="Work between two saves, s; null: Daly's optimum for the scheme's deaths."
-    )
+    checkpoint_interval_s: PositiveFloat | None = None
+    """Work between two saves, s; null: Daly's optimum for the scheme's deaths."""
     save_s: NonNegativeFloat = Field(default=20.0, description="Time of a save, s. An assumption.")
-    init_s: NonNegativeFloat = Field(
-        default=600.0, description="Time from a restart until the job computes again, s. An assumption."
-    )
-    price_gpu_hour: NonNegativeFloat = Field(
-        default=2.0, description="Price of a GPU-hour, USD. An assumption."
-    )
-    plan: PlanInput | None = Field(
-        default=None,
-        description="Plan for all failures: spares, restarts and checkpoints. It uses only these keys of "
-        "this section: `gpus`, `days`, `repair_s`, `flows`, `price_gpu_hour`, and `iteration_s` for "
-        "`replica_groups`. null: single iterations and faults of the edge are simulated.",
-    )
+    init_s: NonNegativeFloat = 600.0
+    """Time from a restart until the job computes again, s. An assumption."""
+    price_gpu_hour: NonNegativeFloat = 2.0
+    """Price of a GPU-hour, USD. An assumption."""
+    plan: PlanInput | None = None
+    """Plan for all failures: spares, restarts and checkpoints. It uses only these keys of this section:
+    `gpus`, `days`, `repair_s`, `flows`, `price_gpu_hour`, and `iteration_s` for `replica_groups`. null:
+    single iterations and faults of the edge are simulated."""
 
 
 class NcclInput(Section):
     """NCCL's version and its variables, which give queue pairs their timeout and their retries."""
 
-    version: str = Field(
-        default=nccl.LAST,
-        description="Version as text, `'2.18.1'`; its defaults apply (lab/fabric/nccl_defaults.csv).",
-    )
-    variables: dict[str, int | str] = Field(
-        default_factory=dict,
-        description="Environment variables in place of defaults: `{NCCL_IB_TIMEOUT: 20}`. The twin uses "
-        "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT, and under `nccl-failover` and `nccl-recovery` the "
-        "NCCL_IB_RESILIENCY_PORT_… times; of the others it checks that the version has them.",
-    )
-    receiver_lag_s: NonNegativeFloat = Field(
-        default=0.0,
-        description="Time between the sender and the receiver noticing a dead port, s (`nccl-recovery`). "
-        "Ready messages stop when data stop, so it may be as long as until the queue pair's own error.",
-    )
+    version: str = nccl.LAST
+    """Version as text, `'2.18.1'`; its defaults apply (lab/fabric/nccl_defaults.csv)."""
+    variables: dict[str, int | str] = Field(default_factory=dict)
+    """Environment variables in place of defaults: `{NCCL_IB_TIMEOUT: 20}`. The twin uses NCCL_IB_TIMEOUT and
+    NCCL_IB_RETRY_CNT, and under `nccl-failover` and `nccl-recovery` the NCCL_IB_RESILIENCY_PORT_… times; of
+    the others it checks that the version has them."""
+    receiver_lag_s: NonNegativeFloat = 0.0
+    """Time between the sender and the receiver noticing a dead port, s (`nccl-recovery`). Ready messages stop
+    when data stop, so it may be as long as until the queue pair's own error."""
 
     @model_validator(mode="after")
     def _in_this_version(self) -> NcclInput:
@@ -350,26 +283,21 @@ class FabricInput(Section):
 
     topology: TopologyInput = Field(default=TopologyInput(), description="Hosts and switches.")
     faults: FaultsInput = Field(default=FaultsInput(), description="What breaks, and when.")
-    fast_path: bool = Field(
-        default=False, description="Hosts leave a dead uplink by themselves, before BGP reacts."
-    )
-    retry_profile: Annotated[RetryProfile, Field(strict=False)] = Field(
-        default=RetryProfile.CX6_20_43,
-        description="When queue pairs send again: `cx6-20.43` and `cx6-20.40`, ConnectX-6 with that firmware "
-        "as measured (RoCE); `plain`, equal ACK timeouts as in the InfiniBand specification, which soft RoCE "
-        "and other vendors have (InfiniBand's link layer: unknown, use `plain`); `manual`, the totals of "
-        "NCCL's manual; `floor-off`, ConnectX-6 with adaptive retransmission off; `adp`, NVIDIA's documented "
-        "generator with the calibration's `retry_adp`.",
-    )
+    fast_path: bool = False
+    """Hosts leave a dead uplink by themselves, before BGP reacts."""
+    retry_profile: Annotated[RetryProfile, Field(strict=False)] = RetryProfile.CX6_20_43
+    """When queue pairs send again: `cx6-20.43` and `cx6-20.40`, ConnectX-6 with that firmware as measured
+    (RoCE); `plain`, equal ACK timeouts as in the InfiniBand specification, which soft RoCE and other vendors
+    have (InfiniBand's link layer: unknown, use `plain`); `manual`, the totals of NCCL's manual; `floor-off`,
+    ConnectX-6 with adaptive retransmission off; `adp`, NVIDIA's documented generator with the calibration's
+    `retry_adp`."""
     nccl: NcclInput | None = Field(
         default=None,
         description="NCCL's version and variables; null: queue pairs are the calibration's, as in NCCL "
         f"{nccl.LAST}.",
     )
-    values: Values = Field(
-        default_factory=dict,
-        description="Values that replace values of the calibration and of `nccl`: `control: {hold_s: 0}`.",
-    )
+    values: Values = Field(default_factory=dict)
+    """Values that replace values of the calibration and of `nccl`: `control: {hold_s: 0}`."""
     sends: SendsInput | None = Field(default=None, description="Measure RDMA sends.")
     collective: CollectiveInput | None = Field(default=None, description="Measure collectives.")
     training: TrainingInput | None = Field(default=None, description="Measure a training job.")

@@ -11,6 +11,7 @@ from twin.fabric.model import Scheme
 if TYPE_CHECKING:
     from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
+    from lab.charts.palette import Shown
     from lab.runs.formats import Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
@@ -52,14 +53,18 @@ class Fabric(Kind):
         return {**super().facts(runs), "calibration": "; ".join(named)}
 
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
-        from lab.charts.fabric import job
+        from lab.charts.fabric import job, lost_shares
         from lab.charts.palette import shown
+        from lab.fabric.metrics import LOST
         from lab.fabric.timeline import measured
 
-        looks = shown(runs)
-        units = dict.fromkeys(unit for look in looks if (unit := measured(look.run)))
+        looks: dict[str | None, list[Shown]] = {}
+        for look in shown(runs):
+            looks.setdefault(measured(look.run), []).append(look)
         return [
-            figure for unit in units for figure in job([k for k in looks if measured(k.run) == unit], unit)
+            figure
+            for unit, own in looks.items()
+            for figure in (lost_shares(own, LOST) if unit is None else job(own, unit))
         ]
 
     def timeline(self, run: Run) -> Tracks:

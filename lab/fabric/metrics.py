@@ -11,6 +11,18 @@ _RANK = (
 _ITERATION = "th percentile of iterations, or of means of `average` consecutive ones."
 _BUS = "th percentile of the bus bandwidth of single operations, 0 for those that an error left unfinished."
 
+LOST = {
+    "rework_gpu_h": "work that was lost",
+    "checkpoint_gpu_h": "saves",
+    "detect_gpu_h": "finding failures",
+    "replace_gpu_h": "restarting",
+    "restore_gpu_h": "loading checkpoints",
+    "stall_gpu_h": "stalls that the job survived",
+    "queue_gpu_h": "waiting for nodes",
+    "idle_spare_gpu_h": "spares and nodes in repair",
+}
+"""Metric of a fleet with a plan → what these GPU-hours were spent on instead of work that was kept."""
+
 _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("outages", "Outages of paths", "1", 0, "neither",
      "Number of paths on which flows lost packets, counted for each fault."),
@@ -66,14 +78,9 @@ _ROWS: tuple[tuple[str, str, str, int, Better, str], ...] = (
     ("between_deaths_s", "Time between deaths", "s", 0, "higher",
      "Fleets with a plan: simulated time over the number of deaths."),
     *(
-        (f"{key}_gpu_h", f"GPU-hours: {title}", "h", 0, "higher" if key == "productive" else "lower",
+        (key, f"GPU-hours: {title}", "h", 0, "lower" if key in LOST else "higher",
          f"Fleets with a plan: GPU-hours of {title}. All of them add up to the fleet's, spares included.")
-        for key, title in (
-            ("productive", "kept work"), ("rework", "work that was lost"), ("checkpoint", "saves"),
-            ("detect", "finding failures"), ("replace", "restarting"), ("restore", "loading checkpoints"),
-            ("stall", "stalls that the job survived"), ("queue", "waiting for nodes"),
-            ("idle_spare", "spares and nodes in repair"),
-        )
+        for key, title in ({"productive_gpu_h": "kept work"} | LOST).items()
     ),
     ("lost_gpu_h", "Lost GPU-hours", "h", 0, "lower",
      "Fleets: GPU-hours not spent on training progress that was kept, at the pace of a healthy fleet."),

@@ -76,6 +76,9 @@ class ObjectStore(RunStore):
         with self._spoken():
             # Another process may write at any time, so no listing is cached.
             self._fs, self._prefix = fsspec.core.url_to_fs(self.location, use_listings_cache=False)
+            # s3fs asks for an object's size before it reads it in parts, and lists names where there is none.
+            # A manifest is small.
+            self._whole = {"max_concurrency": 1} if hasattr(self._fs, "max_concurrency") else {}
             # `exists` takes every error for "no"; listing a name reports the error.
             with suppress(FileNotFoundError):
                 self._fs.info(self._at(MANIFEST))
@@ -150,8 +153,7 @@ class ObjectStore(RunStore):
             before = self._tables_of(run_id)
             own = {_object(name, sums[name]): content for name, content in contents.items()}
             try:
-                for file, content in own.items():
-                    self._fs.pipe_file(self._at(run_id, file), content)
+                self._fs.pipe({self._at(run_id, file): content for file, content in own.items()})
                 self._fs.pipe_file(self._at(_SAID, f"{_stamp(text)}.{run_id}"), b"")
                 self._fs.pipe_file(self._at(run_id, MANIFEST), text)
             except BaseException:
@@ -234,7 +236,8 @@ class ObjectStore(RunStore):
         for first in range(0, len(run_ids), _TOGETHER):
             some = run_ids[first : first + _TOGETHER]
             with self._spoken():
-                texts = self._fs.cat([self._at(run, MANIFEST) for run in some], on_error="return")
+                paths = [self._at(run, MANIFEST) for run in some]
+                texts = self._fs.cat(paths, on_error="return", **self._whole)
             for run in some:
                 text = texts[self._at(run, MANIFEST)]
                 if isinstance(text, Exception) and not isinstance(text, FileNotFoundError):
@@ -248,8 +251,7 @@ class ObjectStore(RunStore):
         return self.open_all([run_id])[0]
 
     def _stands(self, run_id: str) -> bool:
-        with self._spoken():
-            return bool(self._fs.exists(self._at(run_id, MANIFEST)))
+        return dict(self._manifests([run_id]))[run_id] is not None
 
     def _prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
         connection.register_filesystem(self._fs)

@@ -8,16 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from lab.runs.publishing import ELSEWHERE_S
 from lab.runs.store import RunStore
 from twinbed import ScenarioError
-
-if TYPE_CHECKING:
-    from lab.runs.store import RunStore
 
 _SHELF = ".tags"
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")

@@ -175,9 +175,7 @@ def _google(folder: Path) -> pd.DataFrame:
         provider="gcp",
         source=_GOOGLE
         + np.where(frame["network_bps"].notna(), "; network: assumption", "")
-        + np.where(
-            listed | (frame["gpus"] == 0), "", "; upstream lists no zone of the region with this type"
-        ),
+        + np.where(listed | (frame["gpus"] == 0), "", f"; {prices.UNSOLD}"),
     )
     return frame[~(low & (frame["gpus"] > 0) & ~listed)]
 

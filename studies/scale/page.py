@@ -10,8 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -27,31 +25,22 @@ from studies.scale.places import places
 from twinbed import BackendError
 
 RUNS = 10_000
-"""Runs of the page's campaigns unless others are asked for."""
-PART = RUNS
-"""Runs of one campaign. Its storage lives as long as its process, so only a whole campaign can be kept."""
+"""Runs of the page's campaign unless others are asked for."""
 
 
 def make(asked: Asked) -> int:
-    """Make the campaigns that are missing, and write the page. Raises BackendError without root."""
+    """Make the campaign if it is missing, and write the page. Raises BackendError without root."""
     # The processes of a campaign end with it, however this process is stopped.
     signal.signal(signal.SIGTERM, _stop)
-    folder = asked.store or harness.STORES / "scale"
-    runs, end_s = asked.repeats or RUNS, time.monotonic() + 60 * asked.minutes
-    parts = kept(folder)
-    while not asked.page_only and (first := sum(part["runs"] for part in parts)) < runs:
-        if time.monotonic() > end_s:
-            break
-        sys.stderr.write(f"scale: runs {first:,} to {min(first + PART, runs):,} of {runs:,}\n")
-        parts.append({**measured(range(first, min(first + PART, runs))), "code": code_sha256()})
-        keep(folder, "parts", parts)
-    if not parts:
-        raise BackendError("scale: no campaign is done yet")
-    ended = not asked.page_only and sum(part["runs"] for part in parts) >= runs
-    if ended or not (folder / "overhead.json").is_file():
+    folder, runs = asked.store or harness.STORES / "scale", asked.repeats or RUNS
+    found = kept(folder)
+    if not asked.page_only and (found is None or found["runs"] < runs):
         keep(folder, "overhead", [asdict(row) for row in all_timed()])
+        found = {**measured(range(runs)), "code": code_sha256()}
+        keep(folder, "campaign", found)
+    if found is None:
+        raise BackendError("scale: no campaign is done yet")
     rows = [Timed(**row) for row in json.loads((folder / "overhead.json").read_text())]
-    found = summed(parts)
     harness.publish("scale", text(found, rows, runs), asked.out)
     return 0 if is_right(found) and found["runs"] >= runs else 1
 
@@ -62,26 +51,19 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def kept(folder: Path) -> list[dict[str, Any]]:
-    """Return the campaigns that this code has made."""
+def kept(folder: Path) -> dict[str, Any] | None:
+    """Return the campaign that this code has made, if any."""
     try:
-        parts: list[dict[str, Any]] = json.loads((folder / "parts.json").read_text())
+        found: dict[str, Any] = json.loads((folder / "campaign.json").read_text())
     except FileNotFoundError:
-        return []
-    return [part for part in parts if part["code"] == code_sha256()]
+        return None
+    return found if found["code"] == code_sha256() else None
 
 
 def keep(folder: Path, name: str, content: object) -> None:
     """Store a result under a name."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f"{name}.json", lambda file: file.write(json.dumps(content, indent=1).encode()))
-
-
-def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sums of the campaigns' results, with the faults of the last."""
-    counts = [key for key, value in parts[0].items() if isinstance(value, int | float)]
-    found = {key: round(sum(part[key] for part in parts), 1) for key in counts}
-    return {**found, "sweeps": len(parts), "faults": parts[-1]["faults"]}
 
 
 def measured(seeds: range) -> dict[str, Any]:
@@ -145,13 +127,7 @@ def text(found: dict[str, Any], rows: list[Timed], wanted: int) -> str:
     parts = [
         "## Every run exactly once",
         "The scheduler, the client and a real S3 server (moto's) ran in one network namespace, two workers "
-        "in one each. "
-        + (
-            "One sweep made all runs, and met all of these faults:"
-            if found.get("sweeps", 1) == 1
-            else "The runs are divided among sweeps, each with its own seeds and store. Each sweep met all "
-            "of these faults; the numbers of runs here are those of the last sweep:"
-        ),
+        "in one each. One sweep made all runs, and met all of these faults:",
         happened,
         counts,
         "A row is a run in the sweep's table. Missing and unasked runs are in only one of the stores. "

@@ -191,4 +191,5 @@ def _real_time() -> Finding:
     meaning = "BFD that is not disturbed by the machine's load; without it set real_time to false"
     if succeeds("chrt", "--fifo", "10", "true"):
         return Finding("real-time priority", "ok", "SCHED_FIFO", meaning)
-    return Finding("real-time priority", "not allowed", "SCHED_FIFO was refused", meaning, _ROOT)
+    cure = _ROOT if os.geteuid() else "set real_time: false in a fabric's plan, or twinbed testbed up --stock"
+    return Finding("real-time priority", "not allowed", "SCHED_FIFO was refused", meaning, cure)

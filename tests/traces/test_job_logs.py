@@ -55,6 +55,17 @@ def test_steps_of_a_job_are_no_jobs(tmp_path: Path) -> None:
     assert (log.gpus.tolist(), log.left_out) == ([8, 2], 1)
 
 
+def test_a_job_that_still_runs_has_no_run_time_yet(tmp_path: Path) -> None:
+    """sacct shows what it has used until now, and no end."""
+    head, *rows = SACCT.splitlines()
+    ends = ["2026-01-01T01:00:00", "Unknown", "Unknown"]
+    text = "\n".join([f"{head}|End", *(f"{row}|{end}" for row, end in zip(rows, ends, strict=True))])
+    log = read(tmp_path, "sacct", text)
+    assert (len(log.gpus), log.left_out) == (1, 2)
+    with pytest.raises(TraceError, match="no job has started and ended"):
+        read(tmp_path, "sacct", text.replace(ends[0], "Unknown"))
+
+
 @pytest.mark.parametrize(
     ("tres", "gpus"),
     [
@@ -142,6 +153,8 @@ def test_the_surf_week_counts_cores(tmp_path: Path) -> None:
         ("swf", "; only words\n", "no jobs"),
         ("sacct", "JobID|Submit\n1\n", "line 2: other fields"),
         ("sacct", "JobID|Submit\n1|2\n", "no column 'Start'"),
+        ("csv", "submit_s,duration_s,gpus\n0,3.6e12,1\n", "3.6e+12 s after the first submission; are"),
+        ("csv", "submit_s,duration_s,gpus\n0,1,1\n1e12,1,1\n", "1e+12 s after the first submission; are"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, form: str, text: str, problem: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from lab.cli import packages
 from tests.lab.connect.servers import http_server
-from tests.pages import HOW_TOS, blocks
+from tests.pages import HOW_TOS, TUTORIAL, blocks
 from tests.wheel import how_tos
 from tests.wheel.waiting import CLIENT
 
@@ -31,9 +31,9 @@ LONGEST_S = 500
 """Longest time of the commands of a test on a busy machine, s. Alone they take seconds."""
 PAGES = {
     page.stem: [block.text for block in blocks(page) if block.language == "sh"]
-    for page in HOW_TOS.glob("*.md")
+    for page in (TUTORIAL, *HOW_TOS.glob("*.md"))
 }
-"""The blocks that every user can run, by how-to."""
+"""The blocks that every user can run, by page."""
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +140,12 @@ def waiting(installed, user, home):
             os.killpg(server.pid, signal.SIGKILL)
 
 
+@pytest.fixture
+def forked(bash, waiting):
+    """A function that runs `twinbed` from bash, without its start."""
+    return lambda *arguments: bash(f'PATH={waiting}:$PATH; "$@"; exit $?', "bash", "twinbed", *arguments)
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -151,26 +157,32 @@ def free_port() -> int:
     [
         ("whatif", "bursty_service", "--policy", "escra,static"),
         ("run", "hipster_shop", "--set", "services.duration_s=2", "--set", "policies=[escra]"),
-        ("recommend", "images_cnn"),
         ("--show-completion", "bash"),
-        ("traces", "list"),
-        ("controller", "monitoring"),
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_verbs_work_without_a_checkout(twinbed, arguments):
+def test_the_program_starts_without_a_checkout(twinbed, arguments):
     ended = twinbed(*arguments)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
 
 
+@pytest.mark.parametrize("arguments", ["recommend images_cnn", "traces list", "controller monitoring"])
+def test_verbs_find_what_they_need_without_a_checkout(forked, arguments):
+    ended = forked(*arguments.split())
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout
+
+
 @pytest.mark.parametrize("page", sorted(page for page, texts in PAGES.items() if texts))
-def test_the_commands_of_a_how_to_work_as_they_stand(bash, waiting, page):
+def test_the_commands_of_a_page_work_as_they_stand(bash, waiting, page):
     how_tos.FILES.get(page, lambda folder: None)(bash.folder)
     with http_server(how_tos.prometheus()) as url:
         text = "\n".join(PAGES[page]).replace(how_tos.SERVER, url)
         ended = bash(f"PATH={waiting}:$PATH\nset -x\n{text}", URL=url)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    if page == "tutorial":
+        assert (bash.folder / "report.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_how_to_without_commands_for_every_user_says_why():
@@ -183,14 +195,14 @@ def test_the_explorer_starts_and_listens_on_this_machine_only(twinbed):
     assert "healthy at http://127.0.0.1:" in ended.stdout
 
 
-def test_the_doctor_says_what_this_user_may_not_do(twinbed):
-    ended = twinbed("testbed", "doctor")
+def test_the_doctor_says_what_this_user_may_not_do(forked):
+    ended = forked("testbed", "doctor")
     assert ended.returncode in (0, 1), ended.stderr
     assert "container testbed" in ended.stdout
 
 
-def test_a_missing_extra_is_named(twinbed):
-    ended = twinbed("predict", "train")
+def test_a_missing_extra_is_named(forked):
+    ended = forked("predict", "train")
     assert ended.returncode == 2
     assert "pip install 'twinbed[cloud]'" in ended.stderr
 

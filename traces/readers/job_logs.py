@@ -26,6 +26,9 @@ from twinbed.files import MIB, read_user_text
 
 MOST_TEXT_BYTES = 256 * MIB
 
+_LONGEST_S = 1e9
+"""Longest time from the first submission to the end of a job, s: 32 years. Rounds would never get there."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobLog:
@@ -117,10 +120,11 @@ _GPUS = re.compile(r"gres/gpu(:[^=,]+)?=(\d+)")
 
 
 def read_sacct(path: Path) -> JobLog:
-    """Return the jobs that `sacct -X -P -o JobID,Submit,Start,ElapsedRaw,Partition,ReqTRES` printed.
+    """Return the jobs that `sacct -X -P -o JobID,Submit,Start,End,ElapsedRaw,Partition,ReqTRES` printed.
 
-    AllocTRES may replace ReqTRES. Jobs that never started are left out. So are the steps of a job
-    (`7.batch`), which sacct prints without -X: they had the job's GPUs.
+    AllocTRES may replace ReqTRES. Jobs that never started are left out, and, if there is a column End, those
+    that have not ended. So are the steps of a job (`7.batch`), which sacct prints without -X: they had the
+    job's GPUs.
     """
     lines = [line for line in _text(path).splitlines() if line.strip()]
     cells = [line.split("|") for line in lines]
@@ -134,16 +138,17 @@ def read_sacct(path: Path) -> JobLog:
     asked = table.only(path, rows, ("ReqTRES", "AllocTRES"))
     if "JobID" in rows:
         rows = rows[~rows["JobID"].str.contains(".", regex=False)]
-    started = rows["Start"].str.match(r"\d{4}-")
-    rows = rows[started]
+    past = rows[[name for name in ("Start", "End") if name in rows]]
+    over = past.apply(lambda column: column.str.match(r"\d{4}-")).all(axis=1)
+    rows = rows[over]
     if rows.empty:
-        raise TraceError(f"{path}: no job has started")
+        raise TraceError(f"{path}: no job has started and ended")
     submit_s = _clock_s(path, rows["Submit"])
     gpus = rows[asked].map(_gpus_of_tres)
     waited = pd.Series(_clock_s(path, rows["Start"], rows["Submit"]) - submit_s)
     duration_s = table.numbers(path, rows["ElapsedRaw"])
     log = _log(path, submit_s, duration_s, gpus, rows["Partition"], waited=waited)
-    return replace(log, left_out=log.left_out + int((~started).sum()))
+    return replace(log, left_out=log.left_out + int((~over).sum()))
 
 
 def read_surf(path: Path) -> JobLog:
@@ -260,6 +265,11 @@ def _log(
     if not kept.any():
         raise TraceError(f"{path}: no job with at least one GPU and a run time")
     order = np.flatnonzero(kept)[np.argsort(submit_s[kept], kind="stable")]
+    last_s = float((submit_s - submit_s[order[0]] + duration_s)[order].max())
+    if last_s > _LONGEST_S:
+        raise TraceError(
+            f"{path}: a job ends {last_s:.6g} s after the first submission; are these milliseconds?"
+        )
     queues, models = ([""] * n if column is None else list(map(str, column)) for column in (queue, model))
     allowed = [()] * n if types is None else list(types)
     waited_s = np.full(n, np.nan) if waited is None else np.asarray(waited, np.float64)

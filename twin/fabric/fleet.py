@@ -53,7 +53,7 @@ class _Fleet:
         self._taken_s = np.empty(1 << 12)
         self._used = 0
         self._down_since_s = self._down_s = self._lost_s = 0.0
-        self._faults: list[tuple[float, int, int, float]] = []
+        self._faults: list[tuple[float, int, float]] = []
         self._base_s = self._iteration_s()
         begin(self._books, 0.0, self._base_s, self._sigma, self._paces)
         for index, cause in enumerate(spec.causes):
@@ -80,7 +80,7 @@ class _Fleet:
             down_s=self._down_s + (end_s - self._down_since_s if down else 0.0),
             open_s=open_s,
         )
-        at_s, cause, row, stall_s = zip(*self._faults, strict=True) if self._faults else ((), (), (), ())
+        at_s, cause, stall_s = zip(*self._faults, strict=True) if self._faults else ((), (), ())
         return FleetOutcome(
             gpus=spec.gpus,
             duration_s=end_s,
@@ -89,7 +89,6 @@ class _Fleet:
             iteration_s=self._taken_s[: self._used].copy(),
             fault_at_s=np.array(at_s, np.float64),
             fault_cause=np.array(cause, np.int64),
-            fault_row=np.array(row, np.int64),
             fault_stall_s=np.array(stall_s, np.float64),
         )
 
@@ -122,12 +121,10 @@ class _Fleet:
         now_s = self.env.now
         self._catch_up(now_s)
         if cause.kind is None:
-            row = component * self.spec.rows_per_host
             stall_s = np.inf
             self.back_s[component] = max(self.back_s[component], now_s + repair_s)
         else:
             rows, hit = self._hit(cause.kind, component)
-            row = int(rows[0])
             gap_s = self._cut(rows, hit, now_s + repair_s)
             stall_s = meet(self._books, now_s, gap_s, self.spec.busy, self.spec.transport)
             back_s = repair_s
@@ -136,7 +133,7 @@ class _Fleet:
             self.env.process(self._repair(back_s))
         if self._books[0]["activity"] == DOWN:
             stall_s = np.nan
-        self._faults.append((now_s, index, row, stall_s))
+        self._faults.append((now_s, index, stall_s))
         if np.isinf(stall_s):
             self._die()
         self._base_s = self._iteration_s()

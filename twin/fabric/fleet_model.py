@@ -135,8 +135,7 @@ class FleetOutcome:
 
     iterations: number of kept iterations. iteration_s: float64[n], length of every executed iteration in
     order, s.
-    fault_at_s: float64[f], time of each fault, s. fault_cause: int64[f], index into the causes. fault_row:
-    int64[f], first attachment hit.
+    fault_at_s: float64[f], time of each fault, s. fault_cause: int64[f], index into the causes.
     fault_stall_s: float64[f], time that the fault added to the job, s (inf: the job died; NaN: it was not
     running).
     """
@@ -148,7 +147,6 @@ class FleetOutcome:
     iteration_s: Floats
     fault_at_s: Floats
     fault_cause: Whole
-    fault_row: Whole
     fault_stall_s: Floats
 
     @property

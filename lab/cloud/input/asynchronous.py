@@ -17,17 +17,14 @@ class WorkerInput(Section):
     """A type of worker."""
 
     samples: PositiveFloat = Field(description="Samples of one iteration of one worker, over all its GPUs.")
-    alone_s: PositiveFloat = Field(
-        description="Measured time of an iteration of one worker that trains alone, s."
-    )
+    alone_s: PositiveFloat
+    """Measured time of an iteration of one worker that trains alone, s."""
     gpus: PositiveInt = Field(default=1, description="GPUs of a worker; a worker on CPUs counts as 1.")
     quota: NonNegativeInt = Field(default=10, description="Most workers of this type.")
-    spot_usd_h: PositiveFloat | None = Field(
-        default=None, description="Spot price, USD per hour; null: the catalogue's price."
-    )
-    on_demand_usd_h: PositiveFloat | None = Field(
-        default=None, description="On-demand price, USD per hour; null: the catalogue's price, if it has one."
-    )
+    spot_usd_h: PositiveFloat | None = None
+    """Spot price, USD per hour; null: the catalogue's price."""
+    on_demand_usd_h: PositiveFloat | None = None
+    """On-demand price, USD per hour; null: the catalogue's price, if it has one."""
 
 
 class AsynchronousInput(Section):
@@ -37,11 +34,9 @@ class AsynchronousInput(Section):
     server_mb_s: PositiveFloat = Field(description="Bandwidth of the parameter server, MB/s.")
     worker_mb_s: PositiveFloat = Field(description="Bandwidth of a worker without contention, MB/s.")
     pcie_mb_s: PositiveFloat = Field(default=10_000.0, description="Bandwidth of a worker's PCIe, MB/s.")
-    contention: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(
-        description="α1 and β1: n workers contend with the share α1·√n + β1."
-    )
-    gamma: Annotated[list[float], Field(min_length=5, max_length=5)] = Field(
-        description="γ1 to γ5 of the loss curve."
-    )
+    contention: Annotated[list[float], Field(min_length=2, max_length=2)]
+    """α1 and β1: n workers contend with the share α1·√n + β1."""
+    gamma: Annotated[list[float], Field(min_length=5, max_length=5)]
+    """γ1 to γ5 of the loss curve."""
     unequal: bool = Field(default=True, description="Whether unequal speeds slow convergence in this curve.")
     types: dict[str, WorkerInput] = Field(min_length=1, description="Types of workers by name.")

@@ -26,9 +26,8 @@ class JobInput(Section):
     machines: int = Field(default=1, ge=1, le=256, description="Machines that it needs together.")
     checkpoint_s: PositiveFloat = Field(default=1800.0, description="Work between two saves, s.")
     save_s: NonNegativeFloat = Field(default=0.0, description="Time that a save takes from the work, s.")
-    checkpoint_gb: NonNegativeFloat = Field(
-        default=0.0, description="Size of a checkpoint, GB; it is moved to another region with the job."
-    )
+    checkpoint_gb: NonNegativeFloat = 0.0
+    """Size of a checkpoint, GB; it is moved to another region with the job."""
 
 
 class TypeInput(Section):
@@ -43,41 +42,34 @@ class ZoneInput(Section):
 
     region: str = Field(description="Its region. A job that changes regions moves its checkpoint.")
     type: str = Field(description="The instance type, a key of `types`.")
-    spot_usd_h: PositiveFloat = Field(
-        description="Price of a spot machine, USD per hour; drawn prices begin with it."
-    )
+    spot_usd_h: PositiveFloat
+    """Price of a spot machine, USD per hour; drawn prices begin with it."""
 
 
 class DrawnInput(Section):
     """Availability and prices drawn at random, for each zone alone."""
 
-    up_h: PositiveFloat = Field(
-        default=6.0, description="Mean length of a spell in which a zone has machines, h."
-    )
+    up_h: PositiveFloat = 6.0
+    """Mean length of a spell in which a zone has machines, h."""
     down_h: PositiveFloat = Field(default=2.0, description="Mean length of a spell in which it has none, h.")
-    spread: NonNegativeFloat = Field(
-        default=1.0, description="Standard deviation of the logarithm of a spell's length (log-normal)."
-    )
-    price_step: NonNegativeFloat = Field(
-        default=0.1, description="Standard deviation of the logarithm of a change of price."
-    )
+    spread: NonNegativeFloat = 1.0
+    """Standard deviation of the logarithm of a spell's length (log-normal)."""
+    price_step: NonNegativeFloat = 0.1
+    """Standard deviation of the logarithm of a change of price."""
     price_every_h: PositiveFloat = Field(default=6.0, description="Time between two changes of price, h.")
 
 
 class CloudEmulationInput(Section):
     """The emulation of the market by this machine: a real job trains, in compressed time."""
 
-    compression: PositiveFloat = Field(
-        description="Seconds of the market per second of this machine. The job is shorter by this factor. "
-        "A real process starts and stops as fast as ever, so on the market its start or stop takes this "
-        "many times as long, and counts if that is longer than start_s or stop_s."
-    )
-    cores: Annotated[float, Field(ge=0.02, le=64)] = Field(
-        description="CPU quota of an emulated machine of speed 1, cores."
-    )
-    network_bps: PositiveFloat = Field(
-        default=1e9, description="Rate of the link of an emulated machine, bit/s."
-    )
+    compression: PositiveFloat
+    """Seconds of the market per second of this machine. The job is shorter by this factor. A real process
+    starts and stops as fast as ever, so on the market its start or stop takes this many times as long, and
+    counts if that is longer than start_s or stop_s."""
+    cores: Annotated[float, Field(ge=0.02, le=64)]
+    """CPU quota of an emulated machine of speed 1, cores."""
+    network_bps: PositiveFloat = 1e9
+    """Rate of the link of an emulated machine, bit/s."""
 
 
 class CloudInput(Section):
@@ -86,43 +78,30 @@ class CloudInput(Section):
     job: JobInput = Field(description="The training job.")
     types: dict[str, TypeInput] = Field(min_length=1, description="Instance types by name.")
     on_demand: str = Field(description="Type of the on-demand machines, which every region has.")
-    zones: dict[str, ZoneInput] = Field(
-        min_length=1, max_length=64, description="Where spot machines are sold, by name."
-    )
-    trace: str | None = Field(
-        default=None,
-        description="Path of a CSV with t_s, zone, available and spot_usd_h, relative to the scenario file. "
-        "The seed determines where in it the job starts. null: drawn at random.",
-    )
+    zones: dict[str, ZoneInput] = Field(min_length=1, max_length=64)
+    """Where spot machines are sold, by name."""
+    trace: str | None = None
+    """Path of a CSV with t_s, zone, available and spot_usd_h, relative to the scenario file. The seed
+    determines where in it the job starts. null: drawn at random."""
     drawn: DrawnInput = Field(default=DrawnInput(), description="How the market is drawn without a trace.")
-    start_s: NonNegativeFloat = Field(
-        default=360.0, description="Time from a machine's start until the job trains, s. An assumption."
-    )
-    stop_s: NonNegativeFloat = Field(
-        default=30.0, description="Time that a job takes to save and to leave a machine, s. An assumption."
-    )
-    move_s: NonNegativeFloat = Field(
-        default=0.0, description="Time to fetch the checkpoint from another region, s, on top of start_s."
-    )
-    egress_usd_gb: NonNegativeFloat = Field(
-        default=0.02, description="Price of moving data to another region, USD per GB."
-    )
-    notice_s: NonNegativeFloat = Field(
-        default=120.0, description="Time between the notice and the loss of a spot machine, s."
-    )
-    saves_at_notice: bool = Field(
-        default=True,
-        description="A notice makes the job save and leave; false: it trains until it is killed.",
-    )
+    start_s: NonNegativeFloat = 360.0
+    """Time from a machine's start until the job trains, s. An assumption."""
+    stop_s: NonNegativeFloat = 30.0
+    """Time that a job takes to save and to leave a machine, s. An assumption."""
+    move_s: NonNegativeFloat = 0.0
+    """Time to fetch the checkpoint from another region, s, on top of start_s."""
+    egress_usd_gb: NonNegativeFloat = 0.02
+    """Price of moving data to another region, USD per GB."""
+    notice_s: NonNegativeFloat = 120.0
+    """Time between the notice and the loss of a spot machine, s."""
+    saves_at_notice: bool = True
+    """A notice makes the job save and leave; false: it trains until it is killed."""
     tick_s: PositiveFloat = Field(default=600.0, description="Time between two decisions of the policy, s.")
-    billing_s: PositiveFloat = Field(
-        default=60.0, description="Billing step, s: the time of a machine is rounded up to whole steps."
-    )
-    emulation: CloudEmulationInput | None = Field(
-        default=None,
-        description="How this machine emulates the market on the testbed. The twin then takes start_s and "
-        "stop_s at least as long as the calibration's starts and stops, and job.save_s does not count.",
-    )
+    billing_s: PositiveFloat = 60.0
+    """Billing step, s: the time of a machine is rounded up to whole steps."""
+    emulation: CloudEmulationInput | None = None
+    """How this machine emulates the market on the testbed. The twin then takes start_s and stop_s at least as
+    long as the calibration's starts and stops, and job.save_s does not count."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> CloudInput:

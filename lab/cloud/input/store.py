@@ -9,8 +9,9 @@ that was paid, so that a later catalogue does not change it. Source: FC² (Ta, C
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -122,6 +123,16 @@ class Measurements:
             database.execute("COMMIT")
         return len(rows)
 
+    def add_new(self, runs: Iterable[Run]) -> int:
+        """Add the runs that are not stored already, from any file, and return their number. A run that is
+        given twice is stored twice."""
+        stored, new = Counter(map(_content, self.runs())), []
+        for run in runs:
+            stored[_content(run)] -= 1
+            if stored[_content(run)] < 0:
+                new.append(run)
+        return self.add(new)
+
     def runs(self) -> list[Run]:
         """Return all runs in the order in which they were added; none if there is no database yet."""
         if not self.path.exists():
@@ -143,6 +154,10 @@ class Measurements:
             raise StoreError(
                 f"{self.path}: not a database of measurements, or in use ({_reason(error)})"
             ) from error
+
+
+def _content(run: Run) -> str:
+    return repr(replace(run, source=""))
 
 
 def _reason(error: duckdb.Error) -> str:

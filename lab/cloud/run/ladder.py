@@ -19,7 +19,7 @@ from control.market.ladder import HOUR_S, LADDER, Job, Offer, admitted, offered,
 from control.market.levels import Levels
 from lab.runs.formats import Column, Record, Result
 from traces.readers import table as table_file
-from traces.readers.prices import LEAST_SPOT_SHARE
+from traces.readers.prices import LEAST_SPOT_SHARE, UNSOLD
 from twin.cloud.gpus import SPEEDS, relative_speed
 from twin.cloud.ladder import Ride, play
 from twinbed import ScenarioError
@@ -47,10 +47,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Offers in order of their names, and the number of series with prices that cannot be believed."""
+    """Offers in order of their names, and the number of series that were left out.
+
+    dropped: with prices that cannot be believed. unsold: of types that their region does not sell.
+    """
 
     offers: tuple[Offer, ...]
     dropped: int
+    unsold: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +130,12 @@ def collect(prices: pd.DataFrame, asked: Question) -> Offers:
             raise ScenarioError(f"--where {begin}: no price is of a CLOUD/REGION like it")
     on_demand = taken[taken["market"] == "on-demand"].groupby(_TYPE, observed=True)["price_per_h"].max()
     listed: dict[object, float] = {key: float(usd_h) for key, usd_h in on_demand.items()}
-    offers, dropped = [], 0
+    offers, dropped, unsold = [], 0, 0
     for key, series in taken[taken["market"] == asked.market].groupby(_TYPE, observed=True):
         cloud, name, region = map(str, key)
+        if str(series["source"].iloc[-1]).endswith(UNSOLD):
+            unsold += 1
+            continue
         usd_h = series["price_per_h"].to_numpy(np.float64, copy=True)
         if cloud == "gcp" and asked.market == "spot":
             usd_h[usd_h < LEAST_SPOT_SHARE * listed.get(key, 0.0)] = np.nan
@@ -143,7 +150,7 @@ def collect(prices: pd.DataFrame, asked: Question) -> Offers:
         )
     if not offers:
         raise ScenarioError("no price fits these clouds, regions, market and GPUs; leave one out")
-    return Offers(tuple(offers), dropped)
+    return Offers(tuple(offers), dropped, unsold)
 
 
 def climb(job: Job, market: Offers, asked: Question, at_s: float, every_s: Sequence[float]) -> list[Row]:
@@ -284,6 +291,8 @@ def _notes(answer: Sequence[Row], market: Offers, asked: Question) -> list[str]:
             f"Prices below {LEAST_SPOT_SHARE:.0%} of on demand were left out in {market.dropped} series of "
             "gcp: they seem to lack the GPU."
         )
+    if market.unsold:
+        notes.append(f"{market.unsold} price series of types that their region does not sell: left out.")
     for cloud in sorted({offer.cloud for offer in market.offers}):
         mine = [number for number, offer in enumerate(market.offers) if offer.cloud == cloud]
         newest_s = max(float(market.offers[number].usd_h.t_s[-1]) for number in mine)

@@ -45,9 +45,8 @@ class Setting(Section):
     cpu_request_cores: Cores | None = Field(default=None, description="CPU request, cores.")
     cpu_limit_cores: Cores | Literal["none"] | None = Field(default=None, description="CPU limit, cores.")
     memory_request_bytes: Bytes | None = Field(default=None, description="Memory request, bytes.")
-    memory_limit_bytes: Bytes | Literal["none"] | None = Field(
-        default=None, description="Memory limit, bytes."
-    )
+    memory_limit_bytes: Bytes | Literal["none"] | None = None
+    """Memory limit, bytes."""
 
 
 class Interval(Section):
@@ -68,10 +67,9 @@ class Outcome(Section):
     throttled_share: Interval | None = Field(description="Share of CFS periods that were throttled, 0 to 1.")
     oom_events: Interval | None = Field(description="Times that the container met its memory limit.")
     restarts: Interval | None = Field(description="Restarts of the container.")
-    late_share: Interval | None = Field(
-        description="Share of the CPU work done later than demanded, 0 to 1: on the rehearsal's hosts, or "
-        "without them on a host that is full, where a container gets its request and no more."
-    )
+    late_share: Interval | None
+    """Share of the CPU work done later than demanded, 0 to 1: on the rehearsal's hosts, or without them on a
+    host that is full, where a container gets its request and no more."""
     cpu_slack_cores: Interval | None = Field(description="Reserved and unused CPU, mean over time, cores.")
     memory_slack_bytes: Interval | None = Field(description="Reserved and unused memory, mean, bytes.")
     money_per_day: Interval | None = Field(description="Price of what is reserved, per day, all replicas.")
@@ -120,11 +118,8 @@ class Made(Section):
     candidates: list[str] = Field(description="Candidates that were rehearsed.")
     risk: float = Field(ge=0, le=1, description="Largest accepted share of throttled periods.")
     currency: str = Field(description="Currency of all prices.")
-    hosts: int | None = Field(
-        default=None,
-        ge=1,
-        description="Hosts that the containers share in the rehearsal; null: one for each.",
-    )
+    hosts: int | None = Field(default=None, ge=1)
+    """Hosts that the containers share in the rehearsal; null: one for each."""
     host_cores: Cores | None = Field(default=None, description="Cores of each of those hosts.")
 
 

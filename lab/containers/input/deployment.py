@@ -30,18 +30,12 @@ from control.allocator.ports import Allocator
 from lab.ask import guard
 from lab.ask import policy as policies
 from lab.ask.problems import validated
+from lab.ask.scenario import PolicyText
 from lab.ask.section import DESCRIBED, Command, Environment
 from testbed.containers.attach import names
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from twinbed import ScenarioError, own
-
-
-def _policy(text: str) -> str:
-    try:
-        return policies.parse(text).text
-    except ScenarioError as error:
-        raise ValueError(str(error)) from None
 
 
 def _container(text: str) -> str:
@@ -66,7 +60,6 @@ def _cgroup(text: str) -> str:
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 CgroupPath = Annotated[str, AfterValidator(_cgroup), Field(max_length=1024)]
 NameOfContainer = Annotated[str, AfterValidator(_container), Field(max_length=600)]
-PolicyText = Annotated[str, AfterValidator(_policy)]
 
 
 class _Strict(BaseModel):

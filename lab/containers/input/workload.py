@@ -225,7 +225,7 @@ def _note_memory(trace: UsageTrace, known: NDArray[np.bool_], notes: list[str]) 
         notes.append("The trace has no memory: memory metrics are not defined and no OOM can happen.")
     elif missing:
         shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-        notes.append(f"{len(missing)} containers have no memory in the trace and no memory metrics: {shown}.")
+        notes.append(f"These have no memory in the trace, and so no memory metrics: {shown}.")
 
 
 def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTrace:

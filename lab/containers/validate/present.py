@@ -193,13 +193,13 @@ def facts(cells: Sequence[Cell]) -> Record:
     first = cells[0].testbed[0].manifest
     machine = first["testbed"]["machine"]
     seeds = sorted({run.seed for cell in cells for run in cell.testbed})
-    workload = first["workload"]
+    workload, count = first["workload"], repeats(cells)
     return {
         "scenario": ", ".join(dict.fromkeys(cell.scenario for cell in cells)),
         "testbed": f"{machine['cpus']} CPUs ({machine['cpu_model']}), {machine['kernel']}, telemetry "
         f"{first['testbed']['telemetry']}",
         "calibration": f"{first['calibration']['name']} of {first['calibration']['date']}, "
         f"{first['calibration']['sha256'][:10]}",
-        "runs": f"{repeats(cells)} repeats of {workload['periods'] * workload['period_s']:g} s on the "
-        f"testbed, seed {', '.join(map(str, seeds))}",
+        "runs": f"{count} {'repeat' if count == '1' else 'repeats'} of "
+        f"{workload['periods'] * workload['period_s']:g} s on the testbed, seed {', '.join(map(str, seeds))}",
     }

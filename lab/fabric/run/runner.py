@@ -25,6 +25,11 @@ from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.steps import BY_NCCL, OVERLAYS
 from twinbed import InvariantError
 
+_UNMET = (
+    "A measurement met no fault: it ended before the first one, or none was on its paths. Measure longer, or "
+    "set `faults.at_s` to an earlier moment."
+)
+
 
 def run_all(
     specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
@@ -39,6 +44,8 @@ def run_all(
         said = nccl.notes(world.asked.nccl.variables) if world.asked.nccl else []
         if world.asked.sends is not None and world.scheme in BY_NCCL:
             said = [*said, f"{world.scheme}: sends have no NCCL, so it does what `none` does."]
+        if world.asked.faults.kind != "none" and values.get("outages") == 0:
+            said = [*said, _UNMET]
         about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": [*said]}
         bounds = measured.censored
         tables = {"summary": summary(METRICS, values, censored=bounds), **measured.tables}

@@ -144,24 +144,24 @@ def test_the_tower_is_told_the_mean_allocation_of_each_application():
     for tower, cores in zip(allocator.towers, told, strict=True):
         tower.learn = lambda rate, latency, mean, cores=cores: cores.append(mean)
     first, second, third = fleet.ids
-    quota = {first: 2.0, second: 1.0, third: 4.0}
-    for row in range(4):
-        # The third is heard of in every other period only, and its quota doubles half way.
-        there = [id_ for id_ in fleet.ids if id_ != third or row % 2]
+
+    def report(row, quota):
+        ones = np.ones(len(quota))
         allocator.on_period(
             PeriodStats(
-                np.array(there),
-                np.array([quota[id_] * (2 if id_ == third and row > 1 else 1) for id_ in there]),
-                np.zeros(len(there)),
-                np.zeros(len(there), np.bool_),
-                np.ones(len(there)),
-                np.ones(len(there), np.int64),
-                0.1,
-                0.1 * (row + 1),
+                np.array(list(quota)), np.array(list(quota.values())), ones * 0.0, ones > 1, ones,
+                ones.astype(np.int64), 0.1, 0.1 * (row + 1),
             )
-        )
+        )  # fmt: skip
+
+    for row in range(4):
+        # The third is heard of in every other period only, and its quota doubles half way.
+        report(row, {first: 2.0, second: 1.0} | ({third: 8.0 if row > 1 else 4.0} if row % 2 else {}))
     allocator.on_service(served([1.0, 1.0], [0.1, 0.1]))
-    assert told == [[pytest.approx(2.0)], [pytest.approx(1.0 + (4.0 + 8.0) / 2)]]
+    # Of the third, nothing is known of the next interval.
+    report(4, {first: 3.0, second: 1.0})
+    allocator.on_service(served([1.0, 1.0], [0.1, 0.1]))
+    assert told == [pytest.approx([2.0, 3.0]), pytest.approx([1.0 + (4.0 + 8.0) / 2, 1.0])]
 
 
 def test_a_shorter_period_lifts_quotas_below_the_kernels_new_minimum():

@@ -14,7 +14,7 @@ from twinbed import ScenarioError
 
 
 def profiled(usage, memory=None, period_s=1.0, host_cores=8.0):
-    """usage: one list of cores per container, a second each."""
+    """usage: one list of cores per container, by periods."""
     cores = np.array(usage, np.float64).T
     used = np.full(cores.shape, 200 * MIB) if memory is None else np.array(memory, np.int64).T
     joining = join([0] * cores.shape[1], host_cores, np.nanmax(cores, axis=0, initial=0.0), used.max(axis=0))
@@ -24,11 +24,11 @@ def profiled(usage, memory=None, period_s=1.0, host_cores=8.0):
 def test_samples_are_means_of_cpu_and_peaks_of_memory_over_whole_intervals():
     gone = np.nan
     profile = profiled(
-        [[0, 2, 4, 6, 9], [gone, gone, gone, 1, 1]], [[1, 2, 3, 4, 5], [0, 0, 0, 7, 7]]
+        [[0, 2, 4, 6, 9], [gone, gone, gone, 1, 1]], [[1, 2, 3, 4, 5], [0, 0, 0, 7, 7]], 0.5
     ).profile
-    assert [cores.tolist() for cores in cpu_samples(profile, 2.0)] == [[1.0, 5.0], [1.0]]
-    # The last second belongs to no whole interval of CPU; memory that was seen there counts.
-    assert [sizes.tolist() for sizes in memory_samples(profile, 2.0)] == [[2.0, 5.0], [7.0]]
+    assert [cores.tolist() for cores in cpu_samples(profile, 1.0)] == [[1.0, 5.0], [1.0]]
+    # The last period belongs to no whole interval of CPU; memory that was seen there counts.
+    assert [sizes.tolist() for sizes in memory_samples(profile, 1.0)] == [[2.0, 5.0], [7.0]]
     assert cpu_samples(profile, 60.0)[0].tolist() == [4.2]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.fabric import BfdState
+from control.fabric import BfdState, BfdTimers
 from control.fast_path.bfd import PORT, parse
 
 SOURCE = 0xAC100000
@@ -46,6 +46,11 @@ def test_a_packet_says_who_sent_it_and_when_its_silence_is_a_fault() -> None:
     assert control is not None
     assert (control.source, control.state, control.timers.multiplier) == (SOURCE, BfdState.UP, 5)
     assert control.timers.interval_s == pytest.approx(0.05)
+
+
+def test_an_end_that_wants_fewer_packets_hears_as_many_of_them_before_a_fault() -> None:
+    assert BfdTimers(0.05, 3).received_at_least(0.3) == BfdTimers(0.3, 3)
+    assert BfdTimers(0.05, 3).received_at_least(0.01) == BfdTimers(0.05, 3)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.market.ladder import HOUR_S, LADDER, LATE, MOVE, START, Job, Offer, admitted, offered
+from control.market.ladder import (
+    HOUR_S,
+    LADDER,
+    LATE,
+    MOVE,
+    START,
+    STAY,
+    Job,
+    Offer,
+    admitted,
+    again,
+    offered,
+)
 from control.market.levels import Levels
 from twin.cloud.ladder import Ride, hindsight_usd, play
 from twinbed import ScenarioError
@@ -128,6 +140,7 @@ def test_equal_prices_of_work_move_nobody_and_a_move_must_pay_for_itself() -> No
     for restart_s, egress_usd, moves in ((0, 23.9, 1), (0, 24.1, 0), (3600, 22.9, 1), (3600, 23.1, 0)):
         ride = play(Job(2 * DAY_S, restart_s, 1.0, egress_usd), offers, EVERYTHING, 0.0, DAY_S)
         assert [stay.choice.reason for stay in ride.stays] == [START, MOVE][: moves + 1]
+        assert ride.stays[0].choice.new_usd == 1.0
         second = 24 + 2 * restart_s / HOUR_S + egress_usd if moves else 48 + 2 * restart_s / HOUR_S
         assert ride.cost_usd == pytest.approx(24 + second)
 
@@ -137,8 +150,19 @@ def test_the_slow_and_cheap_one_comes_first_and_the_deadline_ends_it() -> None:
     ride = play(Job(4 * DAY_S, deadline_s=5 * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
     assert [offers[stay.choice.offer].type for stay in ride.stays][:2] == ["b", "base"]
     assert ride.stays[1].choice.reason == LATE
+    # After a day on b and a quarter to restart, base would need another 3.625 days.
+    for days, first in ((4.9, "b"), (4.8, "base")):
+        ride = play(Job(4 * DAY_S, DAY_S / 4, deadline_s=days * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
+        assert offers[ride.stays[0].choice.offer].type == first
     with pytest.raises(ScenarioError, match=r"the fastest offer needs 48\.0 h"):
         play(Job(4 * DAY_S, deadline_s=1.9 * DAY_S), offers, EVERYTHING, 0.0, DAY_S)
+
+
+def test_what_no_restart_leaves_time_for_is_not_left() -> None:
+    # In 1.1 days the rest takes a day on base, and 1.25 days after any restart.
+    offers, job = [offer("base", 1.0, 3.0), offer("b", 0.5, 0.5)], Job(DAY_S, DAY_S / 4)
+    choice = again(job, offers, EVERYTHING[:2], 0.0, DAY_S / 10, 0, DAY_S, 0.0, 1.1 * DAY_S)
+    assert (choice.offer, choice.reason) == (0, STAY)
 
 
 def test_jobs_are_admitted_in_order_while_they_fit() -> None:

@@ -104,6 +104,18 @@ def test_a_zone_whose_price_rises_is_never_preferred(
     assert taken(dearer) != zone or taken(prices) == zone
 
 
+@pytest.mark.parametrize(("egress_usd", "moves"), [(5.0, 1), (20.0, 0)])
+def test_a_move_must_be_worth_its_price_over_the_time_that_spot_is_expected_to_last(
+    egress_usd, moves
+) -> None:
+    terms = replace(TERMS, egress_usd=((0.0, egress_usd), (egress_usd, 0.0)))
+    price = np.ones((1, terms.ticks, 2))
+    # After two hours the other zone is cheaper by half a dollar for each of the 34 hours that are left.
+    price[0, :12, 1], price[0, 12:, 1] = 2.0, 0.5
+    played = play(SkyNomad(terms), terms, Windows(price > 0, price))
+    assert played.choice[[11, 12], 0].tolist() == [0, moves]
+
+
 def test_a_held_zone_is_not_probed_and_idle_ones_are() -> None:
     policy, held = SkyNomad(TERMS), np.array([0])
     probed = []

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.market import POLICIES, make
-from control.market.planned import BUCKETS, most_usd, plan
+from control.market.planned import BUCKETS, PRIOR_ALPHA, PRIOR_SPELLS, Planned, most_usd, plan
 from control.market.ports import (
     AHEAD,
     BEHIND,
@@ -23,6 +23,7 @@ from control.market.ports import (
     Decision,
     State,
     Terms,
+    progress,
 )
 from twin.cloud.deadline import Played, Windows, optimum_usd, play
 from twinbed import ScenarioError
@@ -260,6 +261,13 @@ def test_zones_are_taken_by_price_and_on_a_tie_the_last_one_again() -> None:
     assert state.cheapest.tolist() == [1, 1, 1]
 
 
+def test_a_start_that_is_given_up_leaves_nothing_to_wait_for() -> None:
+    held, spot = np.array([0, 0, IDLE]), np.ones((3, 1))
+    state = State(1, spot > 0, spot, held, np.zeros(3, int), np.array([900.0, 900.0, 0.0]), np.zeros(3))
+    done_s, left_s = progress(terms_of(10, 10, 2.5), state, np.array([0, IDLE, ON_DEMAND]))
+    assert (done_s.tolist(), left_s.tolist()) == ([0, 0, 0], [300, 0, 900])
+
+
 @pytest.mark.parametrize(("cheap_usd_h", "moves"), [(1.0, 1), (1.99, 0)])
 def test_a_job_moves_to_a_cheaper_zone_when_the_saving_pays_for_the_restart(cheap_usd_h, moves) -> None:
     windows = market("1" * 130, "0" * 50 + "1" * 80)
@@ -284,6 +292,17 @@ def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
     assert action[left, 1, 0, 2, out, IDLE + 1] == 1  # long outages and no slack: on demand
     assert action[left, 1, 1, 20, old, IDLE + 1] == 2
     assert action[left, 1, 1, 20, young, 2] == 2
+
+
+@pytest.mark.parametrize("spell", [2, 20])
+def test_what_is_learned_of_outages_is_how_far_they_grew_however_long_spot_lasts(spell: int) -> None:
+    zone = ("1" * spell + "000") * 2 + "111"
+    terms = terms_of(len(zone) - 2, 2, 0.0)
+    policy = Planned(terms)
+    play(policy, terms, market(zone))
+    # Two outages grew from 1 to 4 ticks, beside those of the prior.
+    expected = (2 + PRIOR_SPELLS) / (2 * np.log(4) + PRIOR_SPELLS / PRIOR_ALPHA)
+    assert policy._alphas()[0, -1] == pytest.approx(expected)
 
 
 def cheapest(terms: Terms, there: list[list[bool]], speeds: tuple[float, ...]) -> float:

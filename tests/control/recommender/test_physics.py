@@ -70,7 +70,8 @@ def test_far_beyond_the_trials_their_own_law_of_scaling_decides() -> None:
     hopeful = Prediction(np.full(len(AMONG), np.log(400.0)), np.full(len(AMONG), 0.1), [""] * len(AMONG))
     within = physics.bounded(hopeful, AMONG, tried(times))
     assert np.exp(within.log_time[7]) == pytest.approx(825 ** (3 / 4) * 400 ** (1 / 4), rel=0.05)
-    assert within.deviation[7] > 0.3
+    apart = np.log(825 / 400) * (3 / 4 * 1 / 4) ** 0.5
+    assert within.deviation[7] == pytest.approx(np.hypot(0.1, apart), rel=0.05)
 
 
 @pytest.mark.parametrize("past", [0, 3])

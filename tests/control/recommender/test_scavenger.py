@@ -56,6 +56,17 @@ def searched(speed: Speed, noise: float, request: Request, fails: int = -1):
     return step, observed
 
 
+@pytest.mark.parametrize(("budget_usd_h", "second"), [(9.0, "c8"), (1.5, None)])
+def test_every_type_that_is_affordable_is_begun_with_its_fewest_workers(budget_usd_h, second) -> None:
+    kinds = {**TYPES, "c8": InstanceType("c8", "made-up", 8, 32)}
+    rows = [Configuration(name, count, 32) for name in kinds for count in (2, 1)]
+    request = Request(JOB, candidates(kinds, {"c4": 1.0, "c8": 2.0}, rows), budget_usd_h=budget_usd_h)
+    search, observed = Scavenger().searcher(request, 0), no_observations()
+    assert rows[search.propose(observed).candidate] == Configuration("c4", 1, 32)
+    step = search.propose(observed.with_trial(1, 100.0, 1.0, True))
+    assert isinstance(step, Stop) if second is None else rows[step.candidate] == Configuration(second, 1, 32)
+
+
 @settings(max_examples=25, deadline=None)
 @given(speeds, st.floats(1, 1e6), st.sampled_from(Objective))
 def test_the_choice_is_never_worse_than_the_start_and_needs_no_unit_of_samples(speed, noise, by) -> None:

@@ -16,7 +16,7 @@ from control.recommender.fc2 import Server
 from control.recommender.plain_search import Exhaustive
 from control.recommender.ports import Proposal, Request, Stop, no_observations, stop
 from control.recommender.transfer import Transfer
-from tests.control.recommender.made_jobs import clusters, made_history, observed_of
+from tests.control.recommender.made_jobs import clusters, made_history, observed_of, time_of
 from twinbed import ScenarioError
 
 ALL = {name: make(name) for name in ("cherrypick", "ernest", "exhaustive", "random", "transfer")}
@@ -127,6 +127,22 @@ def test_ernest_ranks_only_types_that_were_tried() -> None:
     assert {row.configuration.instance for row in ranking} == {"c.small"}
     assert len(ranking) == 8
     assert ranking[0].time_interval.low < ranking[0].time_s < ranking[0].time_interval.high
+
+
+def test_ernest_tries_three_widths_of_each_type_and_then_the_best_by_its_fits() -> None:
+    among = clusters((1, 2, 4, 8, 16))
+    # a + b / m + c · m is least at √(7600 / 119) ≈ 8 workers of 8 vCPUs, which the plan leaves out.
+    time_s = time_of(among, serial=0.05, need_gib=0.0, penalty=1.0, size=1000.0) + 119.0 * among.count
+    search, observed = Ernest().searcher(Request(Job("new"), among, Objective.TIME), 0), no_observations()
+    while isinstance(step := search.propose(observed), Proposal):
+        observed = observed.with_trial(step.candidate, float(time_s[step.candidate]), 1.0, True)
+    planned = observed.candidate[:18]
+    assert among.count[planned].tolist() == [1, 4, 16] * 6
+    assert np.diff((among.price_usd_h / among.count)[planned]).min() > -1e-9
+    assert {(among.count[row], among.vcpus[row]) for row in [*observed.candidate[18:], step.best]} == {
+        (8, 8.0)
+    }
+    assert "fits predict was tried" in step.reason
 
 
 def test_ernest_begins_by_name_where_types_cost_the_same() -> None:

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.jobs import History, Job, LocalRun, Objective
+from control.recommender.analytic import DEVIATION, Level, level
 from control.recommender.ports import Proposal, Request, no_observations
 from control.recommender.posterior import condition
 from control.recommender.prior import Prior, fit_prior
@@ -125,12 +126,16 @@ def test_a_local_run_says_how_long_the_job_takes_and_narrows_the_interval() -> N
     run = LocalRun(1.0, series, series, series, series, np.full(50, 0.2), 32, 1000)
     among = clusters()
     plain = Transfer().recommend(Request(Job("new"), among))[0]
-    known = Transfer().recommend(Request(Job("new", local_run=run, samples=1e7), among))[0]
+    job = Job("new", local_run=run, samples=1e7)
+    known = Transfer().recommend(Request(job, among))[0]
     width = [row.time_interval.high / row.time_interval.low for row in (plain, known)]
     assert width[1] < width[0] / 10
     # 1.5 cores · 0.2 s for 3 · 32 samples: 31 250 core-seconds in all
     vcpus = known.configuration.workers * (2 if "small" in known.configuration.instance else 8)
     assert known.time_s == pytest.approx(31_250 / vcpus, rel=1.0)
+    mean_log_s = np.log(31_250 / (among.vcpus * among.count)).mean()
+    assert level(job, among) == Level(pytest.approx(mean_log_s), DEVIATION)
+    assert level(Job("new", local_run=run), among) is level(Job("new"), among) is None
 
 
 def test_candidates_that_would_be_late_come_last(prior: Prior) -> None:

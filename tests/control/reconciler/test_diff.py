@@ -189,6 +189,13 @@ def test_beside_a_single_rule_a_higher_address_gets_its_own():
     assert not result.delete.reasons.size
 
 
+def test_a_rules_handle_is_that_of_its_device_and_address():
+    installed = rules((mac(1), 1, {"handle": 5}), (mac(1), 1, {"device": 11, "handle": 6}))
+    asked = rules((mac(1), 2, {"device": 11}), (mac(2), 1), (mac(1), 1))
+
+    assert installed.handles_for(asked).tolist() == [6, 0, 5]
+
+
 def test_of_two_rules_for_an_address_the_older_one_stays():
     installed = rules((mac(1), 1, {"handle": 9}), (mac(1), 1, {"handle": 4}))
 

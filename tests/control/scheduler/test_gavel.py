@@ -95,6 +95,15 @@ def test_finish_time_fairness_prefers_the_job_that_waited() -> None:
     assert x[0, 0] > x[1, 0]
 
 
+def test_finish_time_fairness_goes_on_where_all_do_better_than_in_their_equal_parts() -> None:
+    where = cluster((0, 1), (1, 1))
+    before = state(where, [1, 1, 1], throughput=table((1, 0), (1, 0), (0, 1)), left_steps=np.full(3, 300.0))
+    before = replace(before, now_s=100.0, submit_s=np.array([0.0, 100.0, 100.0]))
+    # In thirds each takes 900 s. With a and 1 − a: (100 + 300 / a) / 900 = 300 / (1 − a) / 900, a² + 5a = 3.
+    a = (37**0.5 - 5) / 2
+    assert FinishTimeFair(where).shares(before)[:2, 0] == pytest.approx([a, 1 - a], rel=0.005)
+
+
 def test_finish_time_fairness_makes_the_ratios_to_equal_parts_alike() -> None:
     where = cluster((0, 1))
     speed, submit_s = np.array([1.0, 4.0]), np.array([0.0, 2999.0])

@@ -23,6 +23,14 @@ def elastic(*speeds: np.ndarray, kind: list[int]) -> Elastic:
     return Elastic(np.array(kind), np.array([[speed, speed] for speed in speeds]))
 
 
+def test_a_speed_is_relative_to_that_of_the_gang_on_few_servers() -> None:
+    speeds = Elastic(np.array([0, -1]), np.array([[[0, 0.25, 0.5, 0.75], [0, 0.25, 0.4, 0.6]]]))
+    gpus, spread = np.array([2, 3, 4]), np.array([1, 0, 0])
+    # A gang of two, on two servers, on three GPUs, and on more than are known; one that cannot change.
+    for job, wanted in ((0, [0.8, 1.5, 0.0]), (1, [1.0, 0.0, 0.0])):
+        assert speeds.speed_up(np.array([job]), np.array([2]), gpus, spread).tolist() == pytest.approx(wanted)
+
+
 @given(worlds(elastic=True))
 @settings(max_examples=30, deadline=None)
 def test_jobs_that_may_grow_have_gpus_that_are_there_and_gangs_are_whole(

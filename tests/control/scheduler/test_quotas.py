@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from control.scheduler import POLICIES, make
 from control.scheduler.model import Cluster, State
+from control.scheduler.quotas import Quotas
 from lab.check.watched_scheduler import require_possible
 from tests.control.scheduler.worlds import after, cluster, lines, permuted, state, worlds
 
@@ -56,5 +57,8 @@ def test_it_wakes_when_the_scheduler_behind_it_would() -> None:
     assert scheduler.wake_s(before, given) == pytest.approx(before.now_s + 1800, abs=1e-3)
 
 
-def test_without_a_cap_nothing_is_put_before_a_scheduler() -> None:
-    assert type(make("fifo", cluster((0, 4)), 0)).__name__ == "Fifo"
+@pytest.mark.parametrize("policy", ["fifo", "yarn", "isolated"])
+def test_nothing_is_put_before_a_scheduler_without_a_cap_or_with_quotas_of_its_own(policy: str) -> None:
+    capped = cluster((0, 4), queue_most=np.array([0.5]))
+    assert not isinstance(make(policy, cluster((0, 4)), 0), Quotas)
+    assert isinstance(make(policy, capped, 0), Quotas) == (policy == "fifo")

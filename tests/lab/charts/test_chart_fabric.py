@@ -1,11 +1,15 @@
-"""Charts of a fabric: which fault the steps are of."""
+"""Charts of a fabric: which fault the steps are of, and the shares that fleets lost."""
 
 from __future__ import annotations
+
+import math
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from lab.charts.fabric import _first_felt
+from lab.charts.fabric import _first_felt, lost_shares
+from lab.fabric.metrics import LOST
 
 
 @pytest.mark.parametrize(("held_up_s", "begin_s"), [(1.0, 20.0), (3.0, 60.0)])
@@ -13,3 +17,21 @@ def test_the_steps_are_of_the_first_fault_that_something_waited_for(held_up_s, b
     took = pd.Series([1.0] * 60 + [held_up_s] + [1.0] * 20)
     series = pd.DataFrame({"at_s": took.cumsum().shift(fill_value=0.0), "duration_s": took})
     assert _first_felt(pd.Series([60.0, 20.0, 20.0]), series) == begin_s
+
+
+def test_a_fleet_s_causes_add_up_to_what_it_lost():
+    planned = dict.fromkeys(LOST, 0.0) | {"rework_gpu_h": 30.0, "queue_gpu_h": 20.0}
+    planned |= {"productive_gpu_h": 150.0, "lost_gpu_h": 50.0, "effective_share": 0.9}
+    whole = {"productive_gpu_h": math.nan, "lost_gpu_h": 10.0, "effective_share": 0.8}
+    perfect = {"productive_gpu_h": math.nan, "lost_gpu_h": 0.0, "effective_share": 1.0}
+    looks = [
+        SimpleNamespace(title=title, run=SimpleNamespace(metrics=metrics))
+        for title, metrics in (("planned", planned), ("whole", whole), ("perfect", perfect))
+    ]
+    (figure,) = lost_shares(looks, LOST)
+    shares = figure.chart.data.groupby(["title", "cause"])["share"].sum()
+    assert shares[shares > 0].round(9).to_dict() == {
+        ("planned", LOST["rework_gpu_h"]): 0.15,
+        ("planned", LOST["queue_gpu_h"]): 0.1,
+        ("whole", "lost"): 0.2,
+    }

@@ -82,6 +82,8 @@ def test_a_bad_scenario_is_refused_with_file_and_key(twinbed, tmp_path, csv_path
         ("cluster", "tiresius", "no policy 'tiresius'; close: tiresias"),
         ("failover", "bound", "no policy 'bound'; close: bond"),
         ("market", "oracle", "no policy 'oracle'; `twinbed policies` lists them"),
+        # "close: none" would read as if nothing were close.
+        ("market", "nope", "no policy 'nope'; `twinbed policies` lists them"),
     ],
 )
 def test_the_policies_that_are_close_are_those_of_all_kinds(twinbed, scenario, name, line):

@@ -80,6 +80,13 @@ def test_status_lists_runs_and_says_how_to_remove_what_is_left(twinbed, here):
     assert rows[1]["networks"] == 2
 
 
+def test_one_of_a_thing_is_not_several(twinbed, here):
+    shown = " ".join(twinbed("testbed", "status").out.split())
+    for words in ("3 cgroups", "1 OCI bundle,", "1 limit to restore,", "1 temporary folder"):
+        assert words in shown
+    assert "temporary folders" not in shown
+
+
 def test_status_of_a_tidy_machine_is_no_problem(twinbed, here, monkeypatch):
     monkeypatch.setattr(leftovers, "runs", lambda driver: RUNS[:1])
     assert twinbed("testbed", "status").code == 0
@@ -231,6 +238,14 @@ def test_a_machine_without_cgroups_is_refused_in_one_line(twinbed, monkeypatch):
 
     monkeypatch.setattr(drivers, "detect", refuse)
     assert twinbed("testbed", "down").refused == "no cgroup controller cpu is mounted here"
+
+
+@pytest.mark.parametrize(("user", "cure"), [(1000, "run it as root"), (0, "real_time: false")])
+def test_root_to_whom_real_time_is_refused_is_not_sent_to_root(monkeypatch, user, cure):
+    """A cgroup may have no real-time share."""
+    monkeypatch.setattr(fabric_doctor, "succeeds", lambda *command: False)
+    monkeypatch.setattr(fabric_doctor.os, "geteuid", lambda: user)
+    assert cure in fabric_doctor._real_time().cure
 
 
 @pytest.mark.parametrize(("status", "code"), [("ok", 0), ("missing", 1), ("not allowed", 1)])

@@ -1,4 +1,4 @@
-"""The tutorial's commands work as they stand, in the order in which they stand there."""
+"""What of the tutorial tests/wheel cannot try: its command that needs root, and its links."""
 
 import os
 import re
@@ -8,22 +8,18 @@ import pytest
 
 from tests import pages
 
-PAGE = pages.ROOT / "docs" / "tutorial.md"
-
-
-def cgroups_can_be_made() -> bool:
-    return os.geteuid() == 0 and Path("/sys/fs/cgroup").is_dir() and os.access("/sys/fs/cgroup", os.W_OK)
-
 
 @pytest.mark.slow
-def test_the_tutorials_commands_work_as_they_stand(tmp_path):
-    blocks = [block for block in pages.blocks(PAGE) if block.language in ("sh", "bash")]
-    assert len(blocks) >= 8
-    possible = ("sh", "bash") if cgroups_can_be_made() else ("sh",)
-    pages.run((block.text for block in blocks if block.language in possible), tmp_path)
-    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.access("/sys/fs/cgroup", os.W_OK), reason="making cgroups needs root"
+)
+def test_the_tutorials_recording_works_as_it_stands(tmp_path):
+    texts = [block.text for block in pages.blocks(pages.TUTORIAL) if block.language == "bash"]
+    assert len(texts) == 1
+    pages.run(texts, tmp_path)
+    assert (tmp_path / "mine.parquet").exists()
 
 
 def test_the_tutorials_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#]+)\)", PAGE.read_text()):
-        assert (PAGE.parent / target).exists(), target
+    for target in re.findall(r"\]\(([^)#]+)\)", pages.TUTORIAL.read_text()):
+        assert Path(pages.TUTORIAL.parent / target).exists(), target

@@ -122,13 +122,16 @@ Answer = Callable[[BaseHTTPRequestHandler, bytes], None]
 
 @contextmanager
 def http_server(answer: Answer, certificate: Path | None = None) -> Iterator[str]:
-    """A server that answers POST as `answer` does, over TLS with a certificate and key, as its address."""
+    """A server that answers POST and GET as `answer` does, as its address; with a certificate: over TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             answer(self, self.rfile.read(int(self.headers.get("Content-Length", 0))))
+
+        def do_GET(self) -> None:
+            answer(self, b"")
 
         def log_message(self, *arguments: object) -> None:
             del arguments

@@ -198,7 +198,7 @@ def test_a_selector_may_stand_in_braces_and_have_any_text():
 def test_a_wrong_label_and_a_wrong_value_are_told_with_what_is_there():
     def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
         there = {"labels": '["namespace","pod"]', "label/namespace/values": '["shop","cart"]'}
-        data = there.get(handler.path.removeprefix("/api/v1/"), "[]")
+        data = there.get(handler.path.partition("?")[0].removeprefix("/api/v1/"), "[]")
         say(handler, 200, f'{{"status":"success","data":{data}}}'.encode())
 
     with http_server(answer) as url:

@@ -138,10 +138,12 @@ def test_a_prometheus_behind_tls_wants_its_token(tmp_path, twinbed, monkeypatch)
         wrong = twinbed(
             "traces", "import", "prometheus", inner, "--selector", 'namespac="shop"', *question[2:]
         )
+        other = twinbed("traces", "import", "prometheus", inner, "--selector", 'namespace="a"', *question[2:])
     assert ended.code == 0, ended.err
     assert "open-sesame" not in ended.out
     assert kept.read(out).trace.shape == (30, 4)
     assert "no series has a label namespac; did you mean namespace?" in wrong.refused
+    assert "its label namespace has the values shop; change --selector or --since" in other.refused
     replayed = twinbed("whatif", out, "--policy", "static", "--format", "json")
     assert replayed.code == 0, replayed.err
 

@@ -43,6 +43,16 @@ def press_run(page):
     run_button(page).click()
 
 
+def ask_from_home(page, address: str, button: str) -> None:
+    """Asks a question by one click on the home page."""
+    page.goto(address)
+    page.get_by_role("button", name=button).click()
+
+
+def chart(page):
+    return page.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first
+
+
 def container_picker(page):
     return page.get_by_role("combobox", name="Container")
 
@@ -92,6 +102,9 @@ def serve(store: Path, folder: Path, named_in: Path | None = None) -> Iterator[s
         cwd=ROOT,
         env={
             **os.environ,
+            # Whoever starts the server may have switched them off.
+            "STREAMLIT_SERVER_ENABLE_CORS": "false",
+            "STREAMLIT_SERVER_ENABLE_XSRF_PROTECTION": "false",
             "TWINBED_STORE": str(store),
             "TWINBED_MEASUREMENTS": str(folder / "measurements.duckdb"),
             "STORE_NAMED_IN": str(named_in),

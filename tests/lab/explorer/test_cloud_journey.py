@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, ROOT, no_traceback, upload
+from tests.lab.explorer.journey import MARKS, ROOT, ask_from_home, chart, no_traceback, upload
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
@@ -25,15 +25,14 @@ def answered(page):
     return page.get_by_role("heading", name="Why this one")
 
 
-def test_from_a_shipped_job_to_a_cluster_and_what_if_its_price_moves(page):
-    page.get_by_role("link", name="Cloud").click()
-    expect(page.get_by_text("and press Recommend")).to_be_visible()
-    recommend(page)
+def test_from_one_click_to_a_cluster_and_what_if_its_price_moves(page, address):
+    ask_from_home(page, address, "Recommend a cluster")
     expect(answered(page)).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/cloud\?cloud_asked=yes"))
     # The job ships with its local run, and nothing else is known of it.
     expect(page.get_by_text("Times come from the analytic model")).to_be_visible()
     expect(page.get_by_role("heading", name="Cost and time of every candidate")).to_be_visible()
-    expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first).to_be_visible()
+    expect(chart(page)).to_be_visible()
     expect(page.get_by_text(re.compile("catalogue rows of 2022-02-09"))).to_be_visible()
     no_traceback(page)
 
@@ -50,6 +49,7 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text("name: mine\nbatch: 16\nsamples: 20000000\n")
     page.get_by_role("link", name="Cloud").click()
+    expect(page.get_by_text("and press Recommend")).to_be_visible()
     page.get_by_role("combobox", name="Job", exact=True).click()
     page.get_by_role("option", name="Upload your own job file").click()
     page.get_by_text("How it is predicted").click()

@@ -7,7 +7,7 @@ import pytest
 from lab.engine.local import Local
 from lab.runs.store import RunStore
 from lab.sweep.sweep import sweep
-from tests.lab.explorer.journey import MARKS, no_traceback, press_run
+from tests.lab.explorer.journey import MARKS, ask_from_home, chart, no_traceback, press_run
 from tests.lab.explorer.test_sweep_page import plan
 
 pytestmark = MARKS
@@ -15,15 +15,15 @@ playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests
 expect = playwright.expect
 
 
-def test_from_one_click_to_more_servers_beside(page):
-    page.get_by_role("link", name="Cluster").click()
-    expect(page.get_by_text("No run of a cluster is stored yet")).to_be_visible()
-    press_run(page)
+def test_from_one_click_to_more_servers_beside(page, address):
+    ask_from_home(page, address, "Schedule a queue of jobs")
+    expect(page.get_by_role("heading", name="Side by side")).to_be_visible()
     table = page.locator("table.tb-table")
     expect(table.get_by_role("columnheader", name="Gavel")).to_be_visible()
     expect(page.get_by_role("heading", name="Who ran where")).to_be_visible()
     expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(4)
-    expect(page).to_have_url(re.compile(r"question=cluster-"))
+    expect(chart(page)).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/cluster\?question=cluster-"))
     no_traceback(page)
 
     servers = page.get_by_role("spinbutton", name="Servers with 4 v100")

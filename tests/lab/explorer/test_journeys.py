@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from lab.containers.metrics import METRICS, OF_REQUESTS
-from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, press_run, run_button, upload
+from tests.lab.explorer.journey import (
+    MARKS,
+    ask_from_home,
+    chart,
+    container_picker,
+    no_traceback,
+    press_run,
+    run_button,
+    upload,
+)
 from traces.load import shipped
 
 pytestmark = MARKS
@@ -16,17 +25,17 @@ expect = playwright.expect
 
 
 @pytest.mark.skipif(not shipped(), reason="no recordings ship with this checkout")
-def test_from_a_recording_to_results_that_a_link_brings_back(page):
+def test_from_one_click_to_results_that_a_link_brings_back(page, address):
     expect(run_button(page)).to_be_enabled()
     expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(1)
-    press_run(page)
-    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    ask_from_home(page, address, "Replay a training job")
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/containers\?(?=.*\bruns=)(?=.*\brecording=ddp_training)"))
     table = page.locator("table.tb-table")
     for policy in ("Escra", "Autopilot", "VPA", "Static"):
         expect(table.get_by_role("columnheader", name=policy)).to_be_visible()
     expect(table.get_by_role("row")).to_have_count(1 + len(METRICS) - len(OF_REQUESTS))
-    expect(page.get_by_test_id("stVegaLiteChart").first).to_be_visible()
+    expect(chart(page)).to_be_visible()
     no_traceback(page)
 
     before = container_picker(page).input_value()
@@ -47,6 +56,8 @@ def test_from_a_recording_to_results_that_a_link_brings_back(page):
     page.get_by_text("Memory", exact=True).click()
     expect(page.get_by_text("MiB unused on average").first).to_be_visible()
     no_traceback(page)
+    page.goto(address)
+    expect(page.get_by_text("runs are stored here")).to_be_visible()
 
 
 def tick(page, row: int) -> None:

@@ -40,3 +40,15 @@ def test_a_phone_shows_a_row_of_verdicts_as_a_card(browser):
         shown = page.evaluate(f"getComputedStyle(document.querySelector('td{which}'), '::before').content")
         assert shown == f'"{head}"'
     page.close()
+
+
+def test_a_phone_in_the_dark_shows_the_questions_one_below_the_other(browser, address):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    context.set_default_timeout(PATIENCE_S * 1000)
+    page = context.new_page()
+    page.goto(address)
+    first, second = (page.get_by_role("button", name=name) for name in ("Replay a", "Break a link"))
+    expect(second).to_be_visible()
+    assert first.bounding_box()["y"] < second.bounding_box()["y"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()

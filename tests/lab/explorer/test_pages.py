@@ -88,7 +88,7 @@ def test_a_container_of_the_address_that_the_runs_lack_is_said(open_app, stored)
 
 
 @pytest.mark.slow
-def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
+def test_an_address_with_stored_runs_shows_their_results_and_takes_another_container(open_app, stored):
     app = open_app(runs=[run.id for run in stored[1]], container="c2")
     assert not app.warning
     assert not app.exception
@@ -98,20 +98,11 @@ def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     assert "CPU slack p50 (cores)" in html(app)
     assert html(app).count('tb-card"') == 4
     assert len(charts(app)) >= 7
-
-
-@pytest.mark.slow
-def test_another_container_goes_into_the_address(open_app, stored):
-    app = open_app(runs=[run.id for run in stored[1]])
-    app.selectbox(key="shown_container").select("c1").run()
-    assert app.query_params["container"] == "c1"
-
-
-@pytest.mark.slow
-def test_memory_can_be_looked_at_instead(open_app, stored):
-    app = open_app(runs=[run.id for run in stored[1]])
+    assert "MiB unused" not in html(app)
+    app.selectbox(key="shown_container").select("c1")
     app.segmented_control(key="shown_quantity").set_value("Memory").run()
     assert not app.exception
+    assert app.query_params["container"] == "c1"
     assert "MiB unused" in html(app)
 
 
@@ -141,8 +132,8 @@ def test_an_address_that_names_a_file_of_code_does_not_run_it(open_app, tmp_path
 
 def test_the_choices_go_into_the_address(open_app):
     app = open_app()
-    app.multiselect(key="policies").set_value(["escra", "static"]).run()
-    app.number_input(key="budget").set_value(2.0).run()
+    app.multiselect(key="policies").set_value(["escra", "static"])
+    app.number_input(key="budget").set_value(2.0)
     app.number_input(key="seed").set_value(7).run()
     assert app.query_params["policies"] == ["escra", "static"]
     assert app.query_params["budget"] == "2.0"

@@ -8,7 +8,6 @@ import pytest
 
 from lab.cli.main import call
 from lab.explorer import limits, server, uploads
-from tests.lab.explorer.journey import serve
 from tests.patience import PATIENCE_S
 from twinbed import BackendError, ScenarioError
 
@@ -29,13 +28,11 @@ def test_the_checks_of_other_sites_pages_stay_on_whatever_the_environment_says(m
 
 
 @pytest.mark.slow
-def test_another_sites_page_can_neither_connect_nor_upload(tmp_path, monkeypatch):
-    monkeypatch.setenv("STREAMLIT_SERVER_ENABLE_CORS", "false")
-    monkeypatch.setenv("STREAMLIT_SERVER_ENABLE_XSRF_PROTECTION", "false")
-    with serve(tmp_path / "runs", tmp_path) as address:
-        assert _connect(address, origin=address) == 101
-        assert _connect(address, origin="http://evil.example") == 403
-        assert _upload(address) == 403
+def test_another_sites_page_can_neither_connect_nor_upload(server):
+    address, _ = server
+    assert _connect(address, origin=address) == 101
+    assert _connect(address, origin="http://evil.example") == 403
+    assert _upload(address) == 403
 
 
 def _connect(address: str, origin: str) -> int:

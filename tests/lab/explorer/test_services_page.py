@@ -64,39 +64,28 @@ def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
     assert "The slowest 1 % take" in texts(app)
     assert "Why did the limit change here?" in texts(app)
     assert "throttled in the last period: raised" in shown_html(app)
-
-
-@pytest.mark.slow
-def test_a_page_of_results_is_small(open_services, asked):
-    app = open_services(runs=[run.id for run in asked[1]])
     assert sum(len(chart.proto.SerializeToString()) for chart in charts(app)) < 1 << 20
-
-
-@pytest.mark.slow
-def test_the_percentile_goes_into_the_address_and_comes_back(open_services, asked):
-    app = open_services(runs=[run.id for run in asked[1]])
-    app.segmented_control(key="shown_percentile").set_value("p50").run()
-    assert "50 % took longer" in texts(app)
-    assert app.query_params["percentile"] == "p50"
-    again = open_services(runs=[run.id for run in asked[1]], percentile="p50")
-    assert again.segmented_control(key="shown_percentile").value == "p50"
-
-
-@pytest.mark.slow
-def test_kinds_of_requests_are_sorted_by_latency_as_by_a_number(open_services, asked):
-    app = open_services(runs=[run.id for run in asked[1]])
+    # Kinds of requests are sorted by latency as by a number.
     kinds = app.dataframe[1]
     assert kinds.value["p99"].dtype == float
     assert " ms" in str(kinds.proto.arrow_data.styler.display_values)
 
 
 @pytest.mark.slow
-def test_another_policys_services_can_be_looked_at(open_services, asked):
+def test_another_percentile_and_policy_are_shown_and_the_percentile_stands_in_the_address(
+    open_services, asked
+):
     app = open_services(runs=[run.id for run in asked[1]])
     first = app.dataframe[0].value
+    assert "50 % took longer" not in texts(app)
+    app.segmented_control(key="shown_percentile").set_value("p50")
     app.segmented_control(key="shown_policy").set_value("Static · factor=0.9").run()
     assert not app.exception
     assert not app.dataframe[0].value.equals(first)
+    assert "50 % took longer" in texts(app)
+    assert app.query_params["percentile"] == "p50"
+    again = open_services(runs=[run.id for run in asked[1]], percentile="p50")
+    assert again.segmented_control(key="shown_percentile").value == "p50"
 
 
 @pytest.mark.slow
@@ -112,9 +101,9 @@ def test_results_of_the_choices_on_the_left_are_not_called_outdated(open_service
 @pytest.mark.slow
 def test_the_choices_go_into_the_address(open_services):
     app = open_services()
-    app.selectbox(key="services-app").select("hipster_shop").run()
-    app.selectbox(key="services-arrivals").select("burst").run()
-    app.number_input(key="services-scale").set_value(0.5).run()
+    app.selectbox(key="services-app").select("hipster_shop")
+    app.selectbox(key="services-arrivals").select("burst")
+    app.number_input(key="services-scale").set_value(0.5)
     app.number_input(key="services-seed").set_value(3).run()
     assert app.query_params["app"] == "hipster_shop"
     assert app.query_params["arrivals"] == "burst"

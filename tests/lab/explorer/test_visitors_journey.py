@@ -1,12 +1,23 @@
 """Visitors with a real browser: an address brings no link, and who closes the tab leaves no work behind."""
 
+import re
 import time
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.lab.explorer.journey import MARKS, PATIENCE_S, ROOT, no_traceback, press_run, serve, upload
+from tests.lab.explorer.journey import (
+    MARKS,
+    PATIENCE_S,
+    ROOT,
+    ask_from_home,
+    chart,
+    no_traceback,
+    press_run,
+    serve,
+    upload,
+)
 from tests.lab.explorer.test_journeys import csv_file, csv_of
 
 pytestmark = MARKS
@@ -55,9 +66,11 @@ def test_who_closes_the_tab_leaves_no_worker_behind(page):
     assert not workers() & begun
 
 
-def test_the_page_fabric_shows_what_follows_a_fault(page):
-    page.get_by_role("link", name="Fabric").click()
+def test_one_click_shows_what_follows_a_fault_of_a_fabric(page, address):
+    ask_from_home(page, address, "Break a link")
     expect(page.get_by_role("heading", name="What follows")).to_be_visible()
+    expect(chart(page)).to_be_visible()
+    expect(page).to_have_url(re.compile("/fabric$"))
     expect(page.get_by_text("without packets").first).to_be_visible()
     page.get_by_role("combobox", name="Scheme").click()
     page.get_by_role("option", name="Bond").click()

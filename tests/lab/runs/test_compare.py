@@ -10,6 +10,7 @@ from lab.containers.run.remarks import facts, legend, remarks
 from lab.runs.compare import as_result, comparison, over_seeds, summary
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
+from lab.runs.metric import summary as stored
 from tests.lab.sample_runs import publish
 from twinbed import StoreError
 
@@ -49,6 +50,15 @@ def test_an_undefined_metric_is_nan_in_the_frame_and_a_dash_for_people(store):
     )
 
 
+def test_a_stored_summary_has_a_row_for_each_metric_with_what_is_known_of_it():
+    of = {metric.key: metric for metric in METRICS}
+    money, kills = of["cost"], of["oom_kills"]
+    rows = stored([money, kills], {"cost": 2.0}, "EUR", ["cost"]).to_pylist()
+    assert rows[0] == {"metric": "cost", "value": 2.0, "unit": "EUR", "censored": True}
+    assert (math.isnan(rows[1].pop("value")), rows[1]["censored"]) == (True, False)
+    assert stored([money], {}).to_pylist()[0]["unit"] == ""
+
+
 def test_no_runs_and_a_run_given_twice_are_refused(store):
     run = publish(store)
     with pytest.raises(StoreError, match="no runs"):
@@ -61,7 +71,7 @@ def test_seeds_become_a_mean_with_the_95_percent_interval_of_students_t(store):
     values = (1.0, 2.0, 6.0)
     runs = [publish(store, seed=i, metrics={"cost": value}) for i, value in enumerate(values)]
     row = over_seeds(comparison(runs)).iloc[0]
-    assert row["seeds"] == 3
+    assert (row["seeds"], row["currency"]) == (3, "USD")
     assert row["cost"] == pytest.approx(3.0)
     # s = sqrt(((1-3)² + (2-3)² + (6-3)²) / 2) = √7; t(0.975, 2) = 4.302653; 4.302653 · √7 / √3 = 6.572411
     assert row["cost_ci95"] == pytest.approx(6.572411, abs=1e-6)
@@ -69,7 +79,10 @@ def test_seeds_become_a_mean_with_the_95_percent_interval_of_students_t(store):
 
 def test_means_come_in_the_order_in_which_their_runs_were_given(store):
     runs = [publish(store, text, seed=seed) for seed in (0, 1) for text in ("vpa", "escra")]
-    assert list(over_seeds(comparison(runs))["policy"]) == ["vpa", "escra"]
+    frame = over_seeds(comparison(runs))
+    assert list(frame["policy"]) == ["vpa", "escra"]
+    keys = [metric.key for metric in METRICS]
+    assert [column for column in frame.columns if column in keys] == keys
 
 
 def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out_of_the_mean(store):
@@ -94,9 +107,20 @@ def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
     assert labels([publish(store, seed=0), publish(store, seed=1)]) == ["escra", "escra"]
 
 
-def test_runs_that_differ_in_a_condition_are_labelled_with_it(store):
-    runs = [publish(store, spec={"budget_factor": factor}) for factor in (1.5, 2.0)]
-    assert labels(runs) == ["escra budget_factor=1.5", "escra budget_factor=2.0"]
+@pytest.mark.parametrize(
+    ("specs", "wanted"),
+    [
+        ([{"budget_factor": factor} for factor in (1.5, 2.0)], ["budget_factor=1.5", "budget_factor=2.0"]),
+        ([{"services": {"app": name}} for name in ("a", "b")], ["app=a", "app=b"]),
+        (
+            [{"here": {"app": name}, "there": {"app": name}} for name in ("a", "b")],
+            ["here.app=a there.app=a", "here.app=b there.app=b"],
+        ),
+        ([{"few": dict.fromkeys("xyz", name)} for name in ("a", "b")], ["x=a y=a z=a", "x=b y=b z=b"]),
+    ],
+)
+def test_runs_that_differ_in_a_condition_are_labelled_with_it(store, specs, wanted):
+    assert labels([publish(store, spec=spec) for spec in specs]) == [f"escra {text}" for text in wanted]
 
 
 def test_runs_of_different_scenarios_are_labelled_with_their_names(store):

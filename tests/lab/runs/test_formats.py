@@ -79,6 +79,8 @@ def test_records_that_do_not_fit_beside_each_other_come_in_blocks_with_every_fig
     assert narrow.count("CPU slack (cores)") == 2
     assert "0.333 ± 0.010" in narrow
     assert "12,345.7" in narrow
+    # A policy's parameters stand below its name.
+    assert ["factor=1.5"] in map(str.split, narrow.splitlines()), narrow
 
 
 def test_names_of_quantities_wrap_if_the_records_then_need_fewer_tables():
@@ -211,6 +213,8 @@ def test_markdown_has_the_same_view_as_the_table():
         (-0.0004, 3, ">-0.001"),
         (0.0006, 3, "0.001"),
         (1234.5678, 3, "1,234.568"),
+        (9999.5, 3, "9,999.500"),
+        (10_000.0, 3, "10,000.0"),
         (123456.789, 3, "123,456.8"),
         (math.nan, 3, formats.ABSENT),
         (None, None, formats.ABSENT),

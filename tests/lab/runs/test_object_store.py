@@ -150,6 +150,24 @@ def test_usage_and_collection(store):
     assert old.id not in store.ids()
 
 
+def test_a_run_costs_no_listing_and_no_question_about_sizes(s3, tmp_path, monkeypatch):
+    store, asked = store_at(f"s3://runs/{tmp_path.name}"), []
+    publish(store, seed=7)  # the first reads the quota
+    real = type(store._fs)._call_s3
+
+    async def call(fs, method, *args, **options):
+        asked.append(method)
+        return await real(fs, method, *args, **options)
+
+    monkeypatch.setattr(type(store._fs), "_call_s3", call)
+    assert not store.has(manifest()["id"])
+    run = publish(store)
+    written = len(run.manifest["tables"]) + len(["announcement", "manifest"])
+    store.open(run.id)
+    # Asked for before, by the writer, and by `open`: whether it is there, and what it says.
+    assert sorted(asked) == ["get_object"] * 4 + ["put_object"] * written
+
+
 class TestHalfARun:
     """What a writer leaves that dies between two objects is no run."""
 
@@ -356,11 +374,12 @@ def test_what_is_indexed_is_not_read_again(indexed, monkeypatch):
     assert len(indexed.query("SELECT DISTINCT run FROM periods").frame) == 3
 
 
-def test_a_damaged_index_is_made_again(indexed):
+@pytest.mark.parametrize("content", [b"damaged", pd.DataFrame({"id": ["a"]}).to_parquet()])
+def test_a_damaged_index_is_made_again(indexed, content):
     run = publish(indexed)
     indexed.list()
     (name,) = indexed.shelf(".index").names()
-    indexed.shelf(".index").write(name, b"damaged")
+    indexed.shelf(".index").write(name, content)
     assert indexed.list()["id"].tolist() == [run.id]
 
 

@@ -50,12 +50,14 @@ def test_the_page_has_the_comparison_the_notes_the_parameters_and_the_run_ids(pa
     wanted = ["CPU slack p50 (cores)", "A note on the data.", "Price: 0.031611 USD", "upsilon"]
     for text in wanted + [run.id for run in runs]:
         assert text in page
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert (headings[0], headings[-4], headings[-1]) == ("Comparison", "Conditions", "Runs")
 
 
 def test_the_charts_are_drawn_and_name_the_policies(page):
     images = [base64.b64decode(each).decode() for each in re.findall(r"svg\+xml;base64,([^\"]+)\"", page)]
     assert len(images) == 3
-    assert all("<svg" in each and "Escra" in each for each in images)
+    assert all("<svg" in each and "Escra" in each and 'fill="white"' in each for each in images)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from lab.runs.code import code_sha256
 from studies.harness import Asked
 from studies.scale import page as pages
 from studies.scale.overhead import Timed
-from studies.scale.page import is_right, measured, summed, text
+from studies.scale.page import is_right, measured, text
 
 COUNTS = ("runs", "there", "rows", "identical")
 RIGHT = dict.fromkeys(COUNTS, 9) | dict.fromkeys(("missing", "unasked", "rows twice"), 0)
@@ -62,7 +62,7 @@ def test_the_page_says_when_it_is_not_right():
     assert "The aim was 10 runs; the others are not made yet" in text(RIGHT, rows, 10)
 
 
-def test_campaigns_are_made_in_parts_that_are_kept(tmp_path, monkeypatch):
+def test_a_campaign_of_this_code_is_kept(tmp_path, monkeypatch):
     asked = []
 
     def one(seeds):
@@ -70,20 +70,13 @@ def test_campaigns_are_made_in_parts_that_are_kept(tmp_path, monkeypatch):
         return RIGHT | dict.fromkeys(COUNTS, len(seeds))
 
     monkeypatch.setattr(pages, "measured", one)
-    monkeypatch.setattr(pages, "PART", 4)
     monkeypatch.setattr(pages, "all_timed", lambda: [Timed("dask", 2, 2, s, 1.0) for s in (0.0, 1.0)])
     there = Asked(store=tmp_path / "kept", out=tmp_path, repeats=4)
-    assert pages.make(there) == 0
+    assert pages.make(there) == pages.make(there) == 0
     assert pages.make(Asked(store=there.store, out=tmp_path, repeats=10)) == 0
-    assert asked == [range(4), range(4, 8), range(8, 10)]
+    assert asked == [range(4), range(10)]
     assert "10 of 10" in (tmp_path / "scale.md").read_text()
     assert pages.make(Asked(store=there.store, out=tmp_path, repeats=20, page_only=True)) == 1
     assert "The aim was 20 runs" in (tmp_path / "scale.md").read_text()
     monkeypatch.setattr(pages, "code_sha256", lambda: code_sha256() + "x")
-    assert pages.kept(there.store) == []
-
-
-def test_parts_add_up():
-    both = summed([RIGHT | {"seconds": 1.5}, RIGHT | {"there": 8}])
-    assert (both["runs"], both["there"], both["seconds"], both["sweeps"]) == (18, 17, 2.5, 2)
-    assert not is_right(both)
+    assert pages.kept(there.store) is None

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from control.market import POLICIES, make
 from control.market.course import Market, Timing, Zone
 from control.market.levels import Levels
-from control.market.ports import Terms
+from control.market.ports import IDLE, ON_DEMAND, TAKE, Decision, State, Terms
 from twin.cloud.deadline import Windows, optimum_usd, play
 from twin.cloud.market import simulate
+from twinbed import ScenarioError
 
 MINUTE_S = 60.0
 
@@ -80,3 +81,30 @@ def test_whole_ticks_without_losses_in_between_cost_what_the_play_in_ticks_costs
     assert done.cost_usd == pytest.approx(played.cost_usd[0])
     assert done.finish_s == pytest.approx(played.finish_s[0])
     assert done.starts == played.starts[0]
+
+
+class Scripted:
+    """Takes these places, tick by tick, and remembers what it saw."""
+
+    def __init__(self, *places: int) -> None:
+        self.places, self.seen = places, []
+
+    def on_step(self, state: State) -> Decision:
+        self.seen.append((state.held[0], state.zone[0], state.restart_left_s[0]))
+        return Decision(np.array([self.places[state.tick]]), np.array([TAKE]))
+
+
+def test_a_policy_sees_the_last_zone_and_what_is_left_of_a_start_that_it_still_holds() -> None:
+    minutes = np.arange(100)
+    there = np.stack([minutes < 31, minutes < 19], axis=1)
+    market = Market(zones(there, np.ones(there.shape), MINUTE_S), "plain", 3.0, notice_s=120.0)
+    policy = Scripted(1, 1, 0, *[ON_DEMAND] * 3)
+    timing = Timing(700.0, 0.0, 200.0, 600.0, saves=False)
+    done = simulate(market, Terms(1000.0, 6000.0, 1500.0, 600.0, 3.0), timing, policy)
+    # Zone 1 is lost at 1140 s, and zone 0 has its notice at 1740 s, while the job starts there.
+    lost, noticed = (IDLE, 1, 0), (IDLE, 0, 0)
+    assert policy.seen == [(IDLE, 0, 0), (1, 1, 900), lost, noticed, (ON_DEMAND, 0, 900), (ON_DEMAND, 0, 0)]
+    assert (done.starts, done.moves, done.regions, done.revocations) == (3, 2, 1, 2)
+    assert done.events == ((1020.0, "notice", 1), (1140.0, "lost", 1), (1740.0, "notice", 0))
+    with pytest.raises(ScenarioError, match="where there is none, in tick 1"):
+        simulate(market, Terms(9000.0, 90_000.0, 0.0, 1800.0, 3.0), timing, Scripted(0, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import ceil
 from typing import Any
 
@@ -69,6 +69,18 @@ def workloads(rows: Sequence[Row]) -> dict[tuple[str, str, str], list[Row]]:
             f"({', '.join(API)}); take --as docker, compose or systemd"
         )
     return grouped
+
+
+def by_workload(rows: Sequence[Row], make: Callable[[str, str, str, list[Row]], Any]) -> dict[str, str]:
+    """Return a document by file name for each workload. make: namespace, kind, name, rows → its content.
+
+    Raises ScenarioError if there is none.
+    """
+    made: dict[str, str] = {}
+    for (namespace, kind, name), own in workloads(rows).items():
+        file = unique(made, plain(namespace, kind.lower(), name), ".yaml")
+        made[file] = document(make(namespace, kind, name, own))
+    return made
 
 
 def plain(*parts: str) -> str:

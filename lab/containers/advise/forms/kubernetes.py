@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lab.containers.advise.forms.common import API, document, plain, resources, unique, workloads
+from lab.containers.advise.forms.common import API, by_workload, resources
 from lab.containers.advise.model import Row
 
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
     """Return a patch by file name for each workload. Raises ScenarioError if there is none."""
-    made: dict[str, str] = {}
-    for (namespace, kind, name), own in workloads(rows).items():
-        made[unique(made, plain(namespace, kind.lower(), name), ".yaml")] = document(
-            patch(namespace, kind, name, own)
-        )
-    return made
+    return by_workload(rows, patch)
 
 
 def patch(namespace: str, kind: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:

@@ -11,15 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lab.containers.advise.forms.common import (
-    API,
-    document,
-    mebibytes,
-    millicores,
-    plain,
-    unique,
-    workloads,
-)
+from lab.containers.advise.forms.common import API, by_workload, mebibytes, millicores
 from lab.containers.advise.model import Row
 
 _LONGEST_NAME = 240
@@ -32,12 +24,7 @@ _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
     """Return a VerticalPodAutoscaler by file name for each workload. Raises ScenarioError for none."""
-    made: dict[str, str] = {}
-    for (namespace, kind, name), own in workloads(rows).items():
-        made[unique(made, plain(namespace, kind.lower(), name), ".yaml")] = document(
-            autoscaler(namespace, kind, name, own)
-        )
-    return made
+    return by_workload(rows, autoscaler)
 
 
 def autoscaler(namespace: str, kind: str, name: str, rows: Sequence[Row]) -> dict[str, Any]:

@@ -34,6 +34,17 @@ def test_runs_come_back_as_they_were_added(tmp_path):
     assert database.runs() == [*runs, run("a", "m4", 4, 7.0)]
 
 
+def test_a_file_that_grew_adds_its_new_rows_alone(tmp_path):
+    """Who tries, writes a row and imports the file again must not count the older trials twice."""
+    database, file = Measurements(tmp_path / "m.duckdb"), tmp_path / "runs.csv"
+    rows = HEADER + "a,m4,2,10,4,4,16,true,0.1\n" + 2 * "b,c4,4,20,8,4,16,false,\n"
+    file.write_text(rows)
+    assert database.add_new(read_csv(file)) == 3
+    file.write_text(rows + "a,m4,4,7,8,4,16,true,0.1\n")
+    assert database.add_new(read_csv(file.rename(tmp_path / "renamed.csv"))) == 1
+    assert [run.time_s for run in database.runs()] == [10, 20, 20, 7]
+
+
 def test_a_history_has_the_median_of_runs_that_ended_and_the_bound_of_those_that_did_not():
     history = as_history(
         [

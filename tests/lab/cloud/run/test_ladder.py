@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import call
+from traces.readers.prices import UNSOLD
 
 HEAD = (
     "name,provider,region,market,price_per_h,currency,as_of,vcpus,memory_gib,gpus,gpu_model,network_bps,family,"
@@ -71,6 +72,16 @@ def test_every_step_is_priced_and_the_sweep_has_a_row_for_each_interval(table, c
     said = " ".join(answer["notes"])
     assert "in 1 series of gcp" in said
     assert "The last price of gcp is of 2024-02-02; it was held beyond." in said
+
+
+def test_what_a_region_does_not_sell_is_no_offer(table, capsys) -> None:
+    """Google's list has prices of such types that lack the GPU, on demand as well as spot."""
+    row = "g2,gcp,asia-east2,{},0.2,USD,2023-01-01,4,16,1,NVIDIA L4,1e9,x,1,0,here; " + UNSOLD
+    with Path(table).open("a") as file:
+        file.writelines(row.format(market) + "\n" for market in ("spot", "on-demand"))
+    answer = answered(capsys, "--work", "4d", "--catalogue", table)
+    assert answer["rows"][3]["offer"] == "gcp/us-west1/g2"
+    assert "1 price series of types that their region does not sell: left out." in answer["notes"]
 
 
 def test_every_move_has_its_reason_and_both_prices(table, capsys) -> None:

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbe
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
 from control.jobs import Configuration, LocalRun
+from control.predictor import physical
 from control.predictor.training import Schedule
 from control.predictor.tried_network import train_network
 from lab.cli.main import call
@@ -70,6 +71,13 @@ def examples(folder):
     return data_set.load(folder / "runs.csv", folder, load())
 
 
+@pytest.fixture
+def few_folds(monkeypatch):
+    """Every fold of the judging trains a model, which has folds of its own: a few of each do here."""
+    monkeypatch.setattr(predicting, "FOLDS", 2)
+    monkeypatch.setattr(physical, "_FOLDS", 3)
+
+
 def test_a_run_becomes_a_job_s_time_and_its_bill(examples):
     assert len(examples) == 80
     row = int(np.flatnonzero((examples.job == 0) & (examples.candidates.count == 1))[0])
@@ -123,6 +131,7 @@ def test_train_then_explain(folder, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_folds")
 def test_evaluate_judges_by_both_protocols(folder, capsys):
     where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
     assert call(["predict", "evaluate", "--models", "physical,linear,logistic", *where]) == 0
@@ -155,6 +164,7 @@ def test_a_network_is_trained_and_explained(folder, capsys, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_folds")
 def test_importance_names_groups_by_what_their_loss_costs(folder, capsys):
     where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
     assert call(["predict", "importance", *where]) == 0

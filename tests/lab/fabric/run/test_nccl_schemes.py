@@ -117,3 +117,12 @@ def test_sends_say_that_they_have_no_nccl(tmp_path):
     ported, plain = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
     assert ported.manifest["notes"] == ["nccl-failover: sends have no NCCL, so it does what `none` does."]
     assert not plain.manifest["notes"]
+
+
+def test_sends_that_end_before_a_fault_begins_say_so(tmp_path):
+    """The default is faults in turn, the first one after 20 s."""
+    raw = {"name": "sends", "fabric": {"sends": {"messages": 10}}, "policies": ["none", "thorn"]}
+    for run in run_scenario(build(raw), RunStore(tmp_path), jobs=1):
+        assert run.metrics["outages"] == 0
+        (note,) = run.manifest["notes"]
+        assert note.startswith("A measurement met no fault")

@@ -79,6 +79,7 @@ def test_only_newer_records_are_taken_and_counts_grow_by_one_a_period() -> None:
 def test_what_is_known_stays_while_others_join_and_a_slots_next_holder_begins_anew() -> None:
     latest = Latest()
     latest.join(ids(0), ids(3), ids(0))
+    assert latest.size == 1
     end_ns = 2**60 + 1  # no float64 is equal
     latest.take(records([0], [end_ns]), ids(0))
     for first, last in ((1, 65), (65, 300)):
