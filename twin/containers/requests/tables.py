@@ -78,6 +78,11 @@ def new_tables(workload: RequestWorkload) -> dict[str, records.Records]:
     calls["network"][:count], calls["network"][count:] = network[:-1], network[-1]
     calls["backoff"][:count], calls["timeout"][:count] = backoff, timeout
     calls["handler"] = np.concatenate((graph.call_handler, graph.request_handler))
+    service = graph.handler_service[calls["handler"]]
+    calls["first"], calls["replicas"] = (
+        graph.first_container[service],
+        np.diff(graph.first_container)[service],
+    )
     for name in ("retries", "probability", "pool"):
         calls[name][:count] = getattr(graph, name)
     calls["direct"] = (calls["timeout"] < 0) & (calls["network"] < 0) & (calls["pool"] < 0)
@@ -177,8 +182,6 @@ def _containers(
 def _handlers(graph: ServiceGraph) -> records.Records:
     handlers = _zeros(len(graph.handlers), records.HANDLER)
     handlers["service"], handlers["draw"] = graph.handler_service, graph.draw
-    handlers["first"] = graph.first_container[graph.handler_service]
-    handlers["replicas"] = np.diff(graph.first_container)[graph.handler_service]
     handlers["first_stage"], handlers["last_stage"] = graph.first_stage[:-1], graph.first_stage[1:]
     handlers["share"] = 1.0 / (np.diff(graph.first_stage) + 1)
     handlers["mean_s"] = graph.mean_s

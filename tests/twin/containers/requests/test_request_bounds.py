@@ -21,11 +21,18 @@ from tests.twin.containers.requests.request_world import (
 )
 from twin.containers import cfs
 from twin.containers.requests.checks import check_graph
+from twin.containers.requests.engine import records
 from twin.containers.requests.model import Client
 from twin.containers.requests.physics import Requests
 from twinbed import InvariantError
 
 FIRST = np.array([0])
+
+
+def test_records_are_whole_cache_lines_and_containers_an_odd_number_of_them():
+    assert records.NODE.itemsize == records.HANDLER.itemsize == 64
+    assert records.CONTAINER.itemsize % 128 == 64
+    assert [records.CONTAINER.fields[name][1] for name in ("v", "cap", "visits")] == [0, 64, 128]
 
 
 def test_demand_above_all_capacity_saturates_and_drops_what_does_not_fit():

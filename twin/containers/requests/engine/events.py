@@ -35,7 +35,6 @@ from twin.containers.requests.engine.records import (
     Records,
     container_at,
     host_at,
-    key_at,
     line_at,
     node_at,
     owner_at,
@@ -59,13 +58,13 @@ from twin.containers.requests.engine.waiting import (
     finish_part,
     free_node,
     keep_exceeding,
+    next_due,
     owners_of,
     pace,
     place_line,
     schedule,
     sync,
     take_node,
-    time_of,
     unlink,
 )
 
@@ -203,10 +202,10 @@ def tell_caller(e: Any, n: int) -> tuple[int, int]:
 
 
 @inlined
-def on_cpu(e: Any, i: int) -> tuple[int, int]:
+def on_cpu(e: Any, i: int) -> tuple[int, int, int]:
     """Handle the event of container i: its pool is empty, or its first runnable part is done.
 
-    Returns (the node that continues, its step).
+    Returns (the node that continues, its step, the call that it makes at that step).
     """
     container = container_at(e, i)
     sync(e, container)
@@ -215,18 +214,18 @@ def on_cpu(e: Any, i: int) -> tuple[int, int]:
         container.stalled = min(float(container.runnable), container.cap)
         container.stalled_at_s = e.now
         container.throttled = True
-        return NOBODY, RUN
+        return NOBODY, RUN, 0
     n = finish_part(e, container)
     if rarely(e.wake_s > 0.0):
         container.idle_since_s = e.now
     node = node_at(e, n)
     stage = node.stage
     if stage == node.last_stage:
-        return n, LEAVE
-    child = call_stage(e, node, n, stage)
+        return n, LEAVE, 0
+    child, c = call_stage(e, node, n, stage)
     if child == NOBODY:
-        return n, RUN
-    return child, ATTEMPT
+        return n, RUN, 0
+    return child, ATTEMPT, c
 
 
 @inlined
@@ -265,7 +264,7 @@ def advance(engine: Records, until: float) -> int:
     """
     e = engine[0]
     finishing = until == -inf
-    busy, n, step = e.busy_with, NOBODY, RUN
+    busy, n, step, c = e.busy_with, NOBODY, RUN, 0
     e.busy_with = -1
     while True:
         while n != NOBODY or e.head != NOBODY:
@@ -277,21 +276,25 @@ def advance(engine: Records, until: float) -> int:
             if n == NOBODY:
                 n = e.head
                 node = node_at(e, n)
-                step = node.state
+                step, c = node.state, node.call
                 e.head = node.next
                 if e.head == NOBODY:
                     e.tail = NOBODY
             while n != NOBODY:
                 if step < LEAVE:
-                    if not proceed(e, n, step, busy):
+                    if not proceed(e, n, step, c, busy):
                         n = NOBODY
                         break
                 elif step == LEAVE:
                     leave(e, n)
                 n, step = tell_caller(e, n)
+                if rarely(step == ATTEMPT):
+                    c = node_at(e, n).call
         if busy >= 0:
-            pace(e, busy, container_at(e, busy))
+            at, owner = pace(e, busy, container_at(e, busy))
             busy = -1
+        else:
+            at, owner = next_due(e)
         if finishing:
             return REACHED
         if rarely(e.over > 0) and keep_exceeding(engine) > 0:
@@ -301,7 +304,6 @@ def advance(engine: Records, until: float) -> int:
             return SIGNALLED
         if rarely(e.spare < e.reserve):
             return NEEDS_ROOM
-        at = time_of(key_at(e.top, 1).key)
         if e.next_due_s < at:
             if e.next_due_s >= until:
                 break
@@ -311,7 +313,6 @@ def advance(engine: Records, until: float) -> int:
             if at > until or at == inf:
                 break
             e.now = max(e.now, at)
-            owner: int = owner_at(owners_of(e.top, e.top_size), 1).owner
             if rarely(owner >= e.container_count):
                 owner -= e.container_count
                 if owner >= e.host_count:
@@ -320,6 +321,6 @@ def advance(engine: Records, until: float) -> int:
                 host = host_at(e, owner)
                 owner = owner_at(owners_of(host.tree, host.size), 1).owner
             busy = owner
-            n, step = on_cpu(e, owner)
+            n, step, c = on_cpu(e, owner)
     e.now = max(e.now, until)
     return REACHED

@@ -101,7 +101,9 @@ ENGINE = _record(
     windowed="?",  # spans of answered requests are held until `settle`
 )
 # Fields stand in the order in which they are used together. A node is one cache line. The first cache line of
-# a container is what each of its events needs, the second what a visit needs that begins.
+# a container is what each of its events needs, the second what a visit needs that begins, the third what a
+# visit needs that ends. A container is seven cache lines long. With an even number of lines, containers would
+# compete for half of a cache.
 NODE = _record(
     parent="i4",  # > 0: the visit that called; < 0: request −1 − parent; NOBODY
     call="i4",  # index of the call; clients' calls follow the graph's own
@@ -153,11 +155,22 @@ CONTAINER = _record(
     cache_bytes="i8",
     cache_request_bytes="i8",
     cached_bytes="i8",
+    kept="i8",  # memories of ended visits that it keeps for later ones
+    most_busy="i8",  # with keep_s: most visits at once since memory was given back last
+    trim_s="f8",  # when memory that no visit needs is given back next; inf: none is kept
+    stalled="f8",  # > 0 only if it does not run
+    #
     head="i4",
     tail="i4",
-    stalled="f8",
     host="i4",
+    throttled="?",
+    reason="u1",
+    share="f8",  # on a shared host: its pace over the pace of all the host's containers alike
+    weight="f8",  # cpu.weight
     idle_since_s="f8",  # when it last had nothing runnable any more; −inf: nothing has run in it yet
+    woken_s="f8",  # CPU of answers that woke it while other calls were open; its next part burns it
+    base_bytes="i8",
+    cpu_order="i8",
     #
     over_list="i8",  # not about this container: the container at this index of the list
     stalled_at_s="f8",
@@ -166,7 +179,6 @@ CONTAINER = _record(
     refused="i8",
     killed="i8",
     quota="f8",
-    cpu_order="i8",
     memory_order="i8",
     #
     backlog="f8",  # at the end of its last period, as are row_…
@@ -178,16 +190,7 @@ CONTAINER = _record(
     row_demand_s="f8",
     row_lost_s="f8",
     #
-    share="f8",  # on a shared host: its pace over the pace of all the host's containers alike
-    weight="f8",  # cpu.weight
-    throttled="?",
-    reason="u1",
-    base_bytes="i8",
-    woken_s="f8",  # CPU of answers that woke it while other calls were open; its next part burns it
-    trim_s="f8",  # when memory that no visit needs is given back next; inf: none is kept
-    kept="i8",  # memories of ended visits that it keeps for later ones
-    most_busy="i8",  # most visits at once since memory was given back last
-    unused="i8",
+    unused="(8,)i8",
 )
 HOST = _record(
     u="f8",
@@ -209,8 +212,6 @@ OWNER = _record(owner="i4")
 LINE = _record(delay_s="f8", head="i4", tail="i4", kind="u1")
 POOL = _record(connections="i8", busy="i8", head="i4", tail="i4")
 HANDLER = _record(
-    first="i4",  # first container of its service
-    replicas="i4",
     service="i4",
     first_stage="i4",
     last_stage="i4",
@@ -219,7 +220,7 @@ HANDLER = _record(
     mean_s="f8",
     mu="f8",
     sigma="f8",
-    unused="i8",
+    unused="(2,)i8",
 )
 SERVICE = _record(turn="i8")
 CALL = _record(
@@ -230,6 +231,8 @@ CALL = _record(
     network="i4",
     backoff="i4",
     timeout="i4",
+    first="i4",  # first container of the handler's service
+    replicas="i4",
     probability="f8",
 )
 RUNNABLE = _record(v="f8", node="i4")

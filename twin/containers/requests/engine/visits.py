@@ -96,16 +96,16 @@ def chance(e: Any, probability: float) -> bool:
 
 
 @inlined
-def pick_replica(e: Any, handler: Any) -> int:
+def pick_replica(e: Any, call: Any, handler: Any) -> int:
     """Return the container that a visit goes to. Replicas take turns; replicas that are down are skipped."""
-    i: int = handler.first
-    if handler.replicas > 1:
+    i: int = call.first
+    if call.replicas > 1:
         service = service_at(e, handler.service)
         turn = service.turn
-        for _ in range(handler.replicas):
-            i = handler.first + turn
+        for _ in range(call.replicas):
+            i = call.first + turn
             turn += 1
-            if turn >= handler.replicas:
+            if turn >= call.replicas:
                 turn = 0
             if container_at(e, i).status < DOWN:
                 break
@@ -140,11 +140,12 @@ def take_memory(e: Any, i: int) -> None:
     new memory.
     """
     container = container_at(e, i)
-    if container.kept > 0:
-        container.kept -= 1
-    else:
-        charge_memory(e, i, container.request_bytes)
-    container.most_busy = max(container.most_busy, container.busy)
+    if e.keep_s > 0.0:
+        container.most_busy = max(container.most_busy, container.busy)
+        if container.kept > 0:
+            container.kept -= 1
+            return
+    charge_memory(e, i, container.request_bytes)
 
 
 @inlined
@@ -201,7 +202,7 @@ def run_part(e: Any, node: Any, n: int, i: int, busy: int) -> None:
         part_s += container.woken_s
         container.woken_s = 0.0
     begin_part(e, container, container.v + part_s, n)
-    if rarely(container.stalled > 0.0):
+    if rarely(not container.runs) and container.stalled > 0.0:
         settle_throttling(e, i)
         container.stalled = min(float(container.runnable), container.cap)
     elif i != busy:
@@ -209,13 +210,16 @@ def run_part(e: Any, node: Any, n: int, i: int, busy: int) -> None:
 
 
 @inlined
-def proceed(e: Any, n: int, step: int, busy: int) -> bool:
-    """Advance node n from `step` until it is runnable or ends. Return True if it ended."""
+def proceed(e: Any, n: int, step: int, c: int, busy: int) -> bool:
+    """Advance node n, which makes call c, from `step` until it is runnable or ends. Return True if it ended.
+
+    The call is given because it takes longer to read it back from a node that was just made. RUN needs none.
+    """
     node = node_at(e, n)
     if step == RUN:
         run_part(e, node, n, node.container, busy)
         return False
-    call = call_at(e, node.call)
+    call = call_at(e, c)
     if step <= SEND and not call.direct:
         if step == ATTEMPT and not connect(e, n):
             return False
@@ -224,7 +228,7 @@ def proceed(e: Any, n: int, step: int, busy: int) -> bool:
             start_delay(e, call.network, n)
             return False
     handler = handler_at(e, call.handler)
-    i: int = pick_replica(e, handler) if step <= ARRIVE else node.container
+    i: int = pick_replica(e, call, handler) if step <= ARRIVE else node.container
     if step <= ENTER and not enter(e, n, i):
         ended: bool = node.state == ENDED
         return ended
@@ -269,11 +273,15 @@ def leave(e: Any, n: int) -> None:
 
 
 @inlined
-def call_stage(e: Any, node: Any, n: int, stage: int) -> int:
-    """Make the calls of one stage of visit n, each with its probability. Return the first call or NOBODY."""
+def call_stage(e: Any, node: Any, n: int, stage: int) -> tuple[int, int]:
+    """Make the calls of one stage of visit n, each with its probability.
+
+    Returns (the node of the first or NOBODY, the call that it makes).
+    """
     node.stage = stage + 1
     pending: int = 0
     first: int = NOBODY
+    first_call: int = 0
     for c in range(stage_at(e, stage).first_call, stage_at(e, stage + 1).first_call):
         call = call_at(e, c)
         if not chance(e, call.probability):
@@ -291,9 +299,9 @@ def call_stage(e: Any, node: Any, n: int, stage: int) -> int:
         if pending > 1:
             schedule(e, child, ATTEMPT)
         else:
-            first = child
+            first, first_call = child, c
     node.pending = pending
-    return first
+    return first, first_call
 
 
 @inlined

@@ -54,8 +54,8 @@ def owners_of(tree: int, size: int) -> int:
 
 
 @inlined
-def place(tree: int, size: int, leaf: int, owner: int, time: float) -> float:
-    """Set the time of one leaf of a tournament tree and return the least time of all leaves.
+def place(tree: int, size: int, leaf: int, owner: int, time: float) -> tuple[float, int]:
+    """Set the time of one leaf of a tournament tree. Return the least time of all leaves, and whose it is.
 
     Node i is the earlier of the nodes 2·i and 2·i + 1. The leaves begin at `size`. All keys come first in
     memory, then all owners.
@@ -71,8 +71,13 @@ def place(tree: int, size: int, leaf: int, owner: int, time: float) -> float:
         i >>= 1
         key_at(tree, i).key = key
         owner_at(owners, i).owner = winner
-    least: float = time_of(key)
-    return least
+    return time_of(key), int(winner)
+
+
+@inlined
+def next_due(e: Any) -> tuple[float, int]:
+    """Return the time of the next event but arrivals, and its owner in the tree in real time."""
+    return time_of(key_at(e.top, 1).key), owner_at(owners_of(e.top, e.top_size), 1).owner
 
 
 @inlined
@@ -97,7 +102,7 @@ def place_shared(e: Any, i: int, time: float) -> None:
     """Set the time, in its host's time, at which container i of a shared host is due next."""
     container = container_at(e, i)
     host = host_at(e, container.host)
-    least = place(host.tree, host.size, container.leaf, i, time)
+    least, _ = place(host.tree, host.size, container.leaf, i, time)
     if least != host.next_u:
         host.next_u = least
         place_host(e, container.host)
@@ -174,12 +179,11 @@ def due_u(container: Any) -> float:
 def sync(e: Any, container: Any) -> None:
     """Update the CPU accounts of a container to the present instant."""
     time = e.now
-    pace = 1.0
+    passed = time - container.since
     if rarely(container.shared):
         host = host_at(e, container.host)
         time = host.u + (time - host.at_s) * host.factor
-        pace = container.share
-    passed = (time - container.since) * pace
+        passed = (time - container.since) * container.share
     container.since = time
     burnt = container.rate * passed
     container.v += container.speed * passed
@@ -188,8 +192,8 @@ def sync(e: Any, container: Any) -> None:
 
 
 @inlined
-def pace(e: Any, i: int, container: Any) -> None:
-    """Compute the speed of container i (synced) and the time of its next event.
+def pace(e: Any, i: int, container: Any) -> tuple[float, int]:
+    """Compute the speed of container i (synced) and the time of its next event. Return `next_due`.
 
     A container without runnable visits needs no special case: its first visit ends at inf.
     """
@@ -217,9 +221,9 @@ def pace(e: Any, i: int, container: Any) -> None:
         if change != 0.0:
             want_cpus(e, container.host, change)
         place_shared(e, i, container.since + (key - container.since) / container.share)
-    else:
-        container.rate = rate
-        place(e.top, e.top_size, i, i, key)
+        return next_due(e)
+    container.rate = rate
+    return place(e.top, e.top_size, i, i, key)
 
 
 @inlined
