@@ -128,8 +128,8 @@ def lost_shares(looks: Sequence[Shown], causes: Mapping[str, str]) -> Iterator[F
             rows.append({"title": look.title, "cause": title, "share": hours[key] / whole})
     frame, titles = pd.DataFrame(rows), [look.title for look in looks]
     yield Figure(
-        "GPU-hours that were no kept work",
-        "A bar for each fleet, of its first seed: which share of its GPU-hours was lost, and to what.",
+        "Lost GPU-hours by cause",
+        "A bar shows which share of a fleet's GPU-hours was lost, and to what, in its first seed.",
         alt.Chart(frame, width=_WIDTH, height=alt.Step(34))
         .mark_bar()
         .encode(
