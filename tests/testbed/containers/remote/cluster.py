@@ -76,6 +76,7 @@ class Cluster:
         self.pki, self.deployed, self.policy = pki, deployed, policy
         self.hosts = {name: Host(name) for name in sorted(deployed.agents)}
         self.port = 0
+        self.latencies_s: list[float] = []
         self._running: list[Running] = []
 
     def identity(self, name: str) -> Identity:
@@ -87,6 +88,7 @@ class Cluster:
             allocator or make(self.policy, {}),
             lambda: certificates.controller_identity(self.pki),
             revoked=Revocations(self.pki),
+            on_latency=self.latencies_s.append,
         )
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()
