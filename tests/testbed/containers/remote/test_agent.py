@@ -17,7 +17,8 @@ from testbed.containers.remote import certificates
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Order, Report, Wanted
 from testbed.containers.remote.origin import Origin, Watcher
-from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource
+from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource, first_limits
+from twinbed import BackendError
 
 
 @pytest.fixture
@@ -100,10 +101,35 @@ def test_what_is_refused_or_vanishes_leaves_with_the_reason() -> None:
     hosting.converge(wanted, ())
     hosting.carry_out(Order(rejected=["large", "nobody"]), Report())
     place.groups["brief"].gone = True
-    hosting.converge(wanted[1:], ())
-    assert left == [("large", "the controller says that it does not fit"), ("brief", "brief: is gone")]
+    wanted[0] = Wanted(name="job", command=["/no/such/program"])
+    hosting.converge(wanted, ())
+    hosting.carry_out(first_limits(["job", "lasting"]), Report())
+    assert left == [
+        ("large", "the controller says that it does not fit"),
+        ("brief", "brief: is gone"),
+        ("job", "container job: /no/such/program: cannot be executed (no such program)"),
+    ]
     assert [*hosting.containers] == [*place.noted] == ["lasting"]
     assert place.groups["large"].removed
+
+
+def test_notes_that_could_not_be_written_are_written_later(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: object) -> None:
+        raise BackendError("no space is left")
+
+    place = FakePlace()
+    hosting, remember = Hosting(place, None), place.remember
+    for _ in range(2):
+        place.remember = refuse  # type: ignore[method-assign]
+        hosting.converge([Wanted(name="web", attach={"": "web"})], ())
+        hosting.supervise(0.0)
+        place.remember = remember  # type: ignore[method-assign]
+        hosting.supervise(0.0)
+        assert [*place.noted] == ["web"]
+    assert len(caplog.messages) == 2, "once each time"
+    place.noted = {}
+    hosting.supervise(0.0)
+    assert place.noted == {}, "nothing is left to write"
 
 
 def test_a_command_is_noted_as_it_was_wanted_and_told_to_end() -> None:
