@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -112,6 +114,54 @@ def test_without_an_authority_the_cure_is_named(tmp_path: Path) -> None:
         certificates.enroll(tmp_path, "a")
     with pytest.raises(BackendError, match="twinbed controller init"):
         certificates.controller_identity(tmp_path)
+
+
+def test_an_authority_that_cannot_sign_is_named_with_the_cure(pki: Path) -> None:
+    key = pki / "ca.key"
+    other = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    for content, why in (
+        (other, r"ca\.key: not a key of ours; restore"),
+        (b"x", r"ca\.key is damaged; restore"),
+    ):
+        key.write_bytes(content)
+        with pytest.raises(BackendError, match=why):
+            certificates.enroll(pki, "a")
+    key.unlink()
+    key.mkdir()
+    with pytest.raises(
+        BackendError, match=r"ca\.key: cannot be read \(Is a directory\); run it as its owner"
+    ):
+        certificates.enroll(pki, "a")
+    with pytest.raises(BackendError, match=r"server\.pem/pki: cannot be made \(Not a directory\)"):
+        certificates.init(pki / "server.pem" / "pki")
+
+
+def test_a_bundle_is_good_from_shortly_before_its_making_to_its_last_second(
+    pki: Path, tmp_path: Path
+) -> None:
+    path, now = tmp_path / "a.pem", datetime.now(UTC).replace(microsecond=0)
+    with pytest.raises(
+        BackendError, match=r"a\.pem: cannot be read \(No such file or directory\); enroll again"
+    ):
+        certificates.load(path)
+    certificates.write_private(path, certificates.enroll(pki, "a", days=1, now=now).bundle())
+    second = timedelta(seconds=1)
+    for good in (now - timedelta(minutes=5), now + timedelta(days=1)):
+        assert certificates.load(path, now=good).name == "a"
+    for bad, why in (
+        (now - timedelta(minutes=5) - second, "is good from"),
+        (now + timedelta(days=1) + second, "expired"),
+    ):
+        with pytest.raises(BackendError, match=f"the certificate {why}"):
+            certificates.load(path, now=bad)
+    most = 65_536
+    path.write_bytes(path.read_bytes().ljust(most, b"\n"))
+    assert certificates.load(path).name == "a"
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(BackendError, match="larger than any bundle"):
+        certificates.load(path)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
