@@ -173,7 +173,10 @@ async def test_what_a_superseded_call_confirms_does_not_count(tmp_path: Path) ->
                 await former.say(Report(applied=1))
             assert await former.call.code() is grpc.StatusCode.ABORTED
             assert "another call" in await former.call.details()
-            # Its session is over on the new call, too.
+            # Its session is over for datagrams, and on the new call, too.
+            await send(here, Sealer(former.session, former.key), made_up([*former.ids.values()], 1))
+            await until(lambda: controller.refusals.counts["foreign"] == 1, "refused")
+            assert controller.books.reports == 0
             before = controller.refusals.counts["another session"]
             await latter.say(Report(applied=1, session=former.session))
             await until(lambda: controller.refusals.counts["another session"] > before, "ignored")
