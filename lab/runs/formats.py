@@ -103,9 +103,6 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
         parts += fitting.aside(header, texts, [column.section for column in _quantities(result)], width)
     if result.legend:
         parts.append(Text(printable(result.legend) + "\n", style="dim"))
-    for note in notes:
-        lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
-        parts.append(Text("· " + "\n  ".join(lines)))
     target = io.StringIO()
     console = Console(
         file=target, width=_WIDEST, force_terminal=color, color_system="standard" if color else None
@@ -113,6 +110,10 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     for part in parts:
         wanted = part.width if isinstance(part, Table) and part.width else 0
         console.print(part, width=max(width, wanted), highlight=False, markup=False, emoji=False)
+    for note in notes:
+        # Not by rich, which would break a word that is longer than a line, such as an address.
+        lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
+        target.write("· " + "\n  ".join(lines) + "\n")
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines()).strip("\n") + "\n"
 
 

@@ -65,6 +65,7 @@ def test_the_manifest_says_what_went_in(trace_path, store):
     assert manifest["inputs"][0]["source"] == str(trace_path)
     assert len(manifest["inputs"][0]["sha256"]) == 64
     assert manifest["calibration"]["values"]["restart_s"]["source"]
+    assert set(manifest["versions"]) == {"twinbed", "code_sha256", "python", "numpy", "pyarrow"}
     assert manifest["workload"]["host_cores"] == 4
     assert any("4 cores each are assumed" in note for note in manifest["notes"])
     assert set(manifest["tables"]) == set(Containers.tables)
