@@ -212,7 +212,7 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 def cell(row: Record, column: Column) -> str:
     """Return a record's value under a column in the form for people: with its spread, as a bound or as an
     interval."""
-    own = row.get(column.digits) if column.digits else None
+    own = row.get(column.digits)
     decimals = own if isinstance(own, int) else column.decimals
     text = shown(row.get(column.key), decimals, percent=column.percent)
     if text == ABSENT:
@@ -222,7 +222,7 @@ def cell(row: Record, column: Column) -> str:
     end = shown(row.get(column.upto), decimals, percent=column.percent)
     if end not in (ABSENT, text):
         return f"{text} to {end}"
-    half = row.get(column.spread) if column.spread else None
+    half = row.get(column.spread)
     if not isinstance(half, int | float) or math.isnan(half):
         return text
     return f"{text} ± {shown(float(half), decimals, percent=column.percent)}"
