@@ -343,10 +343,13 @@ class RunStore:
         known = known[same]
         there = set(known["id"].tolist())
         rows = [
-            {"id": name, "problem": problem} if run is None else indexing.row_of(run, stamps[name])
+            # Its stamp is a whole number, as the others are: beside NaN these would lose digits.
+            {"id": name, "problem": problem, "stamp": 0}
+            if run is None
+            else indexing.row_of(run, stamps[name])
             for name, run, problem in self._scan([name for name in names if name not in there])
         ]
-        lasting = sum(row.get("stamp", 0) != 0 for row in rows)
+        lasting = sum(row["stamp"] != 0 for row in rows)
         frame = indexing.together([known.assign(problem="")], rows)
         if len(names) >= INDEX_FROM and lasting * 20 > len(names):
             healthy = frame[frame["problem"].eq("") & frame["stamp"].ne(0)]
