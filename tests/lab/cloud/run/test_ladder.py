@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import call
-from traces.readers.prices import UNSOLD
 
 HEAD = (
     "name,provider,region,market,price_per_h,currency,as_of,vcpus,memory_gib,gpus,gpu_model,network_bps,family,"
-    "cpu_speed,disk_gib,source"
+    "cpu_speed,disk_gib,source,sold"
 )
 PRICES = (
     ("p3.2xlarge", "aws", "us-east-1", 1, "NVIDIA V100 16GB", ("2024-01-01", 1.0), ("2024-02-03", 1.2)),
@@ -32,7 +31,7 @@ def table(tmp_path: Path) -> str:
     for name, cloud, region, gpus, gpu, *prices in PRICES:
         days = [("spot", day, usd) for day, usd in prices] + [("on-demand", "2023-01-01", 1.0 * gpus)]
         lines += [
-            f"{name},{cloud},{region},{market},{usd},USD,{day},4,16,{gpus},{gpu},1e9,x,1,0,here"
+            f"{name},{cloud},{region},{market},{usd},USD,{day},4,16,{gpus},{gpu},1e9,x,1,0,here,yes"
             for market, day, usd in days
         ]
     path = tmp_path / "prices.csv"
@@ -76,7 +75,7 @@ def test_every_step_is_priced_and_the_sweep_has_a_row_for_each_interval(table, c
 
 def test_what_a_region_does_not_sell_is_no_offer(table, capsys) -> None:
     """Google's list has prices of such types that lack the GPU, on demand as well as spot."""
-    row = "g2,gcp,asia-east2,{},0.2,USD,2023-01-01,4,16,1,NVIDIA L4,1e9,x,1,0,here; " + UNSOLD
+    row = "g2,gcp,asia-east2,{},0.2,USD,2023-01-01,4,16,1,NVIDIA L4,1e9,x,1,0,here,no"
     with Path(table).open("a") as file:
         file.writelines(row.format(market) + "\n" for market in ("spot", "on-demand"))
     answer = answered(capsys, "--work", "4d", "--catalogue", table)
