@@ -174,8 +174,7 @@ def _google(folder: Path) -> pd.DataFrame:
     low = (frame["market"] == "spot") & (frame["price_per_h"] < prices.LEAST_SPOT_SHARE * on_demand)
     frame = frame.assign(
         provider="gcp",
-        source=_GOOGLE
-        + np.where(frame["network_bps"].notna(), "; network: assumption", ""),
+        source=_GOOGLE + np.where(frame["network_bps"].notna(), "; network: assumption", ""),
         # Upstream lists no zone of the region with the others.
         sold=listed | (frame["gpus"] == 0),
     )

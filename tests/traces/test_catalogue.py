@@ -64,7 +64,9 @@ def test_what_a_region_does_not_sell_is_not_offered() -> None:
     shipped = catalogue.load()
     assert "a2-highgpu-1g" in shipped.types("us-central1", "spot")
     assert "a2-highgpu-1g" not in shipped.types("asia-east2", "spot")
-    with pytest.raises(TraceError, match="^asia-east2 does not sell a2-highgpu-1g; twinbed prices list --type"):
+    with pytest.raises(
+        TraceError, match=r"^asia-east2 does not sell a2-highgpu-1g; twinbed prices list --type"
+    ):
         shipped.price("a2-highgpu-1g", "asia-east2", "spot")
 
 

@@ -96,7 +96,9 @@ class Catalogue:
             raise TraceError(f"no price of {name} in {region} on {on_date}; the first is of {first}")
         listing = table.listings(held.tail(1))[0]
         if not listing.sold:
-            raise TraceError(f"{region} does not sell {name}; twinbed prices list --type {name} shows who does")
+            raise TraceError(
+                f"{region} does not sell {name}; twinbed prices list --type {name} shows who does"
+            )
         return listing
 
     def types(self, region: str, market: str = "on-demand") -> dict[str, Listing]:

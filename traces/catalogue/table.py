@@ -62,8 +62,8 @@ class Listing:
     cpu_speed: speed of one CPU relative to others of the catalogue
     disk_gib: local disk, GiB
     source: where the price is from, or "assumption"
-    sold: whether the region sells the type; what it does not sell may have a price without the GPU. A table may
-        lack this column: all is sold then
+    sold: whether the region sells the type; if not, its price may lack the GPU. Without this column, all is
+        sold
     """
 
     name: str

@@ -293,6 +293,13 @@ def _notes(answer: Sequence[Row], market: Offers, asked: Question) -> list[str]:
         )
     if market.unsold:
         notes.append(f"{market.unsold} price series of types that their region does not sell: left out.")
+    starts_s = [row.ride.stays[0].begin_s for row in answer if row.ride]
+    later = sum(offer.usd_h.t_s[0] > max(starts_s, default=math.inf) for offer in market.offers)
+    if later:
+        notes.append(
+            f"{later} {'offer has its' if later == 1 else 'offers have their'} first price after the start: "
+            "not taken, at no step."
+        )
     for cloud in sorted({offer.cloud for offer in market.offers}):
         mine = [number for number, offer in enumerate(market.offers) if offer.cloud == cloud]
         newest_s = max(float(market.offers[number].usd_h.t_s[-1]) for number in mine)

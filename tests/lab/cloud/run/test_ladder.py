@@ -83,6 +83,15 @@ def test_what_a_region_does_not_sell_is_no_offer(table, capsys) -> None:
     assert "1 price series of types that their region does not sell: left out." in answer["notes"]
 
 
+def test_an_offer_that_begins_after_the_start_is_counted_and_not_taken(table, capsys) -> None:
+    later = "g2,gcp,asia-east2,spot,0.01,USD,2024-02-02,4,16,1,NVIDIA L4,1e9,x,1,0,here,yes\n"
+    with Path(table).open("a") as file:
+        file.write(later)
+    answer = answered(capsys, "--work", "4d", "--catalogue", table)
+    assert not any("asia-east2" in str(row["offer"]) for row in answer["rows"])
+    assert "1 offer has its first price after the start: not taken, at no step." in answer["notes"]
+
+
 def test_every_move_has_its_reason_and_both_prices(table, capsys) -> None:
     options = ["--work", "4d", "--catalogue", table, "--moves", "--checkpoint-gb", "1", "--egress", "5"]
     cheaper = Path(table).read_text().replace("us-west1,spot,0.7", "us-west1,spot,0.9")
