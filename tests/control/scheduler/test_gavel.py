@@ -129,7 +129,7 @@ def test_cost_keeps_a_deadline_and_says_when_it_cannot() -> None:
     assert cheap.shares(soon)[0, 0] > 0.5
     assert not cheap.remarks()
     cheap.shares(replace(before, deadline_s=before.now_s + np.array([100.0])))
-    assert cheap.remarks()[0].startswith("1 programmes could not keep all deadlines")
+    assert cheap.remarks()[0].startswith("not all deadlines could be kept together, once; ")
 
 
 def test_cost_prefers_the_gang_that_does_more_for_its_money() -> None:

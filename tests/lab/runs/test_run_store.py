@@ -15,7 +15,7 @@ import pytest
 
 from lab.containers.kind import Containers
 from lab.runs import store as store_module
-from lab.runs.store import RunStore
+from lab.runs.store import Run, RunStore
 from twinbed import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -139,12 +139,31 @@ def test_export_writes_a_directory_or_a_zip_and_never_over_something(store, tmp_
         store.export(run.id, folder)
     with pytest.raises(StoreError, match="cannot be written"):
         store.export(run.id, tmp_path / "nowhere" / "copy")
-    monkeypatch.setattr(shutil, "copytree", full)
-    monkeypatch.setattr(zipfile.ZipFile, "write", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     for half in ("half", "half.zip"):
         with pytest.raises(StoreError, match=r"half.*: cannot be written: No space left"):
             store.export(run.id, tmp_path / half)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "copy.zip", "runs"]
+
+
+@pytest.mark.parametrize("target", ["copy", "copy.zip"])
+def test_an_export_during_which_the_run_is_replaced_is_of_one_run(store, tmp_path, monkeypatch, target):
+    former = store.publish(manifest(), tables(5))
+    copied, copy_file = [], shutil.copyfileobj
+
+    def replaced_after_the_first(source, copy):
+        copy_file(source, copy)
+        copied.append(source)
+        if len(copied) == 1:
+            store.publish(manifest(), tables(7))
+
+    monkeypatch.setattr(shutil, "copyfileobj", replaced_after_the_first)
+    path = store.export(former.id, tmp_path / target)
+    if target.endswith(".zip"):
+        zipfile.ZipFile(path).extractall(tmp_path / "unpacked")
+        path = tmp_path / "unpacked" / former.id
+    assert Run(path, json.loads((path / "manifest.json").read_text())).verify() == []
+    assert len(list(path.iterdir())) == 1 + len(former.tables)
 
 
 def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_where_it_is(store):
