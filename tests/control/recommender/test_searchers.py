@@ -107,6 +107,32 @@ def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials(
     assert history.cost_usd[0, step.best] <= 1.25 * history.cost_usd[0].min()
 
 
+def test_cherrypick_takes_the_cheapest_cluster_among_those_in_time() -> None:
+    history = made_history(1, noise=0.0)
+    time_s, cost_usd = history.time_s[0], history.cost_usd[0]
+    deadline_s = float(np.quantile(time_s, 0.25))
+    assert time_s[cost_usd.argmin()] > deadline_s
+    request = Request(Job("new"), history.candidates, deadline_s=deadline_s)
+    search, observed = CherryPick().searcher(request, 0), no_observations()
+    while isinstance(step := search.propose(observed), Proposal):
+        observed = observed.with_trial(step.candidate, *history.run(0, step.candidate))
+    assert len(observed) < 30
+    assert time_s[step.best] <= deadline_s
+    assert cost_usd[step.best] <= 1.25 * cost_usd[time_s <= deadline_s].min()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("exhaustive", "cheapest of 47 clusters left, 0.296 $/h"), ("random", "drawn from 47 clusters left")],
+)
+def test_plain_searches_say_what_is_left(name: str, reason: str) -> None:
+    request = Request(Job("new"), clusters())
+    seen = no_observations().with_trial(int(request.candidates.price_usd_h.argmin()), 100.0, 1.0, True)
+    step = ALL[name].searcher(request, seed=0).propose(seen)
+    assert isinstance(step, Proposal)
+    assert step.reason.startswith(reason)
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     theta=st.tuples(*[st.floats(0.1, 100.0)] * 4),

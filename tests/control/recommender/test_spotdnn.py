@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -163,6 +164,8 @@ def test_a_plan_keeps_its_bounds_and_is_the_cheapest_window(training, kinds, goa
     assert plan.cost_usd == pytest.approx(min(known)[0])
     assert every.plan is not None
     assert every.plan.cost_usd <= plan.cost_usd * (1 + 1e-12)
+    sizes = [sum(counts) for counts in product(*(range(kind.quota + 1) for kind in kinds))]
+    assert 1 + sum(every.rejected.values()) == sum(answer.fewest <= size <= answer.most for size in sizes)
     assert 1 + sum(answer.rejected.values()) == len(windows)
 
 

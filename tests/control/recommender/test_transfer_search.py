@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from control.jobs import History, Job, LocalRun, Objective
 from control.recommender.analytic import DEVIATION, Level, level
@@ -147,6 +148,10 @@ def test_candidates_that_would_be_late_come_last(prior: Prior) -> None:
     on_time = [row.time_s <= deadline for row in ranking]
     assert on_time == sorted(on_time, reverse=True)
     assert "keeps deadline and budget with" in ranking[0].why
+    # Log-normal: 90 % of its times are within 1.645 deviations.
+    for row in ranking:
+        deviation = np.log(row.time_interval.high / row.time_s) / norm.ppf(0.95)
+        assert row.in_bounds == pytest.approx(norm.cdf(np.log(deadline / row.time_s) / deviation))
 
 
 def test_a_time_out_is_recognised_and_a_crash_is_not() -> None:
@@ -162,5 +167,8 @@ def test_ten_thousand_candidates_are_ranked_and_searched() -> None:
     prior = fit_prior(HISTORY, among)
     request = Request(Job("new"), among)
     assert len(rank(request, condition(prior, no_observations()), most=10)) == 10
-    step = Transfer().searcher(request, 0).propose(no_observations())
+    search = Transfer().searcher(request, 0)
+    step = search.propose(no_observations())
     assert isinstance(step, Proposal)
+    usd = search.predicted(no_observations())[0] + np.log(among.price_usd_h)
+    assert usd[step.candidate] < np.median(usd)
