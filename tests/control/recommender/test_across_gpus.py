@@ -78,6 +78,15 @@ def test_a_search_tries_the_first_of_its_ranking_and_stops_there(objective):
     assert asked.candidates.configuration(step.best) == first()
 
 
+def test_a_search_tries_the_cheapest_of_those_in_time():
+    asked = replace(question(("k80", 1, 3600.0, True)), deadline_s=1500.0)
+    rows = [row for row in method().recommend(asked) if row.time_s <= 1500.0]
+    assert 0 < len(rows) < len(asked.candidates)
+    step = method().searcher(asked, 0).propose(asked.observed)
+    cheapest = min(rows, key=lambda row: row.cost_usd)
+    assert asked.candidates.configuration(step.candidate) == cheapest.configuration
+
+
 def test_models_without_data_have_no_speed():
     assert np.isnan(relative_speed("AMD V520"))
 

@@ -32,6 +32,7 @@ def test_cost_opt_fills_the_budget_with_the_cheapest_and_time_opt_with_the_deare
     dear = plan(Rule.TIME, WORKERS, SERVERS[0], budget_usd_h=2.0)
     assert (cheap.worker, cheap.count) == ("c4.xlarge", 8)
     assert (dear.worker, dear.count) == ("m4.xlarge", 7)
+    assert (cheap.price_usd_h, dear.price_usd_h) == pytest.approx((0.125 + 8 * 0.231, 0.125 + 7 * 0.25))
     assert "c4.xlarge is the cheapest type" in cheap.reason
     assert "m4.xlarge is the dearest type" in dear.reason
     assert plan(Rule.COST, WORKERS, SERVERS[0], cap=6).count == 6
@@ -41,6 +42,7 @@ def test_scala_opt_takes_the_type_of_which_the_server_serves_fewest() -> None:
     # 0.95 · 450 = 427.5 Mbit/s: 3 × m4 (140), 2 × t2 (190), 2 × c4 (160); the first of equals stays.
     chosen = plan(Rule.SCALE, WORKERS, SERVERS[0], cap=6)
     assert (chosen.worker, chosen.count) == ("t2.xlarge", 2)
+    assert chosen.price_usd_h == pytest.approx(0.125 + 2 * 0.2336)
     assert "m4.large serves 2.2 × t2.xlarge" in chosen.reason
 
 

@@ -39,6 +39,16 @@ def test_trials_that_ended_condition_every_component_as_a_normal_distribution(pr
     assert np.allclose(posterior.weight, weight / weight.sum(), atol=1e-12)
 
 
+def test_draws_have_the_moments_of_the_posterior(prior: Prior) -> None:
+    posterior = condition(prior, no_observations().with_trial(3, 900.0, 1.0, True))
+    rows = np.array([0, 3, 11])
+    drawn = posterior.draw(rows, 4000, np.random.default_rng(0))
+    mean, deviation = posterior.summary()
+    without_noise = np.sqrt(deviation[rows] ** 2 - prior.noise()[0])
+    assert drawn.mean(axis=0) == pytest.approx(mean[rows], abs=0.05)
+    assert drawn.std(axis=0) == pytest.approx(without_noise, rel=0.1)
+
+
 def test_a_failed_trial_leaves_a_crash_or_a_time_above_it(prior: Prior) -> None:
     row, value = 6, np.log(700.0)
     posterior = condition(prior, no_observations().with_trial(row, 700.0, 1.0, ok=False))

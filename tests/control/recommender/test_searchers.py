@@ -94,7 +94,9 @@ def test_what_was_tried_is_ranked_by_the_objective_and_failures_are_left_out() -
     request = Request(Job("new"), clusters(), Objective.TIME)
     seen = no_observations().with_trial(3, 50.0, 9.0, True).with_trial(1, 80.0, 1.0, True)
     seen = seen.with_trial(2, 10.0, 0.1, ok=False)
-    assert [row.time_s for row in Exhaustive().recommend(request.seen(seen))] == [50.0, 80.0]
+    rows = Exhaustive().recommend(request.seen(seen))
+    assert [row.time_s for row in rows] == [50.0, 80.0]
+    assert [row.reason for row in rows] == ["measured in trial 1 of 3", "measured in trial 2 of 3"]
 
 
 def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials() -> None:
@@ -131,6 +133,12 @@ def test_plain_searches_say_what_is_left(name: str, reason: str) -> None:
     step = ALL[name].searcher(request, seed=0).propose(seen)
     assert isinstance(step, Proposal)
     assert step.reason.startswith(reason)
+
+
+def test_clusters_of_one_price_are_tried_in_their_order() -> None:
+    among = clusters()
+    search = Exhaustive().searcher(Request(Job("new"), among.repriced(np.ones(len(among)))), seed=0)
+    assert search.order.tolist() == list(range(len(among)))
 
 
 @settings(max_examples=30, deadline=None)
@@ -187,6 +195,8 @@ def test_every_row_of_the_table_can_be_built(name: str) -> None:
     assert callable(recommender.recommend)
     assert method.title
     assert method.summary
+    if name == "transfer":
+        assert make(name, {"stop_below": 0.5}).stop_below == 0.5
     if method.needs_server:
         with pytest.raises(
             ScenarioError, match=f"{name} is for clusters with a parameter server; name its type"

@@ -224,6 +224,9 @@ def test_what_cannot_be_planned_says_why() -> None:
         provision(TRAINING, kinds, Goal(0.8, 1e4), running={"small": 4})
     with pytest.raises(ScenarioError, match="worker type x: quota is -1"):
         replace(SMALL, name="x", quota=-1)
+    for value in (0.0, -1.0, math.inf):
+        with pytest.raises(ScenarioError, match=rf"push_mb is {value}; it must be above 0"):
+            replace(TRAINING, push_mb=value)
     with pytest.raises(ScenarioError, match="gamma"):
         replace(TRAINING, gamma=(1, 0.1, 1, 1, 1))
 
