@@ -22,7 +22,8 @@ _BELOW = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """What another recommender would reserve: cores and bytes, float64[R] each, without NaN."""
+    """What another recommender would reserve: CPU in cores and memory in bytes, float64[R] each, without
+    NaN."""
 
     cores: Floats
     bytes: Floats

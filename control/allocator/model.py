@@ -226,8 +226,8 @@ class OomEvents:
 class Shrunk:
     """Agents' report of a reclaim: the containers whose limit they lowered, and the new limits (bytes).
 
-    apps: int64[m], the applications that were asked, including those where nothing could be freed. An
-    allocator that waits for memory learns from it that its wait is over.
+    apps: int64[m], the applications that were asked, including those where nothing could be freed. The report
+    ends an allocator's wait for memory.
     """
 
     apps: NDArray[np.int64]
@@ -268,7 +268,7 @@ class CpuRequests:
     """CPU requests (cores, ≥ 0) of the containers `ids`.
 
     A request is the least CPU that a container gets, and its weight while its host is short of CPU
-    (`shares.py`). It bounds no container from above.
+    (`shares.py`). A request is not an upper bound.
     """
 
     ids: Ids

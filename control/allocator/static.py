@@ -48,7 +48,7 @@ _PERIOD_S = 0.1
 """The kernel's default CFS period, s. Limits are set before any telemetry reports another period."""
 
 _ROUNDING = 1e-9
-"""Share of Ω by which the sum may exceed it: the order of adding the limits changes the sum by about as
+"""Share of Ω by which the sum of the limits may exceed Ω. The order of addition changes the sum by about as
 much."""
 
 

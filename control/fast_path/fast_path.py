@@ -50,7 +50,8 @@ from twinbed import InvariantError
 class _Session:
     """The BFD session of one uplink, as overheard.
 
-    up: the far end reports the state up; since_s: since then; silent_at_s: end of the detection time.
+    up: whether the far end reports the state up. since_s: time of its last change. silent_at_s: end of the
+    detection time.
     """
 
     up: bool = False
@@ -99,7 +100,7 @@ class FastPath:
 
     @property
     def dead(self) -> frozenset[int]:
-        """The uplinks that are considered dead."""
+        """The uplinks that are considered dead, as indices."""
         return frozenset(self._dead)
 
     @property

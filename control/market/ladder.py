@@ -73,7 +73,7 @@ class Job:
     additional price of any move, US$. deadline_s: time from the start until it must be done, s; infinite:
     none.
 
-    Raises ScenarioError for a number that is negative or no number, and for no work.
+    Raises ScenarioError if a value is negative or NaN, or if work_s is 0.
     """
 
     work_s: float
@@ -98,7 +98,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The choice of an offer to hold from now on. offer: its index in the offers. reason: one of REASONS.
+    """An offer to hold from now on. offer: its index in the offers. reason: one of REASONS.
 
     held_usd, new_usd: price of an hour of work on the offer held so far (NaN at the start) and on the new
         one, US$.

@@ -80,8 +80,8 @@ class AcrossGpus:
         return Prediction(log_time, deviation, reasons)
 
     def _from(self, request: Request, row: int, other: int) -> tuple[float, float, str]:
-        """Return the log ratio of times from a tried candidate to another, its standard deviation, and a
-        reason.
+        """Return the log ratio of the time on `other` to the time on the tried candidate `row`, its standard
+        deviation, and a reason.
         """
         if row == other:
             return 0.0, TRIAL, ""

@@ -114,7 +114,7 @@ def _parts(wide: list[int], rigid: list[bool], right: list[bool], width: int) ->
 
 def _names_of_rows(right: list[bool]) -> int:
     """Return how many columns name the row: the texts at the beginning, and numbers before them, such as a
-    rank or a varied parameter. One column names it if all others are alike."""
+    rank or a varied parameter. One column names the row if all other columns have the same alignment."""
     texts = right.index(False) if False in right else len(right)
     figures = right.index(True, texts) if True in right[texts:] else len(right)
     return 1 if figures == len(right) else figures

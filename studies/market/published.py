@@ -40,7 +40,7 @@ REAL_H, REAL_RESTART_H, REAL = 72.0, 0.3, {84.0: 138.2 / 233.5, 100.0: 122.0 / 2
 BIO = (51.9 / 140.5, 22.8 / 140.5)
 """Cost over on demand of the source's 22.5 h of bioinformatics with 24 h and with 28 h (M3)."""
 SLICES = (2, 4, 8, 16, 32)
-"""Numbers of equal slices that are compared."""
+"""Numbers of equal time slices that are compared."""
 SLICED_H, SOURCE_SLICED = 52.0, "33 % to 62 %"
 """A tight deadline, h, and how much more than greedy time slices save in the source (M2)."""
 GANG_STARTS = 30
@@ -250,7 +250,8 @@ def whole(path: Path) -> float:
 
 
 def _gap(found: dict[str, Spent], figure: str) -> float:
-    """Return the change of the gap to the optimum from greedy to Uniform Progress, NaN without a gap."""
+    """Return the relative change of the gap to the optimum from greedy to Uniform Progress; NaN without a
+    gap."""
     greedy, uniform, least = (
         getattr(found[name], figure) for name in ("greedy", "Uniform Progress", OPTIMUM)
     )

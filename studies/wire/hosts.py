@@ -1,4 +1,4 @@
-"""Pretended containers for real agents: no kernel behind them, and telemetry that is made up.
+"""Pretended containers for real agents: without a kernel group behind them, and with synthetic telemetry.
 
 For: studies.wire.inside, so that 500 containers need no 500 processes. Not for: testing agents. Agents,
 controller, gRPC, TLS, datagrams and the loopback device are real. Cgroups are not, so the measured CPU does
@@ -68,7 +68,7 @@ class PretendedGroup:
         return limit_bytes
 
     def charged_bytes(self) -> int:
-        """Return what each container always holds."""
+        """Return the memory that each container always holds, bytes."""
         return _MEMORY_BYTES
 
     def trap(self) -> QuietTrap:

@@ -124,7 +124,7 @@ def remove(run: str, driver: Driver) -> None:
 
 
 def _sweep_agents(driver: Driver) -> None:
-    """Remove leftovers of dead agents. Agents' groups outlive them, so only the agents' own sweep knows
+    """Remove leftovers of dead agents. Agents' groups outlive them, so only the agents' own sweep can remove
     them.
     """
     place = _place()

@@ -18,12 +18,12 @@ from twin.containers.model import Floats
 
 _SHIFT = 23 - 10
 _LEAST_EXPONENT, _MOST_EXPONENT = -20, 24
-"""Numbers below 2^-20 are one bin, and those from 2^24 on count as just below it."""
+"""Numbers below 2^-20 share one bin. Numbers from 2^24 on count as just below 2^24."""
 
 _LOW = (127 + _LEAST_EXPONENT) << 10
 _BINS = (_MOST_EXPONENT - _LEAST_EXPONENT) << 10
 _COLUMNS = 16
-"""Containers whose histograms are read at once."""
+"""Number of containers whose histograms are read at once."""
 
 
 def _edges() -> Floats:
@@ -40,7 +40,8 @@ class Sketch:
     """The numbers of `count` containers."""
 
     def __init__(self, count: int) -> None:
-        # Bin by bin: containers use much the same bins, and memory that is never written to is never taken.
+        # The table is ordered bin by bin. Containers use much the same bins, and memory that is never written
+        # to is never allocated.
         self._counts = np.zeros((2 * _BINS + 1, count), np.uint32)
 
     def add(self, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> None:
@@ -48,7 +49,8 @@ class Sketch:
         _count(self._counts, np.ascontiguousarray(values, np.float32).view(np.uint32), counted)
 
     def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return those of each container, float64[N, q], and of all numbers, float64[q]; NaN without any."""
+        """Return the quantiles of each container's numbers, float64[N, q], and of all numbers, float64[q];
+        NaN without numbers."""
         bins = np.flatnonzero(self._counts.any(axis=1))
         own, pooled = [], np.zeros(len(bins), np.int64)
         for first in range(0, self._counts.shape[1], _COLUMNS):

@@ -33,7 +33,7 @@ def simulate(spec: FleetSpec, seed: np.random.SeedSequence) -> FleetOutcome:
 class _Fleet:
     """The state of one run.
 
-    up_again_s: float64[H, U], time since which, or from which on, each uplink works, s. back_s:
+    up_again_s: float64[H, U], time from which on each uplink works, past or future, s. back_s:
     float64[hosts], the same for each host, s.
     """
 
@@ -256,7 +256,7 @@ class _Fleet:
         return float(self.spec.iteration_s[max(fewest, 1)])
 
     def _catch_up(self, now_s: float) -> None:
-        """Bring the books to now_s. A change at that time counts from the next iteration on."""
+        """Update the books to now_s. A change at that time counts from the next iteration on."""
         plan = self.spec.checkpointing
         while True:
             self._used = advance(

@@ -1,4 +1,4 @@
-"""CPU requests of a fleet: how much they get in all, and how it is shared out, by rehearsal.
+"""CPU requests of a fleet: their total, and the share of each row, by rehearsal.
 
 For: `requests`. Not for: the decisions themselves (control.advice.budget, control.advice.cpu).
 """

@@ -151,7 +151,7 @@ class _Served(NamedTuple):
     """The measured time line of a run.
 
     before: each container's counters at its start
-    began_s: its start, Unix time
+    began_s: start of the time line, Unix time, s
     own_cores: CPU that the loop used
     lost: records lost since its start
     """
@@ -231,8 +231,8 @@ def _prepare(
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
-    """Return the hooks where this kernel allows them, else polling. Hooks asked for by name must be
-    allowed."""
+    """Return the hooks where this kernel allows them, else polling. Raises BackendError if the user asked for
+    hooks and the kernel refuses them."""
     if settings.telemetry != "polling" and not settings.report_interval_s:
         try:
             return HookTelemetry(settings.period_s), "hooks"
@@ -250,7 +250,7 @@ def _detach(fleet: Fleet) -> None:
 
 
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
-    """End the commands, without their quota: throttled commands can then still end in good order."""
+    """End the commands after removing their quotas, because a throttled command could not end in order."""
     running = [
         container
         for container in fleet.containers
@@ -261,7 +261,8 @@ def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
             if container.group is not None:
                 container.group.set_cpu_quota(math.inf)
         except GroupGoneError:
-            # The command was moved out before the cgroup was removed: `stop` would not find it in there.
+            # The command was moved out before the cgroup was removed, so `stop` would not find it in the
+            # cgroup.
             container.kill()
     stop([container.command for container in running if container.command is not None], hurry)
 

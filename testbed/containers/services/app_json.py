@@ -1,8 +1,8 @@
 """The JSON form of a service graph (control.services), which a deployment hands to its containers.
 
 For: writing and reading it. Not for: running it (serve.py), addresses (deploy.py) nor the text that a user
-writes (lab.containers.input.services.application). The twin's network_s is not in it, because the way between
-two real processes takes as long as the loopback device needs. The reader follows the types of the fields of
+writes (lab.containers.input.services.application). The twin's network_s is left out, because messages between
+real processes take as long as the loopback device needs. The reader follows the types of the fields of
 control.services. It does not use pydantic, which would add 5 MiB to the memory of every container.
 """
 

@@ -99,7 +99,7 @@ class BpfRules:
         return {"frames_sent": sent, "frames_left": left, "room": self.tunnel.room}
 
     def close(self) -> None:
-        """See `port.Applier`. The program goes on working."""
+        """See `port.Applier`. The program keeps working."""
         for tunnel in (self._tunnel, *self._others.values()):
             if tunnel is not None:
                 tunnel.close()

@@ -73,7 +73,7 @@ class Requests:
         self._app_of_request: dict[int, int] = {}
 
     def first(self) -> Columns:
-        """Return the columns that are there at the start."""
+        """Return the columns that are present at the start."""
         return self._starting
 
     # --- time ------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Requests:
         return finished
 
     def service_level(self, now_s: float) -> ServiceStats:
-        """Return what clients saw since the last call; see `Physics`."""
+        """Return the service level since the last call; see `Physics`."""
         state, requests = self.engine[0], self.tables["requests"]
         ended, arrived, now = int(state["ended"]), int(state["arrived"]), float(state["now"])
         came = self._apps(np.arange(self._asked, arrived))
@@ -269,7 +269,7 @@ class Requests:
         return kinds
 
     def _advance(self, at_s: float) -> int:
-        until = float(at_s)  # a time that is an integer would have the engine compiled once more
+        until = float(at_s)  # a whole number would make Numba compile the engine once more
         while True:
             why = engine.advance(self.engine, until)
             if why == records.NEEDS_ROOM:
