@@ -64,8 +64,8 @@ def read_rates(path: str | Path) -> RequestRates:
     step_s = float(times[-1] - times[0]) / len(steps)
     bad = ~(steps > 0) | (np.abs(steps - step_s) > _TOLERANCE * step_s)
     if bad.any():
-        # A lost row makes the mean step too long for every row, so the error names the first row that differs
-        # from most.
+        # A lost row makes the mean step too long for every row. The error therefore names the first row that
+        # differs from most.
         step_s = float(np.median(steps))
         at = int(np.argmax(np.where(bad, np.abs(steps - step_s), -1.0))) + 1
         raise TraceError(
