@@ -46,7 +46,7 @@ DTYPE = re.compile(r"(dtype=)?(dtype|np\.(bool_|u?int\d+|float\d+))|dtype=\w+")
 QUICK_S = 0.5
 """Longer tests run after all others."""
 SLOWER, SLACK_S = 5, 20.0
-"""A test that lasts so many times as long as the longest without the change, and so much more, fails."""
+"""A test fails after SLOWER times the longest time of the tests without the change, plus SLACK_S, s."""
 
 lengths: dict[str, float] = {}
 """In a run of tests, which has this file as a plugin: test that passed → its length in s."""

@@ -65,7 +65,7 @@ class AcrossGpus:
         ended = [trial for trial in range(len(observed)) if observed.ok[trial]]
         if not ended:
             raise ScenarioError(
-                f"job {request.job.name}: no trial on GPUs has ended, so nothing tells its time on them"
+                f"job {request.job.name}: no trial on GPUs has ended, so its time on them is unknown"
             )
         n = len(among)
         log_time, deviation, reasons = np.zeros(n), np.full(n, np.inf), [""] * n

@@ -35,7 +35,7 @@ from studies.cloud.tables import Table
 from twinbed import InvariantError, ScenarioError
 
 WITHIN = 0.1
-"""A trial within this share of the cheapest has found it."""
+"""A trial that costs at most this share more than the cheapest candidate has found it."""
 
 LOOK = 3
 """Number of trials after which regret and ranking are judged."""

@@ -72,7 +72,7 @@ def make(asked: Asked) -> int:
                     say(f"fidelity-fabric: {error}")
                     code = 2
     except KeyboardInterrupt:
-        say("stopped; the same command goes on")
+        say("stopped; the same command continues")
         code = 130
     if asked.note is not None:
         store.note = asked.note

@@ -23,7 +23,7 @@ from traces.prometheus.series import Samples
 from traces.schema import Floats
 
 RESET = 0.5
-"""A value of another replica below this part of the one before is a reset, and above it the same counter."""
+"""Share of the value before, below which the value of another replica counts as a reset of the counter."""
 
 SEEN = 0.5
 """Least share of an interval that must be seen for the interval's mean to count."""

@@ -36,7 +36,7 @@ _JITTER = 0.1
 """Share of their distance by which scrapes may come late or early."""
 
 _ROUNDS = 5
-"""Times that the mean is taken around the one before. Where all distances differ, the first is arbitrary."""
+"""Number of times that the mean is taken. The first value is arbitrary where all distances differ."""
 
 
 def history(

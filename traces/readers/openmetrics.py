@@ -39,13 +39,13 @@ PIECE_BYTES = 4 * MIB
 """Bytes that are read at once."""
 
 LEAST_RUN = 64
-"""Lines that tell of the same series are read as a table from this number on."""
+"""Least number of consecutive lines of one series that are read as a table."""
 
 _FIRST_BLOCK = 16
-"""Lines that are compared at first; then eight times as many, as long as all begin alike."""
+"""Lines in the first comparison. Each further comparison has eight times as many, while all begin alike."""
 
 _LONGEST_END = 64
-"""Most bytes of a value and a time, which are one width for all lines of a table."""
+"""Most bytes of a value and a time. All lines of a table are padded to the longest."""
 
 _READ = pa.csv.ReadOptions(column_names=["value", "time"], use_threads=False)
 _PARSE = pa.csv.ParseOptions(delimiter=" ", quote_char=False)
@@ -198,7 +198,7 @@ def _sample(path: Path, number: int, line: bytes) -> tuple[bytes, float, float]:
         raise TraceError(f'{path}: line {number}: expected name{{label="text"}} value time')
     if match["time"] is None:
         raise TraceError(
-            f"{path}: line {number}: a sample without a time; a single scrape tells of one moment only"
+            f"{path}: line {number}: a sample without a time; a single scrape shows one moment only"
         )
     try:
         value, time = float(match["value"]), float(match["time"])

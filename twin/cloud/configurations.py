@@ -298,7 +298,7 @@ def _words(given: Sequence[str] | str, count: int, known: tuple[str, ...]) -> Na
     words = np.array([given] * count if isinstance(given, str) else list(given), dtype=np.object_)
     bad = [word for word in words if word not in known]
     if bad:
-        raise ScenarioError(f"{bad[0]!r} is none of {', '.join(known)}")
+        raise ScenarioError(f"{bad[0]!r} is not one of {', '.join(known)}")
     return words
 
 

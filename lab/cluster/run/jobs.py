@@ -90,7 +90,7 @@ def build(asked: ClusterInput, seed: np.random.SeedSequence) -> Jobs:
     if stuck.any():
         types = ", ".join(asked.servers)
         job = int(np.argmax(stuck))
-        raise ScenarioError(f"cluster: job {job} (from 0, by submission) can run on none of {types}")
+        raise ScenarioError(f"cluster: job {job} (from 0, by submission) cannot run on any of {types}")
     names = tuple(asked.queues) or tuple(sorted(set(drawn.queue))) or ("",)
     unknown = set(drawn.queue) - set(names)
     if unknown:

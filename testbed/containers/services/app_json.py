@@ -50,7 +50,7 @@ def _read(kind: Any, value: Any, key: str) -> Any:
     if kind is Draw:
         draws = {draw.name.lower(): draw for draw in Draw}
         if not isinstance(value, str) or value not in draws:
-            raise ScenarioError(f"{key}: {value!r} is none of {', '.join(draws)}")
+            raise ScenarioError(f"{key}: {value!r} is not one of {', '.join(draws)}")
         return draws[value]
     if get_origin(kind) is UnionType:
         kind = get_args(kind)[0]

@@ -55,7 +55,7 @@ def test_the_nearest_trial_tells():
 
 def test_nothing_is_said_from_failed_trials():
     for asked in (question(), question(("t4", 1, 60.0, False))):
-        with pytest.raises(ScenarioError, match="nothing tells its time on them"):
+        with pytest.raises(ScenarioError, match="its time on them is unknown"):
             method().recommend(asked)
 
 
