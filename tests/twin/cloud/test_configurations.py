@@ -1,4 +1,4 @@
-"""What is not given has its usual value, and what cannot be is refused by its row."""
+"""A quantity that is not given has its usual value. An impossible one is refused, and its row is named."""
 
 from __future__ import annotations
 

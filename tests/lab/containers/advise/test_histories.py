@@ -1,4 +1,4 @@
-"""What an advice is made from: replicas by workload, and what is set now."""
+"""The history that an advice is made from: replicas by workload, and the present settings."""
 
 from dataclasses import replace
 
