@@ -47,7 +47,7 @@ _CHEAPER = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a candidate did in a replay, float64[R]; NaN: undefined.
+    """Figures of a candidate in a replay, float64[R]; NaN: undefined.
 
     throttled: share of periods, worst seed. oom: events, worst seed. late: mean share of work that waits on a
     full host. money: price per day. held: bool[R], the candidate sets every request and no memory limit below

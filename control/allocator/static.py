@@ -197,8 +197,8 @@ class Static(FixedLimits):
 class Unlimited(FixedLimits):
     """No CPU quota and no memory limit: containers are slow only for lack of cores.
 
-    The applications' global limits (Ω, M) are ignored. The sum of the limits is infinite, so this is no
-    Distributed Container. A container can only run out of its host's memory.
+    The applications' global limits (Ω, M) are ignored. The sum of the limits is infinite, so this policy is
+    not a Distributed Container. A container can only run out of its host's memory.
     """
 
     name = "unlimited"

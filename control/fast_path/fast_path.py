@@ -109,7 +109,7 @@ class FastPath:
         return dict(self._steered)
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Return what to do about the event, in this order.
+        """Return the instructions for the event, in the order in which they are carried out.
 
         Raises InvariantError for an event that is impossible now; the fast path is then unchanged.
         """

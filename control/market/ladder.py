@@ -1,4 +1,4 @@
-"""Where a job of one GPU should run when prices differ by type, region and cloud, and move by the day.
+"""The choice of a place for a job of one GPU when prices differ by type, region and cloud, and change daily.
 
 For: the ladder of strategies, the choice at the start, the rule of a move, and the admission of jobs to a
 budget. Not for: simulating a job (twin/cloud/ladder.py), reading prices (traces/catalogue), nor machines that

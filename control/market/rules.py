@@ -41,7 +41,7 @@ class OnDemand:
 
 
 class Greedy:
-    """Takes spot when available, and otherwise waits until at most one tick is to spare."""
+    """Takes spot when it is available, and otherwise waits until at most one spare tick is left."""
 
     def __init__(self, terms: Terms) -> None:
         self._guard = Guard(terms, spare=1)
@@ -56,8 +56,8 @@ class Greedy:
 
 
 class UniformProgress:
-    """Spot whenever available. Without spot, the job runs on demand from when it falls behind the line until
-    it is two restarts ahead of the line.
+    """A policy that takes spot whenever it is available. Without spot, the job runs on demand from when it
+    falls behind the line until it is two restarts ahead of the line.
     """
 
     hysteresis = 2.0

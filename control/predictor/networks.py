@@ -57,7 +57,7 @@ class Kind(StrEnum):
 
 
 class Norm(StrEnum):
-    """Where a network has batch norm."""
+    """Places of batch norm in a network."""
 
     NONE = "none"
     STATIC = "static"

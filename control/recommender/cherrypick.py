@@ -53,7 +53,7 @@ class CherryPick:
     """Uses only the trials of this job.
 
     stop_below: the search stops if the expected improvement is below this share of the best value (§3.5);
-        with 0 it goes on until every candidate was tried.
+        with 0 it continues until every candidate was tried.
     """
 
     stop_below: float = 0.1

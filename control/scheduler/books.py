@@ -205,9 +205,7 @@ class Books:
         return lines[0][counts], lines[1][counts], lines[2][counts]
 
     def _run(self) -> None:
-        """Record which jobs run, and how fast. A pair's jobs go on without a restart when one of them comes
-        or leaves.
-        """
+        """Record which jobs run, and how fast. A job needs no restart when its partner comes or leaves."""
         job = self.line_job
         first = np.flatnonzero(np.append(True, job[1:] != job[:-1])[: job.size])
         self.running = job[first]

@@ -80,7 +80,8 @@ class Scenario(Section):
         return self
 
     def derived(self, calibration: Calibration) -> dict[str, Any]:  # noqa: ARG002 - pillars use it
-        """Return what a run's result depends on beside the scenario's own keys, in JSON types."""
+        """Return the further data that determine a run's result, besides the scenario's keys, in JSON
+        types."""
         return {}
 
 

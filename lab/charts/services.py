@@ -43,7 +43,7 @@ def stretch_s(run: Run, most: int) -> float:
 
 
 def over_time(run: Run, most: int) -> pd.DataFrame:
-    """Return what clients saw, one row for each of at most `most` equal stretches.
+    """Return the clients' figures over time, one row for each of at most `most` equal stretches.
 
     Columns: at_s, to_s; p50, p90, p99: latency of the requests that arrived in the stretch, s, NaN if there
     are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.figures); arrived_rps,

@@ -137,7 +137,7 @@ def _own(request: AdviceRequest, running: bool) -> AdviceRequest | None:
 
 
 def _uploaded() -> list[Upload]:
-    """Return the uploaded files. Raises TraceError for one that is no history."""
+    """Return the uploaded files. Raises TraceError for a file that is not a history."""
     given = [uploads.received(file) for file in st.session_state.get("advice_files") or []]
     return [uploads.accept(file.name, file.content, file.problem, TYPES) for file in given]
 

@@ -210,7 +210,7 @@ def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | 
 
 
 def title(name: str) -> str:
-    """Return what a shipped job trains, or its name if the file does not state it."""
+    """Return a shipped job's title, or its name if the file has no title."""
     return _shipped(name).title or name
 
 

@@ -105,7 +105,7 @@ def show() -> None:
 
 
 def _of_new_widgets() -> dict[str, list[str]]:
-    """Return what the address gives to widgets that are about to be drawn for the first time."""
+    """Return the address's values for widgets that are about to be drawn for the first time."""
     return {key: st.query_params.get_all(key) for key in st.query_params if key not in st.session_state}
 
 

@@ -48,7 +48,7 @@ UPLOADS = 4 * TABS
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What all visitors share.
+    """The limits that all visitors share.
 
     workers: runs at once; memory_bytes: memory of one worker, bytes; waiting: places in the queue.
     """

@@ -133,7 +133,7 @@ def clear() -> None:
 
 
 def fail(message: str) -> None:
-    """Say why there is no job."""
+    """Record why no job was started, so that the page shows it."""
     st.session_state[_FAILURE] = message
 
 

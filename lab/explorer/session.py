@@ -140,7 +140,7 @@ def goes_through_history() -> bool:
 
 
 def follow_history() -> None:
-    """Forget all choices if the browser went back or forward: the address tells them, as after a reload."""
+    """Forget all choices if the browser went back or forward: the address has them, as after a reload."""
     if goes_through_history():
         for key in set(map(str, st.session_state)) - _LASTING:
             del st.session_state[key]

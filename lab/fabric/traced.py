@@ -158,7 +158,7 @@ def calibration(times: NcclTimes, operation: str, name: str) -> tuple[str, Resul
 
 
 def _reduced(trace: TrainingTrace) -> list[Collective]:
-    """Return what all ranks reduce."""
+    """Return the collectives in which all ranks reduce."""
     return [
         call for call in trace.collectives if call.operation in _GRADIENTS and call.ranks == trace.ranks > 1
     ]

@@ -94,7 +94,7 @@ def optimum(terms: Terms, market: Windows) -> tuple[Real, Real, Real]:
 
 
 def spent(paths: Sequence[Path], terms: Terms, starts: int = STARTS) -> dict[str, Spent]:
-    """Return what each policy and the optimum spend on all traces. Each trace has the same weight."""
+    """Return the mean hours and cost of each policy and the optimum. Each trace has the same weight."""
     made: dict[str, list[tuple[Real, Real, Real]]] = {name: [] for name in (*POLICIES, OPTIMUM)}
     for path in paths:
         market = windows(trace(path), terms.ticks, starts)
@@ -201,7 +201,7 @@ def sliced(paths: Sequence[Path], terms: Terms, starts: int = STARTS) -> list[fl
 
 
 def mixed(path: Path, terms: Terms, starts: int) -> list[float]:
-    """Return what a fleet that mixes spot and on demand saves, as a share of what all-or-none costs.
+    """Return the saving of a fleet that mixes spot and on demand, as a share of the cost of all-or-none.
 
     The first is the optimum if a change of the mix is free, which is the most that knowing each machine can
     gain; the second is the optimum if every change restarts the job; the third is Uniform Progress with these
@@ -223,7 +223,7 @@ def mixed(path: Path, terms: Terms, starts: int) -> list[float]:
 
 
 def bioinformatics(folder: Path) -> str:
-    """Return what the traces say about the source's bioinformatics (M3)."""
+    """Return the traces' answer on the source's bioinformatics (M3)."""
     paths = sorted(folder.glob("preemption_1node_gcp_*_c3-88.csv"))
     if not paths:
         return "Its bioinformatics ran on a machine without traces."

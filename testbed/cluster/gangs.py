@@ -3,7 +3,7 @@
 For: one life of a gang, from its start to its end, in its own cgroups. Not for: the times at which jobs start
 and stop (carrying_out.py), nor the cost of a life. A GPU of a type is a CPU quota: CPU-bound jobs then have
 speeds in the ratio of the quotas. While a process starts or saves it has no quota, because that is not work
-of its GPU. SIGTERM tells a job to save and end. Like recorded processes, a process has no capability.
+of its GPU. SIGTERM makes a job save and end. Like recorded processes, a process has no capability.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     """Remove leftovers of dead runs and agents. Returns the runs that had any.
 
     live: whether to remove live runs, too, and runs whose lock is not visible here. The process of a live run
-    is told to end first (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never touched.
-    Raises BackendError for the first object that could not be removed, after all others were.
+    first gets a signal to end (SIGTERM; SIGKILL after ENDING_TIMEOUT_S). Runs of this process are never
+    touched. Raises BackendError for the first object that could not be removed, after all others were.
     """
     runs_here = [run for run in runs(driver) if (live or run.alive is False) and not _is_mine(run.name)]
     ended: list[Run] = []

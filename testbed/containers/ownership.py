@@ -1,9 +1,9 @@
 """The mark of all our objects, and whether their owner still lives.
 
-For: naming a run, so that a later start can tell a leftover from a run in progress. Not for: removing a run's
-objects (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a temporary
-directory the lock on a file inside (twinbed/ownership.py). The process id in a name is information for people
-only. A run without a lock file here belongs to a process with another /run, such as a container's.
+For: naming a run, so that a later start can distinguish a leftover from a run in progress. Not for: removing
+a run's objects (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a
+temporary directory the lock on a file inside (twinbed/ownership.py). The process id in a name is information
+for people only. A run without a lock file here belongs to a process with another /run, such as a container's.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Fl
 
 def went_on(edges_s: Floats, samples: Samples, hold_s: float) -> NDArray[np.bool_]:
     """Return bool[T]: the intervals of which at least the share SEEN lies in holes through which a counter
-    went on growing.
+    grew.
 
     The container ran in these intervals, although nobody knows how much it used.
     """

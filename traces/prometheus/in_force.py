@@ -10,7 +10,7 @@ for another one. Counts, in the interval in which the event happened: restarts, 
 container_oom_events_total, a restart after which the last terminated reason is OOMKilled counts. Shares:
 throttled_share, the throttled periods / all periods of an interval; intervals without an entry had no
 throttled period. unseen: 1 for an interval without samples in which the container ran, because its counter
-went on.
+grew.
 """
 
 from __future__ import annotations

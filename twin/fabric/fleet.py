@@ -171,7 +171,7 @@ class _Fleet:
         )
 
     def _swap(self, rows: Whole, hit: Flags, repair_s: float) -> float:
-        """Plan a restart with spares in place of the hosts that go on without the uplinks `hit` of `rows`.
+        """Plan a restart with spares in place of the hosts that continue without the uplinks `hit` of `rows`.
 
         Returns the time for which the uplinks are missing, s: until that restart, or until the repair if
         there are too few spares.

@@ -87,8 +87,8 @@ class Plan:
 
     nodes, gpus_per_node: nodes of the job, and GPUs of each. duration_s: simulated time, s. warm, cold:
     numbers of further nodes, initialised and not.
-    update_s, standby_s, reschedule_s, requeue_s: time to go on in place, with warm nodes, with cold nodes,
-    and after a lack of nodes, s.
+    update_s, standby_s, reschedule_s, requeue_s: time of a restart in place, with warm nodes, with cold
+    nodes, and after a lack of nodes, s.
     start_fails: probability that a start fails and is repeated, as when all nodes read one store at once.
     updates_per_s, update_within_s: code changes per second that need a restart, and the longest time that a
     change waits for a failure, to use its restart, s.

@@ -1,4 +1,4 @@
-"""Which running containers a row of an advice means.
+"""Finds the running containers that a row of an advice means.
 
 For: rows → containers, by --map or by name and labels. Not for: finding containers (ports.Places). Only exact
 matches count. Parts of names do not match.
@@ -67,7 +67,7 @@ def keys_of_row(row: Row) -> set[tuple[str, ...]]:
 
 def keys_of(candidate: Candidate) -> set[tuple[str, ...]]:
     """Return the keys of a container: its names, compose's labels, Kubernetes' labels with the workload that
-    owns the pod (else the one that the pod's name tells), and its place in a pod of `podman play kube`."""
+    owns the pod (else the workload in the pod's name), and its place in a pod of `podman play kube`."""
     labels = candidate.labels
     keys: set[tuple[str, ...]] = {("name", candidate.plain), ("full name", candidate.name)}
     project, service = labels.get(PROJECT), labels.get(SERVICE)

@@ -47,7 +47,7 @@ class Target(Protocol):
         one, if it cannot be removed here."""
 
     def record(self) -> dict[str, Any]:
-        """Return what `put_back` needs besides the value, as plain data."""
+        """Return the further data for `put_back`, besides the value, as plain data."""
 
     def set(self, quantity: str, value: float) -> None:
         """Put a value in force, or raise; it may raise after a part of it is in force."""

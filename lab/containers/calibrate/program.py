@@ -55,7 +55,7 @@ LEAST_ANSWERED = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured. program: fields of lab.containers.calibrate.values.Program except loop_cores;
+    """The measured values. program: fields of lab.containers.calibrate.values.Program except loop_cores;
     residuals: relative errors of the fitted twin's CPU and latency."""
 
     program: dict[str, Value]

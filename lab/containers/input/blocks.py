@@ -119,7 +119,8 @@ class Peaks:
 
 
 def profile(workload: Workload) -> History:
-    """Return what containers of a trace in blocks use, as means and largest memory of some seconds each.
+    """Return the use of containers of a trace in blocks: means and largest memory of intervals of some
+    seconds.
 
     Raises ScenarioError where that is too much to keep.
     """

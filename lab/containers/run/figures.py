@@ -240,7 +240,7 @@ Sums = tuple[int, NDArray[np.int64], NDArray[np.int64], Floats, Floats, NDArray[
 
 
 def sums(series: Series, workload: Population) -> Sums:
-    """Return what is added up over the periods of a series."""
+    """Return the sums of a series over its periods, by column."""
     length, count = series.up.shape
     up, throttled = np.zeros((2, count), np.int64)
     reserved, limit = np.zeros((2, count))

@@ -99,7 +99,7 @@ class LimitedContainer:
         return _cores(shares) if self._v1 else _cores_of_weight(_weight(shares))
 
     def record(self) -> dict[str, Any]:
-        """Return what `put_back` needs: the control files' texts and the engine's record."""
+        """Return the data for `put_back`: the control files' texts and the engine's record."""
         texts = {path.name: _text(path) for quantity in QUANTITIES for path in self._paths(quantity)}
         return {"files": texts, "engine": dict(self.found.record or {})}
 

@@ -99,7 +99,7 @@ class OciBundle:
 
 def exit_code(code: int) -> int:
     """Return the command's exit status, negative for a signal, from runc's own exit code. As in a shell, an
-    exit code above 128 cannot be told from a signal."""
+    exit code above 128 cannot be distinguished from a signal."""
     return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
 

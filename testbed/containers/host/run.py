@@ -268,7 +268,7 @@ class ControlLoop:
             self._wakeups.watch(container.pidfd, partial(self._on_end, container))
 
     def oom_killed(self, container: HostedContainer) -> None:
-        """See Listener. An allocator without traps is told now."""
+        """See Listener. An allocator without traps is called now."""
         if not self._allocator.traps_oom:
             self._out_of_memory([container])
 

@@ -351,7 +351,7 @@ class Agent:
         self._ask([container])
 
     def _killed(self, container: HostedContainer) -> None:
-        """Record that the OOM killer killed a process. An allocator without traps is told now."""
+        """Record that the OOM killer killed a process. An allocator without traps is called now."""
         if not self.hosting.traps_oom:
             self._ask([container])
 

@@ -195,8 +195,8 @@ class ControllerBooks:
             ids = _ids(self._own(state, limits))
             noted = self.memory.report(ids, np.array([limits[id_] for id_ in ids.tolist()], np.float64))
             kept = {id_: limits[id_] for id_ in ids[noted].tolist()}
-            # The allocator is told at once, because it may decide on these containers before the other agents
-            # have answered.
+            # The allocator is called at once, because it may decide on these containers before the other
+            # agents have answered.
             answered = self._reclaims.answer(report.shrunk.request, agent)
             if kept or answered:
                 self._reclaimed(Shrunk(_ids(answered), _ids(kept), _ids(kept.values()), at_s))
@@ -432,8 +432,8 @@ class ControllerBooks:
             state.outbox.reclaims[request] = app
             self._spoken_to.add(state.number)
         if not asked:
-            # No agent can be asked, because all are lost. The allocator is told so, and waiting containers
-            # stay held.
+            # No agent can be asked, because all are lost. The allocator learns that nothing was reclaimed,
+            # and waiting containers stay held.
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), self._at_s))
 
     def _reclaimed(self, shrunk: Shrunk) -> None:

@@ -26,7 +26,7 @@ _WORDS: Mapping[object, tuple[Callable[[object], bool], str]] = {
 
 
 def to_plain(app: ServiceApp) -> dict[str, Any]:
-    """Return what `from_plain` reads. Draws are their names in lower case."""
+    """Return an application as plain data that `from_plain` reads. Draws are their names in lower case."""
     return asdict(app, dict_factory=lambda items: {key: _plain(value) for key, value in items})
 
 

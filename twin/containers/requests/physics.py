@@ -31,9 +31,9 @@ class Requests:
     """The containers of a `RequestWorkload` and the requests in them; implements `physics.Physics`.
 
     seed: seed of the CPU demands and of the choice of calls. watch: `run_until` also stops at each instant at
-    which client requests end; `take_finished` tells which. starting: columns at the start (default: all).
-    windowed: `service_level` returns the spans of answered requests. Raises InvariantError for arrays that do
-    not belong together, values out of range, or a cyclic graph.
+    which client requests end; `take_finished` returns these requests. starting: columns at the start
+    (default: all). windowed: `service_level` returns the spans of answered requests. Raises InvariantError
+    for arrays that do not belong together, values out of range, or a cyclic graph.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Requests:
         self.fleet.used[columns] += cpu_s
 
     def release(self, columns: Columns) -> None:
-        """Let held containers go on and containers that were down begin anew. Their queues move up."""
+        """Let held containers continue, and containers that were down start again. Their queues move up."""
         engine.start(self.engine, columns)
         self._advance(-np.inf)
 

@@ -23,7 +23,8 @@ _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
 def files(rows: Sequence[Row]) -> dict[str, str]:
-    """Return a VerticalPodAutoscaler by file name for each workload. Raises ScenarioError for none."""
+    """Return a VerticalPodAutoscaler by file name for each workload. Raises ScenarioError if there is
+    none."""
     return by_workload(rows, autoscaler)
 
 
