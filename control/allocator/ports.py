@@ -236,7 +236,7 @@ class Tabled(Compilable, Protocol):
         ...
 
     def memory_books(self) -> MemoryBooks | None:
-        """Return what `escra_memory_settle.grant` and `credit` work on; None: call `on_oom` and
+        """Return the books that `escra_memory_settle.grant` and `credit` update. None: call `on_oom` and
         `on_reclaimed` instead.
         """
         ...

@@ -105,7 +105,8 @@ class FastPath:
 
     @property
     def steered(self) -> NextHops:
-        """Hosts that are not reached as BGP says → the uplinks used instead."""
+        """Host → uplinks over which it is reached, for each host that is not reached over BGP's own
+        routes."""
         return dict(self._steered)
 
     def handle(self, event: Event) -> list[Instruction]:

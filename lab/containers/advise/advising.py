@@ -236,7 +236,7 @@ class _Counted:
         self._progress, self._total, self._done = progress, total, 0
 
     def __call__(self, rehearse: cpu.Rehearse) -> cpu.Rehearse:
-        """Return the rehearsal, counted."""
+        """Return `rehearse` with a count of its calls, which moves the progress."""
 
         def counted(quota: Floats) -> Floats:
             found = rehearse(quota)

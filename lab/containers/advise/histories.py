@@ -49,9 +49,9 @@ class Named:
 class Told:
     """A history ready for advice.
 
-    source: path or address. usage: arrays of members, in the order of the rows. unseen: bool[N, T], whether a
-    member ran in an interval without data. rows: names by row. start_s: begin of the history, s. sha256: hash
-    of its content. notes: what was done to the data.
+    source: path or address. usage: arrays of the rows' members (containers of the trace), in the order of the
+    rows. unseen: bool[N, T], whether a member ran in an interval without data. rows: names by row. start_s:
+    begin of the history, s. sha256: hash of its content. notes: what was done to the data.
     """
 
     source: str

@@ -106,7 +106,7 @@ class AgentState:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many messages wait that the agent cannot be reading them."""
+        """Whether so many messages wait that the agent probably does not read them."""
         outbox = self.outbox
         return max(len(outbox.named), len(outbox.rejected), len(outbox.reclaims)) > MOST_CONTAINERS
 

@@ -203,7 +203,8 @@ class BpfRules:
     def _attach(self, devices: Sequence[int], *, afresh: bool = False) -> None:
         """Attach the program to devices that lack it. Raises BackendError.
 
-        afresh: whether to remove the device's old rules first. No dump showed them while it was detached.
+        afresh: whether to remove the device's old rules first, which no dump showed while the program was
+        detached.
         """
         named = [filter_ for filter_ in _filters(self._netlink, devices) if filter_.name == self._name]
         attached = {filter_.device: filter_ for filter_ in named}

@@ -36,7 +36,7 @@ ATTEMPT, SEND, ARRIVE, ENTER, SERVE, RUN, LEAVE, ENDED = range(7, 15)
 # Why `advance` returned.
 REACHED, NEEDS_ROOM, NEEDS_NUMBERS, SIGNALLED = range(4)
 
-# How much is kept of a request's spans.
+# Amount of a request's spans that is kept.
 UNTRACED, TRACED, DRAWN, LOST = range(4)
 
 # Kinds of delay lines.
