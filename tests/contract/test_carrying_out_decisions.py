@@ -128,8 +128,7 @@ def crowded(wants: list[float], periods: int):
 
 
 def shares_of(ran: Ran) -> np.ndarray:
-    """Return each container's mean share of the host in the second half, when all containers have long
-    started."""
+    """Return each container's mean share of the host in the second half, when all have long started."""
     used = ran.series.usage_cores
     return used[len(used) // 2 :].mean(0) / (os.cpu_count() or 1)
 
@@ -145,8 +144,7 @@ def test_what_a_heavy_container_leaves_goes_to_whom_needs_it(backend: Backend) -
     ran = backend.run(crowded([1.0, 0.1], backend.periods(40)), Scripted(requests=[0.25, 0.75]))
 
     light, heavy = shares_of(ran)
-    # By weight alone this container would get a third of the other's share. Other programs here change both
-    # shares.
+    # By weight alone the light container gets a third of the other. Other programs change both shares.
     assert light > 0.6 * heavy > 0.0
     assert not ran.series.throttled.any()
 
@@ -311,8 +309,7 @@ def escra() -> dict[str, tuple[Escra, Ran]]:
 
 @pytest.fixture
 def pooled(backend: Backend, escra: dict[str, tuple[Escra, Ran]]) -> tuple[Escra, Ran]:
-    """Return a run of three containers under Escra. The second one leaves after LEAVES periods, and the third
-    joins after JOINS."""
+    """Return a run of three containers under Escra: one leaves after LEAVES periods, one joins after JOINS."""
     if backend.name not in escra:
         demand = np.full((PERIODS, 3), 0.05)
         demand[::6, 0] = demand[1::6, 0] = 0.6

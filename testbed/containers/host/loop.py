@@ -46,14 +46,18 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a run. period_s: CFS period and row of the record, s; duration_s: length, s; None:
-    until the client or the commands end; telemetry: `auto`: the best that this machine has; logs: folder for
-    the commands' output; None: it passes through; host_cores: the largest useful quota; None: this machine's
-    cores;
-    host_memory_bytes: memory that all containers may hold together; inf: no limit; report_interval_s: time
-    between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling;
-    identity: this process's own user, as which the commands run without capabilities; None: with all that
-    this process has."""
+    """The settings of a run.
+
+    period_s: CFS period and row of the record, s.
+    duration_s: length of the run, s; None: until the client or the commands end.
+    telemetry: `auto` is the best kind that this machine has.
+    logs: folder for the commands' output; None: the output passes through.
+    host_cores: the largest useful quota; None: this machine's cores.
+    host_memory_bytes: memory that all containers may hold together; inf: no limit.
+    report_interval_s: time between two reports of a container, s; 0: one report at each period's end.
+    Otherwise telemetry is by polling.
+    identity: user as which the commands run, without capabilities; None: as this process runs.
+    """
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None

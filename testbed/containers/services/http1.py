@@ -61,7 +61,7 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another base
 
     def close(self) -> None:
         """Close the connection at once. The work for its request continues."""
@@ -116,7 +116,7 @@ class _Channel(asyncio.Protocol):
         self._answer: asyncio.Future[int] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another base
         self.open = True
 
     def connection_lost(self, _error: Exception | None) -> None:
