@@ -309,7 +309,7 @@ def escra() -> dict[str, tuple[Escra, Ran]]:
 
 @pytest.fixture
 def pooled(backend: Backend, escra: dict[str, tuple[Escra, Ran]]) -> tuple[Escra, Ran]:
-    """Return a run of three containers under Escra: one leaves after LEAVES periods, one joins after JOINS."""
+    """Return three containers under Escra: one leaves after LEAVES periods, one joins after JOINS."""
     if backend.name not in escra:
         demand = np.full((PERIODS, 3), 0.05)
         demand[::6, 0] = demand[1::6, 0] = 0.6
