@@ -178,7 +178,7 @@ class Rehearsal:
         )
 
     def fates(self, sizes: Sizes, progress: Callable[[float], None] | None = None) -> Fates:
-        """Return the results of the rows under these settings."""
+        """Return the outcomes of all rows in a replay of the history with these settings."""
         usage, price = self._told.usage, self._price
         cores, size = sizes.reserved_cores, sizes.reserved_bytes
         memory = np.where(usage.memory_known, size, 0.0)
