@@ -121,7 +121,7 @@ def _names_of_rows(right: list[bool]) -> int:
 
 
 def _narrowed(titles: list[str], right: list[bool], lines: list[list[str]], most: int) -> list[list[str]]:
-    """Return the lines, with the longest names broken if the columns that name a row are wider than `most`."""
+    """Return the lines, with the longest names broken if the columns of names are wider than `most`."""
     wide = _widths(titles, lines)[: _names_of_rows(right)]
     over = sum(wide) - most
     at = wide.index(max(wide))
