@@ -167,7 +167,7 @@ def most_usd(terms: Terms) -> float:
 
 
 class Planned:
-    """Looks its action up in the plan for the estimated α."""
+    """A policy that takes its actions from the plan for the estimated α."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self._guard, self._most_usd = terms, Guard(terms), most_usd(terms)

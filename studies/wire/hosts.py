@@ -44,7 +44,7 @@ class QuietTrap:
         """Do nothing."""
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close the descriptor. Idempotent."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -72,7 +72,7 @@ class PretendedGroup:
         return _MEMORY_BYTES
 
     def trap(self) -> QuietTrap:
-        """Return its trap."""
+        """Return the group's trap."""
         self._trap = self._trap or QuietTrap()
         return self._trap
 
@@ -84,11 +84,11 @@ class PretendedGroup:
         """Do nothing."""
 
     def remove(self) -> None:
-        """Close it."""
+        """Close the trap, if there is one."""
         self.close()
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close the trap, if there is one. Idempotent."""
         if self._trap is not None:
             self._trap.close()
 
@@ -114,7 +114,7 @@ class PretendedPlace:
         return self.groups.get(name)
 
     def incarnation(self, group: PretendedGroup) -> int:
-        """Return its number, which is above zero."""
+        """Return the group's number, which is above zero."""
         return 1 + group.number
 
     def remember(self, origins: Iterable[Origin]) -> None:

@@ -141,7 +141,7 @@ class PodPool:
             heapq.heappop(self._free)
             self._ledger.cold[self._assign(column)] = True
             self._pods[column] = self._env.process(self._live(column, start_s))
-        # These were killed for memory as they joined.
+        # These pods were killed for lack of memory as they joined.
         while self._stillborn:
             self._pods[self._stillborn.pop()].interrupt()
 

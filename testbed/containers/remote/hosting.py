@@ -263,7 +263,7 @@ class Hosting:
                 self._begin(container)
 
     def _begin(self, container: HostedContainer) -> None:
-        """Arm its trap and start its command, once it has both limits."""
+        """Arm the container's trap and start its command, once it has both limits."""
         armed = container.trap is not None
         self.executor.arm(container, traps_oom=self.traps_oom)
         if container.trap is not None and not armed:
