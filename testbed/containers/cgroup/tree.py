@@ -152,7 +152,7 @@ def _members(directory: Path) -> set[int]:
     try:
         return set(map(int, (directory / "cgroup.procs").read_text().split()))
     except OSError:
-        # The group no longer exists, or is a v2 group whose threads are listed elsewhere. It has no processes.
+        # The group is gone, or is a v2 group whose threads are listed elsewhere. It has no processes.
         return set()
 
 
