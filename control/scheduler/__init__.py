@@ -153,8 +153,10 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
 
 
 def within_quotas(name: str, cluster: Cluster, scheduler: Scheduler) -> Scheduler:
-    """Return the scheduler with the queues' quotas before it, if there are any. Raises ScenarioError, which
-    begins with its name, if jobs may grow."""
+    """Return the scheduler, behind the queues' quotas if a queue has one.
+
+    Raises ScenarioError, which begins with `name`, if the scheduler lets jobs grow.
+    """
     if not (cluster.queue_most < 1).any():
         return scheduler
     if scheduler.elastic:

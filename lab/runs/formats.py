@@ -42,12 +42,15 @@ ABSENT = "–"
 class Column:
     """One quantity of a result's records.
 
-    key: in JSON, CSV and records title, unit: for people; the unit is also in JSON, where "1" is a pure
-    number decimals: digits after the point; None: text, or an unrounded number percent: people see the share
-    as a percentage spread: key of the half-width that is printed as `± x` beside the value censored: key of
-    the flag for a lower bound, which is printed as `> x` upto: key of the upper end of an interval whose
-    lower end is the value, which is printed as `x to y` digits: key of the record's own `decimals`, if
-    records have different units section: a table of metrics has a gap where it changes
+    key: key in JSON, CSV and records
+    title, unit: heading for people; the unit is also in JSON, where "1" is a pure number
+    decimals: digits after the point; None: text, or an unrounded number
+    percent: people see the share as a percentage
+    spread: key of the half-width that is printed as `± x` beside the value
+    censored: key of the flag for a lower bound, which is printed as `> x`
+    upto: key of the upper end of an interval whose lower end is the value, which is printed as `x to y`
+    digits: key of the record's own `decimals`, if records have different units
+    section: section of a metric; a table has a gap where the section changes
     """
 
     key: str

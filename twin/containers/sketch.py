@@ -19,12 +19,12 @@ from twin.containers.sparse import sparse_zeros
 
 _SHIFT = 23 - 10
 _LEAST_EXPONENT, _MOST_EXPONENT = -20, 24
-"""Numbers below 2^-20 are one bin, and those from 2^24 on count as just below it."""
+"""Numbers below 2^-20 share one bin. Numbers from 2^24 on count as just below 2^24."""
 
 _LOW = (127 + _LEAST_EXPONENT) << 10
 _BINS = (_MOST_EXPONENT - _LEAST_EXPONENT) << 10
 _COLUMNS = 16
-"""Containers whose numbers are counted, and whose histograms are read, at once: a cache line of numbers."""
+"""Number of containers whose numbers are counted and read at once: a cache line of numbers."""
 
 
 def _edges() -> Floats:
@@ -49,7 +49,8 @@ class Sketch:
         _count(self._counts, np.ascontiguousarray(values, np.float32).view(np.uint32), counted)
 
     def quantiles(self, wanted: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return those of each container, float64[N, q], and of all numbers, float64[q]; NaN without any."""
+        """Return the quantiles of each container's numbers, float64[N, q], and of all numbers, float64[q];
+        NaN without numbers."""
         pooled, own = np.zeros(2 * _BINS + 1, np.int64), []
         for first in range(0, len(self._counts), _COLUMNS):
             part = self._counts[first : first + _COLUMNS]

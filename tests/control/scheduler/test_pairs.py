@@ -14,7 +14,7 @@ from tests.control.scheduler.worlds import cluster, lines, state, table, worlds
 
 
 def speeds(before: State, units: Units) -> Real:
-    """Each job's steps per second under these shares."""
+    """Return each job's speed under these shares, steps/s."""
     alone = before.throughput[:, :, 0]
     got = np.zeros(len(before))
     for first, second, x in zip(units.first.tolist(), units.second.tolist(), units.x, strict=True):
@@ -75,7 +75,7 @@ def test_three_equal_jobs_that_keep_most_of_their_speed_share_one_gpu() -> None:
 
 
 def test_a_pair_is_made_only_on_the_type_where_both_gain() -> None:
-    # One GPU of each type; on type 1 the two keep 0.3 each, which is less than taking turns.
+    # There is one GPU of each type. On type 1 the two jobs keep 0.3 each, which is less than taking turns.
     where = cluster((0, 1), (1, 1))
     kept = np.array([[[0.9, 0.3]]])
     jobs = state(

@@ -197,7 +197,7 @@ def test_what_another_process_writes_is_seen_at_once(s3, tmp_path):
 
 
 class TestHalfARun:
-    """What a writer leaves that dies between two objects is no run."""
+    """The objects that a writer leaves when it dies between two objects are no run."""
 
     @pytest.fixture
     def dying(self, monkeypatch, tmp_path):
@@ -270,7 +270,7 @@ def test_readers_and_writers_at_the_same_time_see_whole_runs_only(tmp_path):
 
 
 class TestBadAddress:
-    """One line each."""
+    """Every bad address gives an error of one line."""
 
     def test_a_bucket_that_does_not_exist(self, s3):
         with pytest.raises(StoreError, match=r"s3://nobody/x: there is no bucket nobody"):

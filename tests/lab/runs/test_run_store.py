@@ -124,7 +124,7 @@ def test_remove_deletes_the_run_and_nothing_else(store):
 
 
 def full(*_args, **_options):
-    """As every call of a full file system."""
+    """Fail like every call on a full file system."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -82,7 +82,8 @@ def test_a_run_is_whole_or_gone_wherever_a_process_is_killed(tmp_path, work, for
 
 @pytest.fixture
 def steps(monkeypatch, tmp_path):
-    """What is renamed and synced in the store `runs`, in order; ` unlocked` where its lock is not held."""
+    """Return the renames and syncs in the store `runs`, in order; ` unlocked` follows where the store's lock
+    is not held."""
     root, taken = tmp_path / "runs", list[str]()
     rename, fsync = os.rename, os.fsync
 
@@ -255,7 +256,7 @@ def test_a_list_leaves_alone_what_a_writer_of_another_pid_namespace_writes(tmp_p
         subprocess.run([*(space if apart == "reader" else ()), *reader], check=True, env=environment)
         assert hidden(tmp_path) == before
         writer.kill()
-        # It ends when the writer inside the namespace has ended.
+        # The namespace ends when the writer inside has ended.
         assert writer.stdout.read() == b""
     RunStore(tmp_path)
     assert hidden(tmp_path) == []
