@@ -80,7 +80,7 @@ def left_out(history: History) -> tuple[Real, Real]:
     folds = min(FOLDS, jobs.size)
     for fold in range(folds):
         left = np.arange(jobs.size) % folds == fold
-        prior = fit_prior(history.take(jobs[~left]), history.candidates, trust=DEFAULT_TRUST)
+        prior = fit_prior(history.take(jobs[~left]), history.candidates)
         for place in np.flatnonzero(left):
             job = int(jobs[place])
             ran = np.flatnonzero(np.isfinite(history.time_s[job]))

@@ -145,7 +145,7 @@ def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = Non
     Raises ScenarioError for an unknown policy, and for quotas if jobs may grow.
     """
     if name not in POLICIES:
-        close = get_close_matches(name, POLICIES, n=3) or list(POLICIES)
+        close = get_close_matches(name, POLICIES) or list(POLICIES)
         raise ScenarioError(f"no scheduler {name!r}; close: {', '.join(close)}")
     defaults = {family: kind() for family, kind in SETTINGS.items()}
     made = POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})

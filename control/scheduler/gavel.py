@@ -188,7 +188,8 @@ class Cost(Shares):
         """Return how often the deadlines were dropped."""
         if not self._missed:
             return ()
-        return (f"{self._missed} programmes could not keep all deadlines and were solved without them",)
+        times = "once" if self._missed == 1 else f"{self._missed} times"
+        return (f"not all deadlines could be kept together, {times}; the shares were then set without them",)
 
 
 class Rounds(Scheduler):

@@ -70,6 +70,8 @@ def parse(text: str, where: str, *, aliases: bool = True) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
         problem = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
+        if problem.startswith("mapping values"):
+            problem += "; a text that holds a colon and a space needs quotes around all of it"
         raise ScenarioError(f"{where}: {line}not YAML: {problem}") from None
     return usable(data, where)
 

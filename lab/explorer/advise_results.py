@@ -190,8 +190,10 @@ def _level(row: Row, name: str, *, cpu: bool) -> float | None:
 
 
 def _value(row: Row, name: str, *, cpu: bool) -> Any:
-    """Return the setting's value as in the advice."""
+    """Return the setting's value as in the advice, of a row to leave only what is set now."""
     whose, which, _, _ = _LINES[name]
+    if whose == "advised" and row.verdict == "leave":
+        return None
     return getattr(getattr(row, whose), f"cpu_{which}_cores" if cpu else f"memory_{which}_bytes")
 
 

@@ -245,7 +245,7 @@ def _table(
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
     for title, in_one_piece, is_number in zip(header, rigid, right, strict=True):
         drawn.add_column(
-            Text("\n".join(map(printable, title.split("\n"))), style="bold"),
+            Text("\n".join(map(printable, title.split("\n")))),
             justify="right" if is_number else "left",
             overflow="fold",
             no_wrap=in_one_piece,

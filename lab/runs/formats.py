@@ -106,9 +106,6 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
         parts += fitting.aside(header, texts, [column.section for column in _quantities(result)], width)
     if result.legend:
         parts.append(Text(printable(result.legend) + "\n", style="dim"))
-    for note in notes:
-        lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
-        parts.append(Text("· " + "\n  ".join(lines)))
     target = io.StringIO()
     console = Console(
         file=target, width=_WIDEST, force_terminal=color, color_system="standard" if color else None
@@ -116,6 +113,10 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     for part in parts:
         wanted = part.width if isinstance(part, Table) and part.width else 0
         console.print(part, width=max(width, wanted), highlight=False, markup=False, emoji=False)
+    for note in notes:
+        # Not by rich, which would break a word that is longer than a line, such as an address.
+        lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
+        target.write("· " + "\n  ".join(lines) + "\n")
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines()).strip("\n") + "\n"
 
 
@@ -214,7 +215,7 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 def cell(row: Record, column: Column) -> str:
     """Return a record's value under a column in the form for people: with its spread, as a bound or as an
     interval."""
-    own = row.get(column.digits) if column.digits else None
+    own = row.get(column.digits)
     decimals = own if isinstance(own, int) else column.decimals
     text = shown(row.get(column.key), decimals, percent=column.percent)
     if text == ABSENT:
@@ -224,7 +225,7 @@ def cell(row: Record, column: Column) -> str:
     end = shown(row.get(column.upto), decimals, percent=column.percent)
     if end not in (ABSENT, text):
         return f"{text} to {end}"
-    half = row.get(column.spread) if column.spread else None
+    half = row.get(column.spread)
     if not isinstance(half, int | float) or math.isnan(half):
         return text
     return f"{text} ± {shown(float(half), decimals, percent=column.percent)}"

@@ -31,7 +31,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -146,6 +146,14 @@ def settled(root: Path) -> Iterator[None]:
     finally:
         if lock is not None:
             lock.release()
+
+
+def opened(folder: Path, stack: ExitStack) -> dict[str, BinaryIO]:
+    """Return the open files of one whole run by name. They stay readable if it is replaced or removed. Raises
+    OSError."""
+    with settled(folder.parent):
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        return {path.name: stack.enter_context(path.open("rb")) for path in paths}
 
 
 def write_table(path: Path, table: pa.Table) -> str:

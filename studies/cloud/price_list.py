@@ -137,6 +137,7 @@ def _priced(changes: prices.PriceChanges, provider: str, sizes: pd.DataFrame) ->
     kept = frame if dated else frame.assign(as_of=pd.Timestamp(FIRST_DAY))
     return kept.assign(
         provider=provider,
+        sold=True,
         source=np.where(
             kept["market"] == "spot",
             f"{_COROOT}, spot, one price a region; {_SIZES}",
@@ -173,9 +174,9 @@ def _google(folder: Path) -> pd.DataFrame:
     low = (frame["market"] == "spot") & (frame["price_per_h"] < prices.LEAST_SPOT_SHARE * on_demand)
     frame = frame.assign(
         provider="gcp",
-        source=_GOOGLE
-        + np.where(frame["network_bps"].notna(), "; network: assumption", "")
-        + np.where(listed | (frame["gpus"] == 0), "", f"; {prices.UNSOLD}"),
+        source=_GOOGLE + np.where(frame["network_bps"].notna(), "; network: assumption", ""),
+        # Upstream lists no zone of the region with the others.
+        sold=listed | (frame["gpus"] == 0),
     )
     return frame[~(low & (frame["gpus"] > 0) & ~listed)]
 

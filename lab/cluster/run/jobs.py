@@ -214,7 +214,9 @@ def _logged(asked: ClusterInput, given: LogInput, random: np.random.Generator) -
     models = _models(asked, log.model[part], random)
     notes = [f"Jobs of {Path(given.path).name}: {submit_s.size:,}"]
     if log.left_out:
-        notes.append(f"Rows of the log without GPUs or a run time, left out: {log.left_out:,}")
+        notes.append(
+            f"Rows of the log without GPUs, without a run time or not ended, left out: {log.left_out:,}"
+        )
     if given.format == "alibaba-gpu-2023":
         notes.append("A pod with a part of a GPU counts as one with a whole GPU")
     n = submit_s.size

@@ -129,7 +129,7 @@ def stored(
     counts = figures.watched(asked.watched, len(jobs.workload))
     values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
     values |= figures.metrics(jobs, done, alone, counts)
-    notes = [*jobs.notes, *done.remarks]
+    notes = [*jobs.notes, *(f"{spec.policy.label}: {remark}" for remark in done.remarks)]
     if figures.grew(jobs, done, counts):
         notes.append(f"{spec.policy.label}: not steady, the queue still grew; no mean JCT is given")
     if asked.faults is not None and done.end_s > asked.faults.end_s:

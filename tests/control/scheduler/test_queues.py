@@ -25,6 +25,9 @@ def test_the_head_of_fifo_blocks_and_backfill_passes_it() -> None:
     before = state(where, [3, 4, 1])
     assert make("fifo", where, 0).on_round(before).row.tolist() == [0]
     assert make("fifo-backfill", where, 0).on_round(before).row.tolist() == [0, 2]
+    # So it is with jobs that stand still when they are spread.
+    still = replace(before, throughput=before.throughput * [1.0, 0.0])
+    assert make("fifo-backfill", where, 0).on_round(still).row.tolist() == [0, 2]
 
 
 def test_backfill_tries_a_job_as_large_that_has_more_places() -> None:

@@ -26,6 +26,13 @@ def test_a_job_with_much_service_gives_way_to_a_new_one() -> None:
     assert scheduler.on_round(after(before, first, passes_s=901)).row.tolist() == [1]
 
 
+def test_a_job_in_the_last_queue_drops_no_further() -> None:
+    where = cluster((0, 4))
+    spent = state(where, [4], attained_gpu_s=np.array([3600.0]))
+    scheduler = tiresias(where, knob=0.0)
+    assert scheduler.wake_s(spent, scheduler.on_round(spent)) == np.inf
+
+
 def test_what_does_not_fit_is_skipped() -> None:
     where = cluster((0, 4))
     assert tiresias(where).on_round(state(where, [3, 2, 1])).row.tolist() == [0, 2]

@@ -361,13 +361,14 @@ def test_whatever_records_say_no_policy_raises(policy: str, data: st.DataObject)
             assert books.cpu.bounds()[0] <= 4.0 * (1 + 1e-9)
 
 
-def test_a_container_named_twice_joins_once_and_is_counted() -> None:
+def test_a_container_that_failed_or_is_named_twice_is_counted() -> None:
     refusals = Refusals(LOG)
     books = started(each=1, refusals=refusals)
     joined = Joined(complete=True, containers=[{"name": "a0-c0", "incarnation": 8}] * 3)
+    joined.failed.add(name="a0-c1", problem="no such cgroup")
     say(books, "a0", Report(joined=joined), 1.0)
     assert [member.name for member in books.members.values()].count("a0-c0") == 1
-    assert refusals.counts["container twice"] == 2
+    assert refusals.counts == {"container twice": 2, "container failed": 1}
 
 
 @pytest.mark.parametrize(
