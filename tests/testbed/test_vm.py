@@ -220,7 +220,7 @@ def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest
     """One run of pytest does all, because Python takes long to start under emulation.
 
     A case that fails in a live guest runs a second time there. A case that hangs fails with the stacks of its
-    threads (pytest-timeout), and the whole test with those of the kernel. If the guest stops, the case that ran
+    threads (pytest-timeout), and the whole with those of the kernel. If the guest stops, the case that ran
     is repeated in a guest that is booted anew, and the cases before it are not.
     """
     object_file()
