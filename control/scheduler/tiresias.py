@@ -3,18 +3,17 @@
 For: preemptive scheduling without knowledge of the jobs' durations. Service is GPUs × seconds run. Source:
 the code of Tiresias' simulator (Gu et al., NSDI 2019; SymbioticLab, Apache-2.0): thresholds between queues,
 first started first inside a queue, promotion of starved jobs. Readings of ours: the starvation knob's
-default, and clusters of several types, which are filled in their order.
+default, and clusters of several types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from control.scheduler.model import Assignment, Cluster, Real, State, Whole
-from control.scheduler.placement import fill, held_type, settle
+from control.scheduler.placement import greedy, held_type, settle
 from control.scheduler.ports import Scheduler
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -44,7 +43,7 @@ class TiresiasSettings:
 
 
 class Tiresias(Scheduler):
-    """Fills the GPUs queue by queue, skips jobs that do not fit, and preempts the rest."""
+    """Fills the GPUs queue by queue, skips jobs that do not fit, and preempts jobs of later queues."""
 
     at_events = True
 
@@ -59,13 +58,39 @@ class Tiresias(Scheduler):
         self._promote(state)
         queue = np.searchsorted(self._thresholds, self._attained(state), side="right")
         order = np.lexsort((state.job, state.submit_s, state.first_start_s, queue))
-        return settle(self._cluster, state, fill(self._cluster, state, self._orders(state, order)))
+        return settle(self._cluster, state, self._types(state, order))
 
-    def _orders(self, state: State, order: Whole) -> Iterator[tuple[int, Whole]]:
+    def _types(self, state: State, order: Whole) -> Whole:
+        """Return the type for each job, −1 for none, int64[n].
+
+        In this order, a job gets GPUs of the type on which it runs, else of the first type with enough idle
+        GPUs, else of the first type with enough GPUs that no job before it has. So no job is preempted for
+        another one that fits elsewhere, and a preempted job moves to another type if it fits there.
+        """
+        capacity, wanted = self._cluster.capacity(state.up), np.full(len(state), -1)
+        if capacity.size == 1:
+            rows = order[state.throughput[order, 0, 0] > 0]
+            wanted[rows[greedy(state.gpus[rows], int(capacity[0]))]] = 0
+            return wanted
         on = held_type(self._cluster, state)
-        for kind in range(len(self._cluster.types)):
-            able = (state.throughput[:, kind, 0] > 0) & ((on < 0) | (on == kind))
-            yield kind, order[able[order]]
+        held = np.bincount(on[on >= 0], state.gpus[on >= 0], capacity.size).astype(np.int64)
+        left, idle = capacity.tolist(), (capacity - held).tolist()
+        able = [np.flatnonzero(speeds).tolist() for speeds in state.throughput[:, :, 0] > 0]
+        for row, own, gpus in zip(
+            order.tolist(), on[order].tolist(), state.gpus[order].tolist(), strict=True
+        ):
+            fits = [kind for kind in able[row] if left[kind] >= gpus]
+            if own not in fits:
+                if own >= 0:
+                    idle[own] += gpus
+                if not fits:
+                    continue
+                wanted[row] = next((kind for kind in fits if idle[kind] >= gpus), fits[0])
+                idle[wanted[row]] -= gpus
+            else:
+                wanted[row] = own
+            left[wanted[row]] -= gpus
+        return wanted
 
     def wake_s(self, state: State, given: Assignment) -> float:
         """Return the time at which the next running job drops a queue, or the next waiting job is promoted,

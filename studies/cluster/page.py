@@ -2,12 +2,13 @@
 
 For: `python -m studies cluster`. Not for: running (lab.runs) or deciding (control.scheduler). H1 to H4 are
 Gavel's simulated figures (Narayanan et al., OSDI 2020, its notebooks), H8 is Tiresias' (README of its
-simulator; Gu et al., NSDI 2019), H9 is Hadar's (abstract, IPDPS 2024). Runs are stored, so the same command
-continues where it stopped.
+simulator; Gu et al., NSDI 2019), H9 is Hadar's (abstract, IPDPS 2024). The waits are those of Alibaba's pods
+of 2023 (clusterdata). Runs are stored, so the same command continues where it stopped.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from lab.ask.scenario import build
 from lab.runs.runner import run_scenario
@@ -58,6 +60,7 @@ _H3 = {
 _H4 = {"fifo": (182.3, 295.6), "gandiva": (166.6, 199.9), "gavel-makespan": (161.2, 161.2)}
 _PHILLY = ("fifo", "fifo-backfill", "yarn", "tiresias")
 _PHILLY_JOBS = 2000
+_ALIBABA = ("fifo", "yarn", "tiresias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def cells(data: Path) -> Iterator[Cell]:
     for jobs in (100, 300):
         plain = _measured(data, {"count": jobs, "per_hour": None, "several_gpus": True})
         yield Cell(f"H4-{jobs}", plain, tuple(_H4))
+    yield Cell("alibaba", _alibaba(data), _ALIBABA)
     yield Cell("philly-0.8", _philly(data, 0.8), _PHILLY)
     watched = {"first": WATCHED[0], "last": WATCHED[1]}
     for name, rate in (("H1", 4.8), ("H2", 2.0), ("H1", 4.0), ("H2", 1.0), ("H1", 5.6), ("H2", 2.6)):
@@ -137,6 +141,21 @@ def _philly(data: Path, load: float) -> dict[str, Any]:
     }
 
 
+def _alibaba(data: Path) -> dict[str, Any]:
+    """Return Alibaba's pods of 2023 on the servers of its node list, a type per model and number of GPUs."""
+    folder = data / "alibaba_gpu_2023"
+    nodes = pd.read_csv(folder / "openb_node_list_all_node.csv")
+    counts = Counter(zip(nodes["model"], nodes["gpu"].tolist(), strict=True))
+    return {
+        "servers": {
+            f"{model}-{gpus}".lower(): {"count": count, "gpus": gpus}
+            for (model, gpus), count in sorted(counts.items(), key=str)
+            if gpus
+        },
+        "log": {"path": str(folder / "openb_pod_list_default.csv.gz"), "format": "alibaba-gpu-2023"},
+    }
+
+
 def document(made: Mapping[str, Mapping[str, Run]]) -> str:
     """Return the page's text."""
     parts: list[str] = []
@@ -161,6 +180,7 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
         ),
         "The gain depends on load and jobs, and ours are not the sources', so a miss here says little. Hadar "
         "is not run on Philly, because a run of our reading takes minutes there; H1 has it.",
+        *_waits(made.get("alibaba", {})),
     ]
     text = "\n".join(parts)
     near, far = text.count("| yes |"), text.count("| no |")
@@ -181,9 +201,35 @@ def document(made: Mapping[str, Mapping[str, Run]]) -> str:
         "same GPUs have measured speeds, for jobs of one GPU only: the table has none for more, so H2 has no "
         "sharing, and Gandiva's pairs in H4 are of one GPU, too.",
         f"Philly: the first {_PHILLY_JOBS:,} jobs on servers of 8 GPUs, whose number gives the load; "
-        "restarts cost 30 s. Sources: philly-traces (CC-BY-4.0), Gavel (MIT).",
+        "restarts cost 30 s. Sources: philly-traces (CC-BY-4.0), Gavel (MIT), Alibaba's clusterdata (research "
+        "or study use).",
     )
     return harness.page("cluster", "Clusters: schedulers beside their sources", answer, parts, conditions)
+
+
+def _waits(runs: Mapping[str, Run]) -> list[str]:
+    """Return the section on real waits; empty without runs."""
+    if not runs:
+        return []
+    jobs = {policy: run.frame("jobs") for policy, run in runs.items()}
+    first = next(iter(jobs.values()))
+    rows = [["in the cluster", *_spread(first["real_wait_s"])]]
+    rows += [
+        [policy, *_spread(frame["finish_s"] - frame["submit_s"] - frame["held_s"])]
+        for policy, frame in jobs.items()
+    ]
+    begin_s = first["submit_s"] + first["real_wait_s"]
+    at_s = np.concatenate([begin_s, begin_s + first["held_s"]])
+    change = np.concatenate([first["gpus"], -first["gpus"]])
+    held = change[np.lexsort((change, at_s))].cumsum()
+    servers = next(iter(runs.values())).manifest["spec"]["cluster"]["servers"].values()
+    gpus = sum(part["count"] * part["gpus"] for part in servers)
+    return [
+        "## Real waits: Alibaba's pods of 2023",
+        table(("scheduler", "pods", "p50 (s)", "p90 (s)", "p99 (s)", "over a minute (%)"), rows),
+        f"The listed pods that ended held at most {held.max():,} of {gpus:,} GPUs at once. So no pod waits "
+        "for a GPU under our schedulers. The real waits had other reasons, which the log does not name.",
+    ]
 
 
 def _order(made: Mapping[str, Mapping[str, Run]]) -> str:
@@ -226,6 +272,12 @@ def _rho(run: Run) -> float:
 
 def _makespan_h(run: Run) -> float:
     return run.metrics["makespan_s"] / 3600
+
+
+def _spread(waits_s: pd.Series[float]) -> list[str]:
+    """Return the number of waits, their percentiles, s, and the share above a minute, %, as text."""
+    levels = np.quantile(waits_s, (0.5, 0.9, 0.99))
+    return [f"{len(waits_s):,}", *(f"{value:,.0f}" for value in levels), f"{100 * (waits_s > 60).mean():.1f}"]
 
 
 def _philly_rows(load: str, runs: Mapping[str, Run]) -> list[list[str]]:

@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
-from control.scheduler import make, settings
-from control.scheduler.model import Assignment
-from tests.control.scheduler.worlds import after, cluster, lines, state, table
+from control import scheduler as schedulers
+from control.scheduler.model import Assignment, Cluster, State
+from tests.control.scheduler.worlds import after, cluster, lines, state, table, worlds
 
 
-def tiresias(where, **given):
-    return make("tiresias", where, 0, {"tiresias": settings("tiresias", given)})
+def tiresias(where, **own):
+    return schedulers.make("tiresias", where, 0, {"tiresias": schedulers.settings("tiresias", own)})
 
 
 def test_a_job_with_much_service_gives_way_to_a_new_one() -> None:
@@ -31,6 +32,36 @@ def test_a_job_in_the_last_queue_drops_no_further() -> None:
     spent = state(where, [4], attained_gpu_s=np.array([3600.0]))
     scheduler = tiresias(where, knob=0.0)
     assert scheduler.wake_s(spent, scheduler.on_round(spent)) == np.inf
+
+
+def test_a_job_takes_idle_gpus_of_another_type_and_preempts_nobody() -> None:
+    where = cluster((0, 1), (1, 1))
+    scheduler, before = tiresias(where), state(where, [1])
+    spent = after(before, scheduler.on_round(before), passes_s=4000)
+    both = replace(state(where, [1, 1], attained_gpu_s=np.array([4000.0, 0.0])), held=spent.held)
+    assert lines(both, scheduler.on_round(both)) == {(0, 0, 1), (1, 1, 1)}
+
+
+def test_a_preempted_job_moves_to_another_type_with_idle_gpus() -> None:
+    where = cluster((0, 2), (1, 1))
+    scheduler, before = tiresias(where), state(where, [1])
+    spent = after(before, scheduler.on_round(before), passes_s=4000)
+    both = replace(state(where, [1, 2], attained_gpu_s=np.array([4000.0, 0.0])), held=spent.held)
+    assert lines(both, scheduler.on_round(both)) == {(0, 1, 1), (1, 0, 2)}
+
+
+@given(worlds())
+@settings(max_examples=60, deadline=None)
+def test_nobody_waits_who_fits_on_idle_gpus(world: tuple[Cluster, State]) -> None:
+    where, drawn = world
+    before = replace(drawn, together=np.zeros(len(drawn), np.bool_))
+    given = tiresias(where).on_round(before)
+    used = np.bincount(where.server_type[given.server], given.gpus, len(where.types))
+    idle = where.capacity(before.up) - used
+    assert (idle >= 0).all()
+    waiting = np.setdiff1d(np.arange(len(before)), given.row)
+    fits = (before.gpus[waiting, None] <= idle) & (before.throughput[waiting, :, 0] > 0)
+    assert not fits.any()
 
 
 def test_what_does_not_fit_is_skipped() -> None:
@@ -120,21 +151,21 @@ def test_a_job_keeps_its_type_and_gets_only_a_type_on_which_it_runs() -> None:
     # The job stays on type 1 if it runs there.
     swapped = replace(old, held=Assignment(np.array([1]), np.array([1]), np.array([1])))
     assert lines(swapped, scheduler.on_round(swapped)) == {(1, 1, 1)}
-    # A job that takes its only GPU preempts a job: that one is not moved in the same round.
+    # A job that takes its only GPU preempts a job, which moves in the same round.
     one = replace(
         old,
         throughput=table((0.5, 0), (0.5, 0.5))[:, :, None].repeat(2, axis=2),
         attained_gpu_s=np.array([0.0, 4000.0]),
         held=Assignment(np.array([1]), np.array([0]), np.array([1])),
     )
-    assert lines(one, scheduler.on_round(one)) == {(0, 0, 1)}
+    assert lines(one, scheduler.on_round(one)) == {(0, 0, 1), (1, 1, 1)}
 
 
 def test_one_queue_is_fifo_with_backfill() -> None:
     where = cluster((0, 4), (0, 4))
     before = state(where, [3, 8, 4, 1, 2])
     one = tiresias(where, thresholds_gpu_s=[1e12], knob=0.0)
-    fifo = make("fifo-backfill", where, 0)
+    fifo = schedulers.make("fifo-backfill", where, 0)
     for _ in range(2):
         given, same = one.on_round(before), fifo.on_round(before)
         assert sorted(set(given.row.tolist())) == sorted(set(same.row.tolist()))
