@@ -70,6 +70,8 @@ def parse(text: str, where: str, *, aliases: bool = True) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
         problem = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
+        if problem.startswith("mapping values"):
+            problem += "; a text that holds a colon and a space needs quotes around all of it"
         raise ScenarioError(f"{where}: {line}not YAML: {problem}") from None
     return usable(data, where)
 
@@ -192,7 +194,7 @@ class _Loader(yaml.SafeLoader):
         return {key: entry for table in reversed(tables) for key, entry in table.items()}
 
 
-# YAML 1.1 requires a dot in a float, so PyYAML would read 1e-3 as text. No user means text by it.
+# YAML 1.1 requires a dot in a float, so PyYAML would read 1e-3 as text. Users mean a number by it.
 _Loader.add_implicit_resolver(
     _PREFIX + "float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )

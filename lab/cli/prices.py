@@ -26,6 +26,7 @@ _PRICE = (
     Column("market", "market"),
     Column("price_usd_h", "price", "$/h", 4),
     Column("as_of", "since"),
+    Column("sold", "sold"),
     Column("source", "source"),
 )
 _LIST = (
@@ -158,7 +159,8 @@ def _show(rows: pd.DataFrame, columns: tuple[Column, ...], top: int | None, form
         {
             "type": row.name, "cloud": row.provider, "region": row.region, "vcpus": row.vcpus,
             "memory_gib": row.memory_gib, "gpus": row.gpus, "gpu_model": row.gpu_model, "market": row.market,
-            "price_usd_h": row.price_usd_h, "as_of": row.as_of.isoformat(), "source": row.source,
+            "price_usd_h": row.price_usd_h, "as_of": row.as_of.isoformat(), "sold": row.sold,
+            "source": row.source,
         }
         for row in listings(shown)
     )  # fmt: skip

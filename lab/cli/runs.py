@@ -23,7 +23,7 @@ from lab.cli.options import (
     option,
 )
 from lab.runs.formats import Column, Result
-from twinbed import ScenarioError
+from twinbed import ScenarioError, StoreError
 
 app = typer.Typer(
     help="List, show, explain, tag, remove, export and query stored runs.", no_args_is_help=True
@@ -303,7 +303,12 @@ def _timeline(run: Any, file: Path) -> Result:
     from lab.runs import timeline
 
     about = {"run": run.id, "scenario": run.manifest["name"], "backend": run.manifest["backend"]}
-    written = timeline.write(run.kind.timeline(run), file, about)
+    shown = run.kind.timeline(run)
+    if problems := run.verify():
+        raise StoreError(
+            f"{problems[0]}; it was replaced meanwhile, or is damaged: export it again, or make it"
+        )
+    written = timeline.write(shown, file, about)
     columns = (
         Column("run", "Run"),
         Column("path", "Timeline"),

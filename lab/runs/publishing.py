@@ -31,7 +31,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -64,10 +64,11 @@ class Working:
             self._lock = take(self.folder / _LOCK)
 
     def install(self) -> None:
-        """Make the directory visible, in place of a run of the same id. Raises OSError; the former run then
-        stays, unless the last sync fails."""
+        """Make the directory visible, in place of a run of the same id. Raises OSError. The former run then
+        stays, unless only the last sync failed."""
         with locked(self._root):
-            # Released first: NFS keeps a file that is removed while it is open under another name.
+            # The lock is released first, because NFS keeps a file that is removed while it is open under
+            # another name.
             self._release()
             (self.folder / _LOCK).unlink()
             _sync(self.folder)
@@ -78,7 +79,8 @@ class Working:
                     self._home.rename(former)
                 self.folder.rename(self._home)
             finally:
-                # Only the names that this call changed: listing a store of many runs takes long.
+                # Only the names that this call changed are checked, because listing a store of many runs
+                # takes long.
                 if former.exists():
                     gone = _placed(former, self._home)
             _sync(self._root)
@@ -144,6 +146,14 @@ def settled(root: Path) -> Iterator[None]:
     finally:
         if lock is not None:
             lock.release()
+
+
+def opened(folder: Path, stack: ExitStack) -> dict[str, BinaryIO]:
+    """Return the open files of one whole run by name. They stay readable if it is replaced or removed. Raises
+    OSError."""
+    with settled(folder.parent):
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+        return {path.name: stack.enter_context(path.open("rb")) for path in paths}
 
 
 def write_table(path: Path, table: pa.Table) -> str:

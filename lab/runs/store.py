@@ -15,6 +15,7 @@ import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,7 +132,7 @@ class Run:
 
 
 class Answer(NamedTuple):
-    """A query's answer. problems: one line for each run that was left out, `NAME: problem`."""
+    """A query's answer. problems: one line for each omitted run, `NAME: problem`."""
 
     frame: pd.DataFrame
     problems: tuple[str, ...]
@@ -220,24 +221,35 @@ class RunStore:
             raise StoreError(f"{run.path}: cannot be removed: {_one_line(error)}") from None
 
     def export(self, run_id: str, path: str | Path) -> Path:
-        """Copy a run to `path`, which must not exist: a zip file if it ends in .zip, else a directory."""
+        """Copy a run to `path`, which must not exist: a zip file if it ends in .zip, else a directory.
+
+        The copy is one whole run, also if the run is replaced or removed meanwhile.
+        """
         run, target = self.open(run_id), Path(path)
         if target.exists():
             raise StoreError(f"{target}: exists already; remove it, or name another path")
         beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-        try:
-            if target.suffix == ".zip":
-                with zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
-                    for file in sorted(run.path.iterdir()):
-                        archive.write(file, f"{run.id}/{file.name}")
-            else:
-                beside.mkdir()
-                shutil.copytree(run.path, beside, dirs_exist_ok=True)
-            beside.rename(target)
-        except OSError as error:
-            raise StoreError(f"{target}: cannot be written: {_one_line(error)}") from None
-        finally:
-            _discard(beside)
+        with ExitStack() as stack:
+            try:
+                files = publishing.opened(run.path, stack)
+            except OSError as error:
+                raise StoreError(f"{run.path}: cannot be read: {_one_line(error)}") from None
+            try:
+                if target.suffix == ".zip":
+                    with zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
+                        for name, file in files.items():
+                            with archive.open(f"{run.id}/{name}", "w", force_zip64=True) as copy:
+                                shutil.copyfileobj(file, copy)
+                else:
+                    beside.mkdir()
+                    for name, file in files.items():
+                        with (beside / name).open("xb") as copy:
+                            shutil.copyfileobj(file, copy)
+                beside.rename(target)
+            except OSError as error:
+                raise StoreError(f"{target}: cannot be written: {_one_line(error)}") from None
+            finally:
+                _discard(beside)
         return target
 
     def query(self, sql: str) -> Answer:
@@ -332,7 +344,8 @@ class RunStore:
         and problem."""
         names = self._visible()
         index = indexing.Index(self.shelf(indexing.SHELF))
-        # Taken before the manifests are read: a manifest that changes later is read again the next time.
+        # The stamps are taken before the manifests are read, so a manifest that changes later is read again
+        # the next time.
         stamps = indexing.stamps(self.root, names, MANIFEST)
         files = index.files() if len(names) >= INDEX_FROM else []
         known = index.read(files)
@@ -343,10 +356,13 @@ class RunStore:
         known = known[same]
         there = set(known["id"].tolist())
         rows = [
-            {"id": name, "problem": problem} if run is None else indexing.row_of(run, stamps[name])
+            # Its stamp is a whole number, as the others are: beside NaN these would lose digits.
+            {"id": name, "problem": problem, "stamp": 0}
+            if run is None
+            else indexing.row_of(run, stamps[name])
             for name, run, problem in self._scan([name for name in names if name not in there])
         ]
-        lasting = sum(row.get("stamp", 0) != 0 for row in rows)
+        lasting = sum(row["stamp"] != 0 for row in rows)
         frame = indexing.together([known.assign(problem="")], rows)
         if len(names) >= INDEX_FROM and lasting * 20 > len(names):
             healthy = frame[frame["problem"].eq("") & frame["stamp"].ne(0)]
@@ -370,7 +386,7 @@ class RunStore:
         try:
             return _read_run(path)
         except StoreError:
-            # It may have been replaced at this moment.
+            # The run may have been replaced at this moment.
             with publishing.settled(self.root):
                 return _read_run(path)
 
@@ -401,7 +417,7 @@ def completed(
         text = (json.dumps(full, indent=1, allow_nan=False) + "\n").encode()
         if full["bytes"] == table_bytes + len(text):
             return full, text
-        # The number counts its own digits, too.
+        # The number of bytes includes the digits of the number itself.
         full["bytes"] = table_bytes + len(text)
 
 

@@ -3,7 +3,7 @@
 For: running one agent (`main`), or one in every host of a fabric (`Agents`). Not for: its work (agent.py).
 Source: our design. The process prints a line of JSON after its first dump and then at intervals. SIGTERM ends
 it, and the rules stay. When representors come or go, the process starts a new agent for the present ones, and
-its counts go on.
+the counts continue.
 """
 
 from __future__ import annotations
@@ -196,8 +196,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = ReconcilerSettings(timeout_s=chosen.timeout_s)
         serve(chosen.rules, settings, _sayer(chosen.status), chosen.every_s)
-    except (TwinbedError, OSError) as error:
+    except TwinbedError as error:
         print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{error.strerror or error}: run it as root in a host's namespace", file=sys.stderr)
         return 2
     return 0
 
@@ -208,7 +211,11 @@ def _sayer(status: Path | None) -> Say:
     new = status.with_suffix(".new")
 
     def replace(report: dict[str, Any]) -> None:
-        new.write_text(json.dumps(report))
-        new.rename(status)
+        try:
+            new.write_text(json.dumps(report))
+            new.rename(status)
+        except OSError as error:
+            why = f"--status {status}: cannot be written: {error.strerror}"
+            raise BackendError(f"{why}; name a file in a folder that is there") from None
 
     return replace

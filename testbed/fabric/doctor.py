@@ -120,7 +120,7 @@ _TRIALS = (
 def require() -> None:
     """Raise BackendError with the cure if a fabric cannot be made here. Nothing is tried."""
     if os.geteuid() != 0:
-        raise BackendError("a fabric needs root: run sudo twinbed testbed up")
+        raise BackendError("a fabric needs root: run the command with sudo")
     missing = _missing_packages()
     if missing:
         raise BackendError(f"a fabric needs {', '.join(missing)}, not installed here; {_INSTALL}")

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,7 +24,7 @@ VERTEX = {
     "e2-highmem-16",
 }
 HEADER = ",".join(catalogue.COLUMNS)
-ROW = "small,any,here,on-demand,0.1,USD,2024-01-01,2,8,0,,1e9,any,,,assumption"
+ROW = "small,any,here,on-demand,0.1,USD,2024-01-01,2,8,0,,1e9,any,,,assumption,yes"
 
 BILLING = """[x]
 service = "any"
@@ -56,6 +58,40 @@ def test_the_catalogue_has_three_clouds_and_their_gpus() -> None:
     large = shipped.price("p4d.24xlarge", "us-east-1")
     assert (large.gpus, large.gpu_model, large.vcpus) == (8, "NVIDIA A100 40GB", 96)
     assert catalogue.PRICES.stat().st_size < 2_000_000
+
+
+def test_what_a_region_does_not_sell_is_not_offered() -> None:
+    shipped = catalogue.load()
+    assert "a2-highgpu-1g" in shipped.types("us-central1", "spot")
+    assert "a2-highgpu-1g" not in shipped.types("asia-east2", "spot")
+    with pytest.raises(
+        TraceError, match=r"^asia-east2 does not sell a2-highgpu-1g; twinbed prices list --type"
+    ):
+        shipped.price("a2-highgpu-1g", "asia-east2", "spot")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_table_that_does_not_say_what_is_sold_sells_all(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"own.{form}"
+    rows = pd.read_csv(io.StringIO(f"{HEADER}\n{ROW}\n"), dtype={"gpu_model": str}).drop(columns="sold")
+    if form == "csv":
+        rows.to_csv(path, index=False)
+    else:
+        days = rows.assign(as_of=pd.to_datetime(rows["as_of"]).dt.date, gpu_model="")
+        days.to_parquet(path)
+    assert list(catalogue.load(path).types("here")) == ["small"]
+
+
+def test_what_is_neither_sold_nor_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="row 2: sold 'perhaps': input should be a valid boolean"):
+        written(tmp_path, ROW.replace("yes", "perhaps"))
+    frame = written(tmp_path, ROW).prices
+    path = tmp_path / "own.parquet"
+    table.write(path, frame, "")
+    text = pq.read_table(path).set_column(16, "sold", [["yes"]])
+    pq.write_table(text, path)
+    with pytest.raises(TraceError, match="column sold: expected true or false"):
+        table.read(path)
 
 
 def test_what_the_shipped_jobs_were_priced_with_still_holds() -> None:

@@ -43,6 +43,17 @@ def test_the_standard_workload_format(tmp_path: Path) -> None:
     assert (log.waited_s.tolist(), log.left_out) == ([5.0], 1)
 
 
+def test_a_pod_that_still_ran_at_the_logs_end_has_no_run_time_yet(tmp_path: Path) -> None:
+    """The log gives its own end as the deletion of such pods; others ran when they were deleted."""
+    log = read(
+        tmp_path,
+        "alibaba-gpu-2023",
+        "name,num_gpu,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+        "a,1,,LS,Running,0,900,0\nb,1,,LS,Running,0,300,100\nc,2,,BE,Succeeded,0,900,100\nd,1,,LS,Pending,5,,\n",
+    )
+    assert (log.duration_s.tolist(), log.left_out) == ([200.0, 800.0], 2)
+
+
 def test_what_sacct_prints(tmp_path: Path) -> None:
     log = read(tmp_path, "sacct", SACCT)
     assert (log.submit_s.tolist(), log.gpus.tolist(), list(log.queue)) == ([0, 60], [8, 2], ["b", "a"])

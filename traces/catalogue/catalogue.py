@@ -1,8 +1,8 @@
 """Look up instance types, their prices, and providers' billing rules, each with its source and date.
 
-For: the catalogue that ships (prices.parquet, billing.toml), or a user's own with the same columns. Not for:
-reading tables (table.py), nor computing costs. A price holds for a region and a market from its date until
-the next one. The source of a figure that could not be looked up says "assumption".
+For: the catalogue that ships (prices.parquet, billing.toml), or a user's tables with the same columns. Not
+for: reading tables (table.py), nor computing costs. A price holds for a region and a market from its date
+until the next one. The source of a figure that could not be looked up says "assumption".
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Billing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalogue:
-    """Prices and billing rules. prices: table by table.KEY. billings: provider → rules."""
+    """Prices and billing rules. prices: table, indexed by table.KEY. billings: provider → rules."""
 
     prices: pd.DataFrame
     billings: Mapping[str, Billing]
@@ -80,7 +80,8 @@ class Catalogue:
     ) -> Listing:
         """Return the listing that held on a date. on_date: None: the newest listing.
 
-        Raises TraceError for a type, region or market that is unknown, or a date before the first price.
+        Raises TraceError for a type, region or market that is unknown, a date before the first price, and a
+        type that the region does not sell.
         """
         rows = self.prices
         for column, value in (("name", name), ("region", region), ("market", market)):
@@ -93,16 +94,22 @@ class Catalogue:
         if held.empty:
             first = rows["as_of"].min().date()
             raise TraceError(f"no price of {name} in {region} on {on_date}; the first is of {first}")
-        return table.listings(held.tail(1))[0]
+        listing = table.listings(held.tail(1))[0]
+        if not listing.sold:
+            raise TraceError(
+                f"{region} does not sell {name}; twinbed prices list --type {name} shows who does"
+            )
+        return listing
 
     def types(self, region: str, market: str = "on-demand") -> dict[str, Listing]:
-        """Return name → listing for every type with a price there. Raises TraceError if there is none."""
+        """Return name → listing for every type that is sold there. Raises TraceError if there is none."""
         of_market = self.prices[self.prices["market"] == market]
-        here = of_market[of_market["region"] == region]
+        here = newest(of_market[of_market["region"] == region])
+        here = here[here["sold"]]
         if here.empty:
             regions = _some(of_market["region"])
             raise TraceError(f"catalogue has no {market} price in {region!r}; regions: {regions}")
-        return {listing.name: listing for listing in table.listings(newest(here))}
+        return {listing.name: listing for listing in table.listings(here)}
 
     def distinct(self, column: str, region: str | None = None) -> list[str]:
         """Return the distinct values of a text column, in one region (None: in all regions)."""

@@ -62,6 +62,8 @@ class Listing:
     cpu_speed: speed of one CPU relative to others of the catalogue
     disk_gib: local disk, GiB
     source: where the price is from, or "assumption"
+    sold: whether the region sells the type; if not, its price may lack the GPU. Without this column, all is
+        sold
     """
 
     name: str
@@ -80,6 +82,7 @@ class Listing:
     cpu_speed: _Known
     disk_gib: _Known
     source: Annotated[str, Field(min_length=1)]
+    sold: bool = True
 
 
 COLUMNS = tuple(field.name.replace("price_usd_h", "price_per_h") for field in fields(Listing))
@@ -87,7 +90,7 @@ COLUMNS = tuple(field.name.replace("price_usd_h", "price_per_h") for field in fi
 TEXT = ("name", "provider", "region", "market", "currency", "gpu_model", "family", "source")
 KEY = ["provider", "name", "region", "market", "as_of"]
 """The columns that identify a row: one type, region, market and day."""
-NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "as_of"))
+NUMBERS = tuple(name for name in COLUMNS if name not in (*TEXT, "as_of", "sold"))
 WHERE = ("file", "row")
 """Columns that a table has in memory only: the file from which a row is, and its number there."""
 
@@ -121,6 +124,7 @@ def write(path: Path | BinaryIO, frame: pd.DataFrame, notice: str) -> None:
     for name in COLUMNS:
         values = frame[name].astype("str") if name in TEXT else frame[name]
         kind = pa.date32() if name == "as_of" else pa.int32() if name == "gpus" else None
+        kind = pa.bool_() if name == "sold" else kind
         column = pa.array(values.to_numpy(), kind or (None if name in TEXT else pa.float64()))
         columns[name] = column.dictionary_encode() if name in TEXT else column
     table = pa.table(columns).replace_schema_metadata({"notice": notice})
@@ -194,9 +198,13 @@ def _parquet(path: Path) -> pd.DataFrame:
         _complete(path, file.schema_arrow.names)
         if not pa.types.is_date(file.schema_arrow.field("as_of").type):
             raise TraceError(f"{path}: column as_of: expected days")
+        if "sold" in file.schema_arrow.names and file.schema_arrow.field("sold").type != pa.bool_():
+            raise TraceError(f"{path}: column sold: expected true or false")
         # This is checked here, because text that is not UTF-8 is only found when Python decodes it.
-        frame = file.read(columns=list(COLUMNS)).unify_dictionaries().to_pandas(date_as_object=False)
+        has = [name for name in COLUMNS if name in file.schema_arrow.names]
+        frame = file.read(columns=has).unify_dictionaries().to_pandas(date_as_object=False)
     frame["row"] = range(1, len(frame) + 1)
+    frame["sold"] = frame["sold"].fillna(True).astype(bool) if "sold" in frame else True
     return _typed(frame)
 
 
@@ -206,6 +214,6 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _complete(path: Path, names: list[str]) -> None:
-    missing = [name for name in COLUMNS if name not in names]
+    missing = [name for name in COLUMNS if name not in (*names, "sold")]
     if missing:
         raise TraceError(f"{path}: no column {missing[0]!r}; a catalogue has {', '.join(COLUMNS)}")

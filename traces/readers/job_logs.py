@@ -62,12 +62,18 @@ def read_philly(path: Path) -> JobLog:
 
 
 def read_alibaba(path: Path) -> JobLog:
-    """Return the pods of openb_pod_list_default.csv(.gz). A part of a GPU counts as a whole one."""
+    """Return the pods of openb_pod_list_default.csv(.gz). A part of a GPU counts as a whole one.
+
+    A pod that still ran when the log ended has that end as its deletion. It is left out.
+    """
     numbers = ("num_gpu", "creation_time", "deletion_time", "scheduled_time")
-    rows = table.read_known(path, (*numbers, "gpu_spec", "qos"), numbers[:2], gpu_spec="str", qos="str")
+    texts = ("gpu_spec", "qos", "pod_phase")
+    rows = table.read_known(path, (*numbers, *texts), numbers[:2], **dict.fromkeys(texts, "str"))
     types = [tuple(filter(None, spec.split("|"))) for spec in rows["gpu_spec"]]
     waited = rows["scheduled_time"] - rows["creation_time"]
-    duration = rows["deletion_time"] - rows["scheduled_time"]
+    end = rows["deletion_time"]
+    runs = (rows["pod_phase"] == "Running") & (end == end.max())
+    duration = (end - rows["scheduled_time"]).mask(runs)
     return _log(
         path, rows["creation_time"], duration, rows["num_gpu"], rows["qos"], types=types, waited=waited
     )

@@ -24,8 +24,6 @@ Names = NDArray[np.object_]
 
 LEAST_SPOT_SHARE = 0.25
 """Share of on-demand below which a spot price of a Google machine lacks its GPU's part (see the caveats)."""
-UNSOLD = "upstream lists no zone of the region with this type"
-"""End of a source in the catalogue: nobody can buy the type there, and its prices may lack the GPU."""
 FORMS: tuple[dict[str, str], ...] = (
     {"name": "machine_type", "on_demand": "usd_hour", "spot": "usd_hour_spot", "date": "date"},
     {"name": "instance_type", "on_demand": "usd_hour_on_demand_min", "spot": "usd_hour_spot_last"},

@@ -281,5 +281,7 @@ def _parsed(path: Path, number: int, row: Mapping[str, str]) -> Run:
     except ValidationError as error:
         problem = error.errors()[0]
         column = problem["loc"][0] if len(problem["loc"]) == 1 else f"{_PARAMETER}{problem['loc'][1]}"
-        wrong = "is empty" if problem["type"] == "missing" else f"{problem['input']!r}: {problem['msg']}"
+        wrong = f"{problem['input']!r}: {problem['msg']}"
+        if problem["type"] == "missing":
+            wrong = "is empty" + "; of a run that failed, give the time until then" * (column == "time_s")
         raise TraceError(f"{path}: row {number}, column {column}: {wrong}") from None

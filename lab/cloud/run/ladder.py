@@ -19,7 +19,7 @@ from control.market.ladder import HOUR_S, LADDER, Job, Offer, admitted, offered,
 from control.market.levels import Levels
 from lab.runs.formats import Column, Record, Result
 from traces.readers import table as table_file
-from traces.readers.prices import LEAST_SPOT_SHARE, UNSOLD
+from traces.readers.prices import LEAST_SPOT_SHARE
 from twin.cloud.gpus import SPEEDS, relative_speed
 from twin.cloud.ladder import Ride, play
 from twinbed import ScenarioError
@@ -133,7 +133,7 @@ def collect(prices: pd.DataFrame, asked: Question) -> Offers:
     offers, dropped, unsold = [], 0, 0
     for key, series in taken[taken["market"] == asked.market].groupby(_TYPE, observed=True):
         cloud, name, region = map(str, key)
-        if str(series["source"].iloc[-1]).endswith(UNSOLD):
+        if not series["sold"].iloc[-1]:
             unsold += 1
             continue
         usd_h = series["price_per_h"].to_numpy(np.float64, copy=True)
@@ -293,6 +293,13 @@ def _notes(answer: Sequence[Row], market: Offers, asked: Question) -> list[str]:
         )
     if market.unsold:
         notes.append(f"{market.unsold} price series of types that their region does not sell: left out.")
+    starts_s = [row.ride.stays[0].begin_s for row in answer if row.ride]
+    later = sum(offer.usd_h.t_s[0] > max(starts_s, default=math.inf) for offer in market.offers)
+    if later:
+        notes.append(
+            f"{later} {'offer has its' if later == 1 else 'offers have their'} first price after the start: "
+            "not taken, at no step."
+        )
     for cloud in sorted({offer.cloud for offer in market.offers}):
         mine = [number for number, offer in enumerate(market.offers) if offer.cloud == cloud]
         newest_s = max(float(market.offers[number].usd_h.t_s[-1]) for number in mine)

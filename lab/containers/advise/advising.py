@@ -19,7 +19,7 @@ from control.advice.candidates import CANDIDATES, CURRENT, KRR, LIMITS, VPA
 from control.advice.choose import Case, Figures, chosen, holds, ranked, verdict
 from control.advice.model import DAY_S, LEAST_CORES, MIB, Sizes, Usage
 from control.allocator.krr import KrrSettings
-from control.allocator.model import Floats
+from control.allocator.model import Flags, Floats
 from control.allocator.vpa_settings import VpaSettings
 from lab.charts.words import significant
 from lab.containers.advise import shares
@@ -125,8 +125,10 @@ def advise(
     for told in histories:
         shown = progress if len(histories) == 1 else partial(_labelled, progress, told.source)
         found = rehearse(told, wanted, machine, shown)
-        rows += _rows(found, wanted)
-        notes += [*told.notes, *_compared(found, wanted)]
+        own = _rows(found, wanted)
+        rows += own
+        followed = np.array([row.verdict != "leave" for row in own])
+        notes += [*told.notes, *_compared(found, wanted, followed)]
     names = [row.name for row in rows]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
@@ -166,22 +168,26 @@ def rehearse(told: Told, wanted: Wanted, machine: Machine, progress: Progress) -
     return Rehearsed(told, sizes, fates, order, requested)
 
 
-def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
-    """Yield a sentence on the fleet's result under each candidate, the best first."""
+def _compared(found: Rehearsed, wanted: Wanted, followed: Flags) -> Iterator[str]:
+    """Yield a sentence on the fleet's result under each candidate, the best first. Rows to leave do not
+    count. followed: bool[R], the other rows."""
+    if not followed.any():
+        return
+    left = "" if followed.all() else "; rows to leave do not count"
     source = found.told.source
-    yield f"{source}: candidates from the best to the worst, on the half that they were not made from:"
+    yield f"{source}: candidates from the best to the worst, on the half that they were not made from{left}:"
     for name in [*found.order, *([CURRENT] if CURRENT in wanted.policies else [])]:
         fates = found.fates[name]
         money = fates.money_per_day.mean(axis=0)
-        known = np.isfinite(money)
+        known = np.isfinite(money) & followed
         if not known.any():
             continue
         said = [f"{significant(money[known].sum(), 4)} {wanted.price.currency} a day"]
-        if np.isfinite(fates.throttled_share).any():
-            throttled = 100 * fates.throttled.sum() / max(fates.periods.sum(), 1)
+        if np.isfinite(fates.throttled_share[:, known]).any():
+            throttled = 100 * fates.throttled[:, known].sum() / max(fates.periods[:, known].sum(), 1)
             said.append(f"throttled in {significant(throttled, 2)} % of the periods")
-        if np.isfinite(fates.oom_events).any():
-            said.append(f"{np.nansum(fates.oom_events.mean(axis=0)):.0f} OOM events")
+        if np.isfinite(fates.oom_events[:, known]).any():
+            said.append(f"{np.nansum(fates.oom_events[:, known].mean(axis=0)):.0f} OOM events")
         late_s, arrived_s = (values[:, known].sum() for values in (fates.late_s, fates.arrived_s))
         where = "those hosts" if wanted.hosts else "a full host"
         late = significant(100 * late_s / max(arrived_s, 1e-12))
@@ -199,7 +205,7 @@ def _compared(found: Rehearsed, wanted: Wanted) -> Iterator[str]:
 def settings(
     names: Sequence[str], told: Told, rehearsal: Rehearsal, risk: float, progress: Progress = _silent
 ) -> dict[str, Sizes]:
-    """Return the candidates' settings, made from this history alone, in whole millicores and MiB.
+    """Return the candidates' settings, made from this history only, in whole millicores and MiB.
 
     progress: function called with the progress of the search for CPU, under one label.
     """
@@ -236,7 +242,7 @@ class _Counted:
         self._progress, self._total, self._done = progress, total, 0
 
     def __call__(self, rehearse: cpu.Rehearse) -> cpu.Rehearse:
-        """Return the rehearsal, counted."""
+        """Return `rehearse` with a count of its calls, which moves the progress."""
 
         def counted(quota: Floats) -> Floats:
             found = rehearse(quota)
@@ -273,7 +279,7 @@ def _order(
 
 
 def figures_of(fates: Fates, sizes: Sizes, usage: Usage) -> Figures:
-    """Return what counts of a replay: the worst seed for limits, the mean for the rest."""
+    """Return the figures of a replay: of the worst seed for limits, and means over the seeds for the rest."""
     return Figures(
         throttled=fates.throttled_share.max(axis=0),
         oom=fates.oom_events.max(axis=0),
@@ -342,7 +348,7 @@ def _rows(found: Rehearsed, wanted: Wanted) -> list[Row]:
                 verdict=word,
                 reason=reason,
                 unknown=_unknown(usage, row),
-                cpu_limit_reason=_limit_reason(found, name, row, wanted.risk),
+                cpu_limit_reason="" if word == "leave" else _limit_reason(found, name, row, wanted.risk),
                 before=outcome(found.fates[CURRENT], row) if is_set else None,
                 after=outcome(found.fates[name], row),
                 peak_cores=float(peak_cores[row]),
@@ -369,7 +375,7 @@ def setting(sizes: Sizes, row: int) -> Setting:
 
 
 def outcome(fates: Fates, row: int) -> Outcome:
-    """Return a row's outcome with intervals over the seeds."""
+    """Return a row's outcome with its intervals over the seeds."""
 
     def interval(values: Floats) -> Interval | None:
         own = values[:, row]
@@ -395,7 +401,8 @@ def _is_known(current: Setting, usage: Usage, row: int) -> bool:
 
 
 def _unknown(usage: Usage, row: int) -> list[str]:
-    """Return the facts about a row that a history lacks. A request known to be none is not lacking."""
+    """Return which facts about a row the history lacks. A request that is known to be unset is not
+    lacking."""
     names = {
         "cpu_request": "the CPU request now",
         "cpu_limit": "the CPU limit now",

@@ -99,9 +99,19 @@ class Row(Section):
     peak_bytes: float = Field(ge=0, description="Largest memory of the history, bytes.")
 
     @property
+    def meant(self) -> Setting:
+        """What is set once the advice is followed: of a row to leave, what is set now."""
+        return self.current if self.verdict == "leave" else self.advised
+
+    @property
+    def expected(self) -> Outcome | None:
+        """Replay of `meant`; null if that is unknown."""
+        return self.before if self.verdict == "leave" else self.after
+
+    @property
     def not_told(self) -> str:
         """The facts that the history lacks, as a sentence with a space before it; "" if it lacks none."""
-        return f" The history does not tell: {', '.join(self.unknown)}." if self.unknown else ""
+        return f" The history does not show: {', '.join(self.unknown)}." if self.unknown else ""
 
 
 class Made(Section):

@@ -102,6 +102,8 @@ def _lines(row: Row, key: str, unit: float) -> pd.DataFrame:
     for when, setting in settings:
         for what in ("request", "limit"):
             value = getattr(setting, key.format(what))
+            if when == "advised" and row.verdict == "leave":
+                continue
             if value is not None and value != "none":
                 lines.append({"level": value / unit, "line": f"{what} {when}"})
     return pd.DataFrame(lines, columns=["level", "line"])

@@ -37,7 +37,10 @@ def result(advice: Advice) -> Result:
         "Verdicts": ", ".join(f"{word} {count}" for word, count in counts.items()),
         "Money a day": money(advice),
     }
-    legend = "a → b: the present settings → the advice, replayed on the history. –: unknown or undefined."
+    legend = (
+        "a → b: the present settings → the advice, replayed on the history. –: unknown or undefined. A row "
+        "to leave shows what is set now."
+    )
     units, titles = {"money_per_day": made.currency}, {"late": "Late on these hosts"} if made.hosts else {}
     columns = [
         replace(column, title=titles.get(column.key, column.title), unit=units.get(column.key, column.unit))
@@ -56,13 +59,11 @@ def _length(seconds: float) -> str:
 
 
 def money(advice: Advice) -> str:
-    """Return what all rows reserve now, and once the advice is applied, as text. Rows to leave stay."""
+    """Return the money that all rows reserve now, and under the advice, as text. Rows to leave do not
+    change."""
     currency = advice.made.currency
     now = [_reserved(row.before) for row in advice.rows]
-    then = [
-        was if row.verdict == "leave" else _reserved(row.after)
-        for row, was in zip(advice.rows, now, strict=True)
-    ]
+    then = [_reserved(row.expected) for row in advice.rows]
     after = sum(value for value in then if value is not None)
     known = [was for was, will in zip(now, then, strict=True) if was is not None and will is not None]
     if len(known) < len(advice.rows):
@@ -101,7 +102,7 @@ def _change(row: Row, key: str, factor: float) -> str:
     texts = []
     for what in ("request", "limit"):
         name = key.format(what)
-        before, after = (_shown(getattr(setting, name), factor) for setting in (row.current, row.advised))
+        before, after = (_shown(getattr(setting, name), factor) for setting in (row.current, row.meant))
         texts.append(after if before in (after, _shown(None, factor)) else f"{before} → {after}")
     return " / ".join(texts)
 
@@ -114,11 +115,11 @@ def _shown(value: float | str | None, factor: float) -> str:
 
 
 def _outcome(row: Row, key: str, factor: float) -> str:
-    after = _mean(row.after, key, factor)
+    after = _mean(row.expected, key, factor)
     before = after if row.before is None else _mean(row.before, key, factor)
     return after if before == after else f"{before} → {after}"
 
 
-def _mean(outcome: Outcome, key: str, factor: float) -> str:
-    interval: Interval | None = getattr(outcome, key)
+def _mean(outcome: Outcome | None, key: str, factor: float) -> str:
+    interval: Interval | None = getattr(outcome, key, None)
     return "–" if interval is None else significant(interval.mean * factor)

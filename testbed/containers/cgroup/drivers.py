@@ -143,4 +143,4 @@ def _controllers(directory: Path) -> set[str]:
 
 def _check_writable(directory: Path) -> None:
     if not os.access(directory, os.W_OK):
-        raise BackendError(f"{directory}: no permission to make a cgroup for the command; {CURE}")
+        raise BackendError(f"{directory}: no permission to make a cgroup; {CURE}")

@@ -85,6 +85,7 @@ def test_a_value_and_its_alias_share_nothing():
         ('a: "\\0"', "a: has the character '\\x00'; leave it out"),
         ('a: {b: "\\ud800"}', "a.b: has the character '\\ud800'; leave it out"),
         ('"\\0": 1', "has the character '\\x00'"),
+        ("a: b: c", "line 1: not YAML: mapping values are not allowed here; a text that holds a colon and"),
         ("a: \x00", "not YAML: unacceptable character"),
         ("--- 1\n--- 2", "line 2: not YAML: but found another document"),
     ],

@@ -46,6 +46,19 @@ def test_the_list_is_filtered_and_the_cheapest_comes_first(capsys):
     assert costs == sorted(costs)
 
 
+def test_the_list_and_the_history_say_what_a_region_does_not_sell(capsys):
+    where = ["--region", "asia-east2", "--market", "spot"]
+    for verb in (["list", "--type", "a2-highgpu-1g"], ["history", "a2-highgpu-1g"]):
+        assert call(["prices", *verb, *where]) == 0
+        shown = capsys.readouterr().out
+        header, first = [line.split() for line in shown.splitlines() if " sold" in line or line[:1] == "a"][
+            :2
+        ]
+        assert (header[-1], first[-1]) == ("sold", "no")
+        assert call(["prices", *verb, *where, "--format", "json"]) == 0
+        assert {row["sold"] for row in rows(capsys)} == {False}
+
+
 def test_a_table_says_how_many_rows_it_leaves_out(capsys):
     assert call(["prices", "list", "--region", "us-central1", "--top", "3"]) == 0
     assert "more rows; --top N or --format csv shows them" in capsys.readouterr().out

@@ -229,7 +229,7 @@ def test_a_plan_that_cannot_be_is_refused_by_its_key(twinbed, tmp_path, text, sa
 
 def test_up_without_root_says_so(twinbed, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert twinbed("testbed", "up").refused == "a fabric needs root: run sudo twinbed testbed up"
+    assert twinbed("testbed", "up").refused == "a fabric needs root: run the command with sudo"
 
 
 def test_a_machine_without_cgroups_is_refused_in_one_line(twinbed, monkeypatch):
@@ -275,7 +275,7 @@ def test_the_verbs_work_on_this_machine(twinbed, cgroups):
 
 @pytest.fixture
 def broken(monkeypatch):
-    """What was done to the links of a fabric that is up, in order."""
+    """Record the faults on the links of a fabric that is up, in order."""
     done: list[tuple[object, ...]] = []
     monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(Plan(name)))
     monkeypatch.setattr(fabric_doctor, "has_netem", lambda: False)

@@ -92,7 +92,11 @@ def test_a_csv_file_is_read_with_its_parameters(tmp_path):
             "row 3, column workers: '0': Input",
         ),
         (HEADER + "a,m4,2,1,4,4,16,maybe,\n", "column ok: 'maybe': Input should be a valid boolean"),
-        (HEADER + "a,m4,2,,4,4,16,,\n", "row 2, column time_s: is empty"),
+        (
+            HEADER + "a,m4,2,,4,4,16,false,\n",
+            "row 2, column time_s: is empty; of a run that failed, give the time until then$",
+        ),
+        (HEADER + "a,m4,2,1,,4,16,,\n", "row 2, column price_usd_h: is empty$"),
         (HEADER + "a,m4,2,1,4\n", "row 2: 5 fields between commas, and the header has 9"),
     ],
 )

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import call
-from traces.readers.prices import UNSOLD
 
 HEAD = (
     "name,provider,region,market,price_per_h,currency,as_of,vcpus,memory_gib,gpus,gpu_model,network_bps,family,"
-    "cpu_speed,disk_gib,source"
+    "cpu_speed,disk_gib,source,sold"
 )
 PRICES = (
     ("p3.2xlarge", "aws", "us-east-1", 1, "NVIDIA V100 16GB", ("2024-01-01", 1.0), ("2024-02-03", 1.2)),
@@ -32,7 +31,7 @@ def table(tmp_path: Path) -> str:
     for name, cloud, region, gpus, gpu, *prices in PRICES:
         days = [("spot", day, usd) for day, usd in prices] + [("on-demand", "2023-01-01", 1.0 * gpus)]
         lines += [
-            f"{name},{cloud},{region},{market},{usd},USD,{day},4,16,{gpus},{gpu},1e9,x,1,0,here"
+            f"{name},{cloud},{region},{market},{usd},USD,{day},4,16,{gpus},{gpu},1e9,x,1,0,here,yes"
             for market, day, usd in days
         ]
     path = tmp_path / "prices.csv"
@@ -76,12 +75,21 @@ def test_every_step_is_priced_and_the_sweep_has_a_row_for_each_interval(table, c
 
 def test_what_a_region_does_not_sell_is_no_offer(table, capsys) -> None:
     """Google's list has prices of such types that lack the GPU, on demand as well as spot."""
-    row = "g2,gcp,asia-east2,{},0.2,USD,2023-01-01,4,16,1,NVIDIA L4,1e9,x,1,0,here; " + UNSOLD
+    row = "g2,gcp,asia-east2,{},0.2,USD,2023-01-01,4,16,1,NVIDIA L4,1e9,x,1,0,here,no"
     with Path(table).open("a") as file:
         file.writelines(row.format(market) + "\n" for market in ("spot", "on-demand"))
     answer = answered(capsys, "--work", "4d", "--catalogue", table)
     assert answer["rows"][3]["offer"] == "gcp/us-west1/g2"
     assert "1 price series of types that their region does not sell: left out." in answer["notes"]
+
+
+def test_an_offer_that_begins_after_the_start_is_counted_and_not_taken(table, capsys) -> None:
+    later = "g2,gcp,asia-east2,spot,0.01,USD,2024-02-02,4,16,1,NVIDIA L4,1e9,x,1,0,here,yes\n"
+    with Path(table).open("a") as file:
+        file.write(later)
+    answer = answered(capsys, "--work", "4d", "--catalogue", table)
+    assert not any("asia-east2" in str(row["offer"]) for row in answer["rows"])
+    assert "1 offer has its first price after the start: not taken, at no step." in answer["notes"]
 
 
 def test_every_move_has_its_reason_and_both_prices(table, capsys) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from lab.containers.advise.model import Setting
 from lab.containers.advise.table import money, result
 from tests.lab.containers.advise.histories import advice, outcome, row
 
@@ -15,6 +16,21 @@ def test_rows_to_leave_cost_what_they_cost_now():
 def test_money_that_is_unknown_now_is_said():
     made = advice(row("a"), row("b", verdict="leave"), row("c", before=outcome(money_per_day=4.0)))
     assert money(made) == "2 USD (what is reserved now is known of 1 of 3 rows)"
+
+
+def test_a_row_to_leave_shows_what_is_set_now():
+    now = Setting(cpu_request_cores=2.0)
+    paid = {
+        "before": outcome(money_per_day=4.0, late_share=0.0),
+        "after": outcome(money_per_day=1.0, late_share=1.0),
+    }
+    made = advice(
+        row("a", verdict="leave", current=now, **paid), row("b", verdict="leave"), row("c", current=now)
+    )
+    known, unknown, taken = result(made).rows
+    assert (known["cpu"], known["money_per_day"], known["late"]) == ("2 / –", "4", "0")
+    assert (unknown["cpu"], unknown["memory"], unknown["money_per_day"]) == ("– / –", "– / –", "–")
+    assert taken["cpu"] == "2 → 0.25 / none"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ DEADLINE_S = 20.0
 
 
 def deployment(agents: int = 2, each: int = 2, cores: float = 4.0) -> Deployment:
-    """One application, `each` attached containers on every agent, named a0-c0 …"""
+    """Return a deployment of one application with `each` attached containers on every agent, named a0-c0 …"""
     placed = tuple(
         Placed(f"a{agent}-c{index}", f"a{agent}", 0, attach={"": f"a{agent}-c{index}"})
         for agent in range(agents)

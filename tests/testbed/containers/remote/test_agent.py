@@ -1,4 +1,4 @@
-"""What an agent does on its own host, without a network."""
+"""An agent on its own host, without a network."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def at_work() -> ControllerBooks:
 
 
 def records(ids: list[int], end_ns: int, throttled: bool = False, quota_cores: float = 1.0) -> Records:
-    """Of containers that use all of their quota and are throttled, or nothing of it."""
+    """Return records of containers that use all of their quota and are throttled, or use nothing."""
     usage_cores = quota_cores if throttled else 0.0
     return made_up(ids, end_ns, quota_cores, usage_cores, throttled=throttled)
 
@@ -335,7 +335,7 @@ def test_without_memory_all_hosts_are_asked_and_only_then_one_is_killed(lost: bo
         answer = Report(applied=order.number, shrunk={"request": order.reclaim[0].request})
         say(books, name, answer, 2.1)
     killed = {name: list(order.kill) for name, order in taken(books)}
-    # What the lost host holds might be free.
+    # The share that the lost host holds might be free.
     assert (books.kills, books.kills_withheld) == ((0, 1) if lost else (1, 0))
     assert killed == ({} if lost else {"a0": [id_]})
 

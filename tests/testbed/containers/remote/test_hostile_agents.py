@@ -23,7 +23,7 @@ from tests.testbed.containers.remote.fake_host import made_up
 
 
 class Speaker:
-    """One call of an agent, by hand. done: the containers' limits as its host has them."""
+    """One call of an agent, made by hand. done: the containers' limits as the agent's host has them."""
 
     def __init__(self, connection: grpc.aio.Channel, name: str) -> None:
         self.connection = connection

@@ -1,4 +1,5 @@
-"""What an agent's place notes, and what the next agent of the name finds, on cgroups made of plain files."""
+"""The notes of an agent's place, and what the next agent of that name finds, on cgroups made of plain
+files."""
 
 from __future__ import annotations
 
