@@ -269,12 +269,11 @@ class Agent:
     async def _report_periods(self, welcome: Welcome) -> None:
         """Send each record once, as soon as its period is over."""
         host = self._address.rpartition(":")[0].strip("[]")
-        family = socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
         loop, kind = asyncio.get_running_loop(), socket.SOCK_DGRAM
         sealer = Sealer(welcome.session, welcome.key)
         with ExitStack() as ending:
             try:
-                found = await loop.getaddrinfo(host, welcome.telemetry_port, family=family, type=kind)
+                found = await loop.getaddrinfo(host, welcome.telemetry_port, type=kind)
                 wire = ending.enter_context(socket.socket(found[0][0], kind | socket.SOCK_NONBLOCK))
                 wire.connect(found[0][4])
             except OSError as error:

@@ -78,6 +78,7 @@ def refused(_path: Path) -> None:
 
 def test_a_watched_directory_may_come_later_and_go(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path)
+    assert watcher.look() == ([], set()), "nothing is watched yet"
     assert watcher.begin([("/docker", "*")]) == []
     (tmp_path / "docker" / "abc").mkdir(parents=True)
     assert [each.name for each in watcher.look()[0]] == ["1:abc"]
