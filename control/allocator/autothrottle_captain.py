@@ -25,9 +25,9 @@ surrounds it:
 
 - N periods are N *reports* of that container. Late or lost telemetry makes a decision late, not wrong.
 - q in 2·q_0 − q is the quota in force. If a minimum cut a lowering short, the roll-back undoes only the part
-that was carried out.
+  that was carried out.
 - The source's Captain runs on the container's own node. Ours gets the same telemetry as every allocator, with
-the same delay.
+  the same delay.
 
 Memory per container: 4·M + 28 bytes (228 at M = 50).
 """

@@ -27,7 +27,7 @@ twelve hours of exploring before the measurement:
 - The first pair is the one nearest to the configured targets. Ties go to the best pair, then to the lower sum
   of targets, then to the lower target of the busy containers: the more cautious choice.
 - A minute in which requests came and none was answered costs 3, the most. A minute without requests gives no
-sample.
+  sample.
 - Samples older than the last 1440 (a day) are forgotten. The source keeps all and takes medians of them.
 - Classes follow the usage so far. The source fixes them before the measurement.
 """

@@ -2,7 +2,10 @@
 
 For: hypotheses about a job of which little was measured; prior.py weighs thousands of laws by past jobs, and
 trials then update the weights. Not for: absolute times (a law is known up to a factor), nor residuals, which
-no law explains. t ∝ s + (1 − s) · (W₀ / W) · e^(p · [memory < need]) + o · m / m₀
+no law explains.
+
+    t ∝ s + (1 − s) · (W₀ / W) · e^(p · [memory < need]) + o · m / m₀
+
 W: vCPUs of the cluster; m: its machines; s: serial share; o: overhead per machine; W₀ and m₀: those of a
 reference cluster; p: penalty where memory is short. The memory that a worker's system keeps for itself does
 not count, and the bracket is a logistic step. Sources: Ernest (NSDI 2016) §3 for the terms without the cliff;

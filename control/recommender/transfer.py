@@ -56,7 +56,7 @@ class Transfer:
     """Uses past jobs, laws of scaling and this job's trials.
 
     stop_below: a search stops if the expected gain is below this share of the best value; with 0 it continues
-    until every candidate was tried.
+        until every candidate was tried.
     far: regret above which candidates count as equally bad, for the first trials and for later ones.
     """
 

@@ -58,7 +58,7 @@ class Again:
     differences: |second / first − 1| of the time, float64[n].
     ceiling: R² of such a predictor on the whole table, by objective.
     told_well: number of applications whose top five such a predictor finds (Judged.good), by objective; mean
-    over random noises as large as the median of the differences.
+        over random noises as large as the median of the differences.
     """
 
     differences: Real

@@ -8,8 +8,8 @@ DDPG with the learning rates, batch, discount, update rate, buffer, layers and w
 this, each for a reason:
 
 - An action is one of three, so the critic gets the action as an input (one-hot), and the actor climbs the
-critic's mean over the three by the actor's probabilities. An actor that climbs a critic between the actions,
-where nothing was ever tried, ends in a corner.
+  critic's mean over the three by the actor's probabilities. An actor that climbs a critic between the
+  actions, where nothing was ever tried, ends in a corner.
 - Exploration is a random action with probability ε, which falls from 1 to LEAST_RANDOM. The source's noise of
   σ 0.2 on outputs from -1 to 1 never changes the action of a confident actor.
 - Rewards are lower by 5, which shifts all values equally, so the critic learns the differences.

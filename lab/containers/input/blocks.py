@@ -96,7 +96,7 @@ class Peaks:
 
     @property
     def cores(self) -> Floats:
-        """The largest mean CPU use over the interval, as `profile_peaks` of the whole trace except for rounding."""
+        """The largest mean CPU use over the interval, as of `profile_peaks`, except for rounding."""
         left = self._sum / self._summed if self._summed else self._cores
         return np.maximum(self._cores, left)
 

@@ -8,7 +8,7 @@ raises an error. Impossible values are counted as refused. Three rules are our o
 - The allocator starts when all agents of the deployment are connected, or GATHER_S after the first.
 - Containers of a lost agent keep their ids. Their limits count until the agent returns and reports others.
 - While an application has containers on a lost agent, none of its containers is killed for lack of memory,
-because the lost agent may have free memory. A container that needs more stays held and asks again.
+  because the lost agent may have free memory. A container that needs more stays held and asks again.
 """
 
 from __future__ import annotations
