@@ -344,22 +344,17 @@ class RunStore:
         and problem."""
         names = self._visible()
         index = indexing.Index(self.shelf(indexing.SHELF))
-        # The stamps are taken before the manifests are read, so a manifest that changes later is read again
-        # the next time.
+        # Taken before the manifests are read, so that a manifest that changes later is read again.
         stamps = indexing.stamps(self.root, names, MANIFEST)
         files = index.files() if len(names) >= INDEX_FROM else []
         known = index.read(files)
         ids = known["id"].tolist()
-        same = np.array([stamps.get(run_id, 0) for run_id in ids], np.int64) == known["stamp"].to_numpy(
-            np.int64
-        )
-        known = known[same]
+        present = np.array([stamps.get(run_id, 0) for run_id in ids], np.int64)
+        known = known[present == known["stamp"].to_numpy(np.int64)]
         there = set(known["id"].tolist())
         rows = [
-            # Its stamp is a whole number, as the others are: beside NaN these would lose digits.
-            {"id": name, "problem": problem, "stamp": 0}
-            if run is None
-            else indexing.row_of(run, stamps[name])
+            # Every row has a whole number as its stamp. Beside NaN, the others would lose digits.
+            indexing.row_of(run, stamps[name]) if run else {"id": name, "problem": problem, "stamp": 0}
             for name, run, problem in self._scan([name for name in names if name not in there])
         ]
         lasting = sum(row["stamp"] != 0 for row in rows)

@@ -71,7 +71,7 @@ def test_a_table_shows_quantities_by_record_with_units_spread_and_dashes():
     assert next(line for line in lines if line.startswith("Throttled")).split() == [
         "Throttled", "(%)", "1.23", formats.ABSENT,
     ]  # fmt: skip
-    assert "· One note." in lines
+    assert lines[-3:] == ["Lower is better.", "", "· One note."]
 
 
 def test_records_that_do_not_fit_beside_each_other_come_in_blocks_with_every_figure():

@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from lab.containers.kind import Containers
 from tests.lab.runs.test_run_store import manifest, tables
 from twinbed import StoreError
 
@@ -19,6 +20,24 @@ def test_queries_see_all_runs_with_their_id(store):
     with pytest.raises(StoreError, match=r"^query: ") as caught:
         store.query("SELECT nothing FROM nowhere")
     assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_where_it_is(store):
+    plain = store.publish(manifest("mine-a-0000000001"), tables())
+    served = store.publish(
+        manifest("mine-b-0000000002"), tables() | {"requests": pa.table({"latency_s": [0.1, 0.3]})}
+    )
+    assert served.tables == (*Containers.tables, "requests")
+    assert served.table("requests").num_rows == 2
+    assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").frame.to_dict(
+        "list"
+    ) == {"run": [served.id], "slowest": [0.3]}
+    assert plain.tables == Containers.tables
+    with pytest.raises(StoreError, match="no table 'requests'"):
+        plain.table("requests")
+    (served.path / "requests.parquet").unlink()
+    with pytest.raises(StoreError, match="tables missing: requests"):
+        store.open(served.id)
 
 
 def test_a_query_for_a_table_that_no_run_has_is_refused(store):

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lab.containers.kind import Containers
 from lab.runs import store as store_module
 from lab.runs.store import Run, RunStore
 from twinbed import StoreError
@@ -164,24 +163,6 @@ def test_an_export_during_which_the_run_is_replaced_is_of_one_run(store, tmp_pat
         path = tmp_path / "unpacked" / former.id
     assert Run(path, json.loads((path / "manifest.json").read_text())).verify() == []
     assert len(list(path.iterdir())) == 1 + len(former.tables)
-
-
-def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_where_it_is(store):
-    plain = store.publish(manifest("mine-a-0000000001"), tables())
-    served = store.publish(
-        manifest("mine-b-0000000002"), tables() | {"requests": pa.table({"latency_s": [0.1, 0.3]})}
-    )
-    assert served.tables == (*Containers.tables, "requests")
-    assert served.table("requests").num_rows == 2
-    assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").frame.to_dict(
-        "list"
-    ) == {"run": [served.id], "slowest": [0.3]}
-    assert plain.tables == Containers.tables
-    with pytest.raises(StoreError, match="no table 'requests'"):
-        plain.table("requests")
-    (served.path / "requests.parquet").unlink()
-    with pytest.raises(StoreError, match="tables missing: requests"):
-        store.open(served.id)
 
 
 def test_a_store_knows_which_runs_it_has(store):
