@@ -133,6 +133,14 @@ def test_a_failed_trial_bounds_a_time_from_below_and_tells_no_more(failed: int) 
     assert "failed trial" in row.reason
 
 
+def test_what_was_tried_is_predicted_as_it_was_measured() -> None:
+    times = {0: 9_000.0, 2: 4_000.0, 5: 2_500.0}
+    rows = CherryPick().recommend(Request(Job("new"), AMONG, Objective.TIME, observed=tried(times)))
+    predicted = {str(row.configuration): row.time_s for row in rows}
+    for row, time_s in times.items():
+        assert predicted[str(AMONG.configuration(row))] == pytest.approx(time_s, rel=0.02)
+
+
 def test_one_trial_tells_little_of_other_widths() -> None:
     request = Request(Job("new"), AMONG, Objective.TIME, observed=tried({1: 6_000.0}))
     rows = {str(row.configuration): row for row in CherryPick().recommend(request)}
