@@ -37,6 +37,9 @@ def test_a_fit_finds_the_kernel_of_many_draws_and_stays_without_any() -> None:
     assert [found.variance, found.noise, *found.lengths] == pytest.approx([2.0, 0.05, 0.7], rel=0.25)
     same = fit(x, [], start, level_variance=4.0)
     assert [same.variance, same.noise, *same.lengths] == pytest.approx([1.0, 0.2, 1.0], rel=1e-3)
+    # A single value tells little: the start decides.
+    little = fit(x, [(np.zeros(1, np.int64), np.zeros(1))], start, level_variance=4.0)
+    assert [little.variance, little.noise, *little.lengths] == pytest.approx([1.0, 0.2, 1.0], rel=0.7)
 
 
 def test_the_expected_improvement_is_that_of_a_normal_value() -> None:

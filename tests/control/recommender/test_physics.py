@@ -64,13 +64,22 @@ def test_a_speed_up_that_was_measured_stands_and_wider_clusters_start_from_it() 
     assert within[3] == pytest.approx(1_000)
 
 
-def test_far_beyond_the_trials_their_own_law_of_scaling_decides() -> None:
-    # 200 s serial and 10,000 s parallel work: 16 workers take 825 s.
-    times = {row: 200 + 10_000 / AMONG.count[row] for row in (0, 1, 3)}
+@pytest.mark.parametrize(
+    ("times", "law_s"),
+    [
+        # 200 s serial and 10,000 s parallel work: 16 workers take 825 s.
+        ({0: 10_200.0, 1: 5_200.0, 3: 2_700.0}, 825.0),
+        # 1000 s of overhead per worker, of which two trials leave no doubt.
+        ({0: 1_000.0, 3: 4_000.0}, 16_000.0),
+    ],
+)
+def test_far_beyond_the_trials_their_own_law_of_scaling_decides(
+    times: dict[int, float], law_s: float
+) -> None:
     hopeful = Prediction(np.full(len(AMONG), np.log(400.0)), np.full(len(AMONG), 0.1), [""] * len(AMONG))
     within = physics.bounded(hopeful, AMONG, tried(times))
-    assert np.exp(within.log_time[7]) == pytest.approx(825 ** (3 / 4) * 400 ** (1 / 4), rel=0.05)
-    apart = np.log(825 / 400) * (3 / 4 * 1 / 4) ** 0.5
+    assert np.exp(within.log_time[7]) == pytest.approx(law_s ** (3 / 4) * 400 ** (1 / 4), rel=0.05)
+    apart = np.log(law_s / 400) * (3 / 4 * 1 / 4) ** 0.5
     assert within.deviation[7] == pytest.approx(np.hypot(0.1, apart), rel=0.05)
 
 
@@ -122,6 +131,14 @@ def test_a_failed_trial_bounds_a_time_from_below_and_tells_no_more(failed: int) 
     row = rows[str(AMONG.configuration(failed))]
     assert row.time_interval.low <= 4_000.0 <= row.time_s
     assert "failed trial" in row.reason
+
+
+def test_what_was_tried_is_predicted_as_it_was_measured() -> None:
+    times = {0: 9_000.0, 2: 4_000.0, 5: 2_500.0}
+    rows = CherryPick().recommend(Request(Job("new"), AMONG, Objective.TIME, observed=tried(times)))
+    predicted = {str(row.configuration): row.time_s for row in rows}
+    for row, time_s in times.items():
+        assert predicted[str(AMONG.configuration(row))] == pytest.approx(time_s, rel=0.02)
 
 
 def test_one_trial_tells_little_of_other_widths() -> None:

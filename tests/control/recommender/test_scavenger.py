@@ -125,6 +125,15 @@ def test_a_batch_that_failed_keeps_the_search_from_larger_ones_and_steps_run_out
     assert "of the job's steps" in step.reason
 
 
+def test_where_every_trial_fails_each_affordable_cluster_is_tried_once() -> None:
+    request = Request(JOB, AMONG, budget_usd_h=4.0)
+    search, observed = Scavenger().searcher(request, 0), no_observations()
+    while isinstance(step := search.propose(observed), Proposal):
+        assert step.candidate not in observed.candidate
+        observed = observed.with_trial(step.candidate, 60.0, 1.0, ok=False)
+    assert sorted(observed.candidate.tolist()) == np.flatnonzero(AMONG.count <= 4).tolist()
+
+
 def test_the_ranking_is_by_goodput_and_what_is_missing_is_named() -> None:
     request = Request(JOB, AMONG)
     _, observed = searched(Speed(0.1, 0.01, 0.1), 500.0, request)

@@ -219,3 +219,22 @@ def test_the_analytic_model_answers_for_transfer_only_while_nothing_else_is_know
     taught = replace(request, history=HISTORY), request.seen(observed_of(HISTORY, 0, [3]))
     for other in (nothing, replace(request, expected_s=None), *taught):
         assert isinstance(choose("transfer", other), Transfer)
+
+
+def test_the_analytic_model_tries_the_first_of_its_ranking_and_stops() -> None:
+    among = clusters()
+    expected_s = time_of(among, serial=0.05, need_gib=1.0, penalty=1.0, size=1000.0)
+    cost_usd = expected_s * among.price_usd_h / 3600
+    expected_s[cost_usd.argmin()] = cost_usd[cost_usd.argmin()] = np.nan  # that one it does not know
+    best = int(np.nanargmin(cost_usd))
+    request = Request(Job("new"), among, expected_s=expected_s)
+    (first, *others) = Analytic().recommend(request)
+    assert (first.configuration, first.cost_usd) == (among.configuration(best), pytest.approx(cost_usd[best]))
+    assert len(others) == len(among) - 2
+    search = Analytic().searcher(request, seed=0)
+    step = search.propose(no_observations())
+    assert isinstance(step, Proposal)
+    assert step.candidate == best
+    ended = search.propose(no_observations().with_trial(best, 9.0, 1.0, ok=False))
+    assert isinstance(ended, Stop)
+    assert ended.best == best
